@@ -10,7 +10,7 @@ use crate::{of, tables};
 use openflow_rs::message::{FlowStats, FlowStatsRequest, MultipartRequest, PacketOut};
 use openflow_rs::{Action, FieldId, Match, Message, PortNo};
 use ovn_schema::sb::{MacBinding, PortBinding};
-use ovn_schema::{ColumnValue, Str, Uuid};
+use ovn_schema::{Str, Uuid, Write, sb};
 use packet::Mac;
 use packet::build;
 use std::collections::{BTreeMap, HashMap};
@@ -141,8 +141,11 @@ impl Watch {
                 Kind::Neighbour => "MAC_Binding",
                 Kind::Station => "FDB",
             };
-            let part = plan.part(format!("{table} {id}:timestamp"), kind);
-            part.txn.update(table, *id, [("timestamp", time.to_datum())]);
+            let txn = &mut plan.part(format!("{table} {id}:timestamp"), kind).txn;
+            match kind {
+                Kind::Neighbour => txn.update_row(*id, [MacBinding::timestamp(time)]),
+                Kind::Station => txn.update_row(*id, [sb::Fdb::timestamp(time)]),
+            }
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::binding;
 use crate::model::{Input, Local, Vif};
 use crate::plan::Plan;
+use crate::presence::Presence;
 use ovn_schema::sb::{self, PortBinding};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovn_schema::{Set, Str, Uuid, Write};
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -93,13 +94,18 @@ pub fn wanted_role(p: &PortBinding, input: &Input, local: &Local) -> Role {
     }
 }
 
-/// What is wanted of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Step {
+/// What is to be done with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// It becomes this chassis'.
     Claim,
+    /// This chassis becomes one of its additional ones.
     Join,
+    /// This chassis is none of its additional ones any more.
     Leave,
+    /// It is not this chassis' any more.
     Release,
+    /// It is reported up.
     Up,
 }
 
@@ -112,7 +118,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Claims {
     claimed: HashMap<Str, Instant>,
     /// What was said of ports that are not claimed.
-    said: HashMap<Str, String>,
+    said: HashMap<Str, Str>,
     next: Option<Instant>,
 }
 
@@ -129,20 +135,21 @@ impl Claims {
         until.is_some()
     }
 
-    /// Puts claims and releases into the plan. `installed` says whether the flows of what was claimed before are in the switch,
-    /// so that ports can be reported up.
-    pub fn reconcile(&mut self, input: &Input, installed: bool, now: Instant, plan: &mut Plan) {
-        let local = &input.local;
-        let Some(me) = local.chassis else { return };
+    /// Puts claims and releases into the plan: what is to be done, where it may be done now. `installed` says whether the flows of what
+    /// was claimed before are in the switch, so that ports can be reported up.
+    pub fn reconcile(&mut self, input: &Input, here: &Presence, installed: bool, now: Instant, plan: &mut Plan) {
+        let Some(me) = input.local.chassis else { return };
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
-        let candidates = input.candidates(local);
-        self.said.retain(|name, _| input.port(name).is_some_and(|(id, _)| candidates.contains(&id)));
-        for (id, p) in candidates.iter().filter_map(|id| Some((id, input.sb.port_binding.get(id)?))) {
-            if matches!(&*p.r#type, "" | "chassisredirect" | "external" | "l2gateway" | "l3gateway") {
-                encapsulate(*id, p, me, input, plan);
+        self.explain(here);
+        let row = |id: &Uuid| input.sb.port_binding.get(id);
+        for (id, p) in here.encapsulations.iter().filter_map(|id| Some((id, row(id)?))) {
+            encapsulate(*id, p, me, input, plan);
+        }
+        for (id, p, step) in here.steps.iter().filter_map(|(id, step)| Some((id, row(id)?, *step))) {
+            if !may(step, p, input, installed) {
+                continue;
             }
-            let Some(step) = self.step(p, me, input, installed) else { continue };
             let name = &p.logical_port;
             if step == Step::Claim && p.r#type.is_empty() && p.chassis.is_some() {
                 let parent = interface_name(p).clone();
@@ -159,85 +166,117 @@ impl Claims {
         }
     }
 
-    fn step(&mut self, p: &PortBinding, me: Uuid, input: &Input, installed: bool) -> Option<Step> {
-        let local = &input.local;
-        let have = p.chassis == Some(me);
-        let (wanted, joined) = match &*p.r#type {
-            "" | "mirror" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
-            "chassisredirect" | "external" => {
-                let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
-                // Others let go of a gateway port when it is claimed, so that is done when everything is in place. One that has
-                // no group any more is nobody's, at once.
-                let moves = p.ha_chassis_group.is_some() && want != have;
-                let early = want && !(installed && binding::may_claim(p, input, local));
-                if moves && (local.gateways.starting || early) {
-                    return None;
-                }
-                (if want { Role::Main } else { Role::None }, false)
+    /// Says once why ports whose interfaces are plugged in here are not claimed.
+    fn explain(&mut self, here: &Presence) {
+        self.said.retain(|name, _| here.unclaimed.contains_key(name));
+        for (name, text) in &here.unclaimed {
+            if self.said.get(name) != Some(text) {
+                tracing::info!(target: "binding", kind = daemon::kind(text), "{text}");
+                self.said.insert(name.clone(), text.clone());
             }
-            "l3gateway" | "l2gateway" => {
-                let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
-                let mine = p.options.get(key).is_some_and(|c| *c == local.chassis_name);
-                (if mine { Role::Main } else { Role::None }, false)
-            }
-            "virtual" => {
-                let here = crate::virtual_ports::has_parent(p, input, local);
-                (if here { Role::Main } else { Role::None }, p.additional_chassis.contains(&me))
-            }
-            // Nobody claims these; what a port was before its type changed does not count any more.
-            "patch" | "localnet" | "localport" | "remote" => (Role::None, p.additional_chassis.contains(&me)),
-            _ => return None,
-        };
-        self.explain(p, wanted, input);
-        match wanted {
-            Role::Main if !have => Some(Step::Claim),
-            Role::Main if joined => Some(Step::Leave),
-            // Where northd does not say that a port is down, it does not want to be told that it is up.
-            Role::Main => (installed && p.up == Some(false)).then_some(Step::Up),
-            Role::Additional => (!joined).then_some(Step::Join),
-            Role::None if have => Some(Step::Release),
-            Role::None => joined.then_some(Step::Leave),
-        }
-    }
-
-    /// Says once why a port whose interface is plugged in here is not claimed.
-    fn explain(&mut self, p: &PortBinding, wanted: Role, input: &Input) {
-        let name = &p.logical_port;
-        let vif = input.local.interface(interface_name(p));
-        let (Some(vif), true) = (vif, p.r#type.is_empty() && wanted == Role::None) else {
-            self.said.remove(name);
-            return;
-        };
-        let text = match p.options.get("iface-id-ver") {
-            Some(version) if vif.version.as_ref() != Some(version) => format!(
-                "Mismatch iface-id-ver for lport {name}, expected {version}, found {}",
-                vif.version.as_deref().unwrap_or("<empty>")
-            ),
-            _ => format!(
-                "Not claiming lport {name}, chassis {} requested-chassis {} pb->chassis {}",
-                input.local.chassis_name,
-                p.options.get("requested-chassis").map_or("[]", |v| v),
-                p.chassis.and_then(|c| input.sb.chassis.get(&c)).map_or("", |c| &c.name)
-            ),
-        };
-        if self.said.get(name) != Some(&text) {
-            tracing::info!(target: "binding", kind = daemon::kind(&text), "{text}");
-            self.said.insert(name.clone(), text);
         }
     }
 }
 
-/// Writes by which of this chassis' addresses a port is reached, where its interface says so (`external_ids:encap-ip`) and northd
-/// does not (`requested-encap-ip`).
-fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Plan) {
-    if p.options.contains_key("requested-encap-ip") {
-        return;
+/// Whether a step may be taken now. Others let go of a gateway port when it is claimed, so that is done when everything is in place.
+fn may(step: Step, p: &PortBinding, input: &Input, installed: bool) -> bool {
+    let gateway = matches!(&*p.r#type, "chassisredirect" | "external") && p.ha_chassis_group.is_some();
+    match step {
+        Step::Claim if gateway => {
+            !input.local.gateways.starting && installed && binding::may_claim(p, input, &input.local)
+        }
+        Step::Release if gateway => !input.local.gateways.starting,
+        Step::Up => installed,
+        _ => true,
     }
-    let mine = input.sb.chassis.get(&me).map(|c| c.encaps.clone()).unwrap_or_default();
+}
+
+/// What is to be done with a port.
+pub fn step(p: &PortBinding, me: Uuid, input: &Input) -> Option<Step> {
+    let have = p.chassis == Some(me);
+    let (wanted, joined) = wanted(p, me, input)?;
+    match wanted {
+        Role::Main if !have => Some(Step::Claim),
+        Role::Main if joined => Some(Step::Leave),
+        // Where northd does not say that a port is down, it does not want to be told that it is up.
+        Role::Main => (p.up == Some(false)).then_some(Step::Up),
+        Role::Additional => (!joined).then_some(Step::Join),
+        Role::None if have => Some(Step::Release),
+        Role::None => joined.then_some(Step::Leave),
+    }
+}
+
+/// As what this chassis is to have a port, and whether the database says that it is one of the additional ones; nothing for ports that
+/// others bind.
+fn wanted(p: &PortBinding, me: Uuid, input: &Input) -> Option<(Role, bool)> {
+    let local = &input.local;
+    let main = |is: bool| if is { Role::Main } else { Role::None };
+    let joined = p.additional_chassis.contains(&me);
+    Some(match &*p.r#type {
+        "" | "mirror" => (wanted_role(p, input, local), joined),
+        // One that has no group any more is nobody's.
+        "chassisredirect" | "external" => {
+            (main(p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me)), false)
+        }
+        "l3gateway" | "l2gateway" => {
+            let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
+            (main(p.options.get(key).is_some_and(|c| *c == local.chassis_name)), false)
+        }
+        "virtual" => (main(crate::virtual_ports::has_parent(p, input, local)), joined),
+        // Nobody claims these; what a port was before its type changed does not count any more.
+        "patch" | "localnet" | "localport" | "remote" => (Role::None, joined),
+        _ => return None,
+    })
+}
+
+/// Why a port whose interface is plugged in here is not claimed.
+pub fn unclaimed(p: &PortBinding, input: &Input) -> Option<Str> {
+    let name = &p.logical_port;
+    let vif = input.local.interface(interface_name(p)).filter(|_| p.r#type.is_empty())?;
+    if wanted_role(p, input, &input.local) != Role::None {
+        return None;
+    }
+    let text = match p.options.get("iface-id-ver") {
+        Some(version) if vif.version.as_ref() != Some(version) => format!(
+            "Mismatch iface-id-ver for lport {name}, expected {version}, found {}",
+            vif.version.as_deref().unwrap_or("<empty>")
+        ),
+        _ => format!(
+            "Not claiming lport {name}, chassis {} requested-chassis {} pb->chassis {}",
+            input.local.chassis_name,
+            p.options.get("requested-chassis").map_or("[]", |v| v),
+            p.chassis.and_then(|c| input.sb.chassis.get(&c)).map_or("", |c| &c.name)
+        ),
+    };
+    Some(text.into())
+}
+
+/// By which of this chassis' encapsulations a port is to be reached, where the database says otherwise.
+struct Reached {
+    /// For the main chassis: the encapsulation, if any.
+    main: Option<Option<Uuid>>,
+    /// For an additional one: those that it has, and those that it is to have.
+    additional: Option<(Set<Uuid>, Set<Uuid>)>,
+}
+
+/// Whether a port is reached by another of this chassis' addresses than the database says.
+pub fn is_reached_otherwise(p: &PortBinding, me: Uuid, input: &Input) -> bool {
+    reached(p, me, input).is_some_and(|r| r.main.is_some() || r.additional.is_some())
+}
+
+/// By which of this chassis' addresses a port is reached, where its interface says so (`external_ids:encap-ip`) and northd does not
+/// (`requested-encap-ip`).
+fn reached(p: &PortBinding, me: Uuid, input: &Input) -> Option<Reached> {
+    let kind = matches!(&*p.r#type, "" | "chassisredirect" | "external" | "l2gateway" | "l3gateway");
+    if !kind || p.options.contains_key("requested-encap-ip") {
+        return None;
+    }
     let (main, other) = (p.chassis == Some(me), p.additional_chassis.contains(&me));
     if !main && !other && p.encap.is_none() && p.additional_encap.is_empty() {
-        return;
+        return None;
     }
+    let none = Set::new();
+    let mine = input.sb.chassis.get(&me).map_or(&none, |c| &c.encaps);
     let interface = plugged(p, input, &input.local).filter(|_| p.r#type.is_empty());
     let asked = interface.and_then(|v| v.encap_ip.as_ref());
     let meant = |e: &sb::Encap| match asked {
@@ -248,16 +287,24 @@ fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Pl
     // Geneve comes before VXLAN.
     let wanted =
         rows.min_by_key(|(_, e)| e.r#type.clone()).map(|(e, _)| e).filter(|_| (main || other) && mine.len() > 1);
-    let name = &p.logical_port;
-    if main && p.encap != wanted || !main && p.encap.is_some_and(|e| mine.contains(&e)) {
-        let part = plan.part(format!("Port_Binding of {name}:encap"), wanted.filter(|_| main));
-        part.txn.update("Port_Binding", id, [("encap", wanted.filter(|_| main).to_datum())]);
-    }
+    let differs = main && p.encap != wanted || !main && p.encap.is_some_and(|e| mine.contains(&e));
     let have: Set<Uuid> = p.additional_encap.iter().copied().filter(|e| mine.contains(e)).collect();
     let want: Set<Uuid> = wanted.filter(|_| other).into_iter().collect();
-    if have != want {
+    Some(Reached { main: differs.then(|| wanted.filter(|_| main)), additional: (have != want).then_some((have, want)) })
+}
+
+/// Writes by which of this chassis' addresses a port is reached.
+fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Plan) {
+    let Some(r) = reached(p, me, input) else { return };
+    let name = &p.logical_port;
+    if let Some(encap) = r.main {
+        let part = plan.part(format!("Port_Binding of {name}:encap"), encap);
+        part.txn.update_row(id, [sb::PortBinding::encap(&encap)]);
+    }
+    if let Some((have, want)) = r.additional {
         let part = plan.part(format!("Port_Binding of {name}:additional_encap"), &want);
-        part.txn.exchange("Port_Binding", id, "additional_encap", &have.to_datum(), &want.to_datum());
+        let (gone, added) = (sb::PortBinding::additional_encap(&have), sb::PortBinding::additional_encap(&want));
+        part.txn.exchange_in_row(id, gone, added);
     }
 }
 
@@ -283,35 +330,33 @@ fn lines(step: Step, p: &PortBinding, input: &Input) -> Vec<String> {
 }
 
 fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction) {
-    let mine = Set::from([me]).to_datum();
-    let additional =
-        |txn: &mut Transaction, mutator| txn.mutate("Port_Binding", id, "additional_chassis", mutator, &mine);
+    let mine = || sb::PortBinding::additional_chassis(&Set::from([me]));
     let bind = |txn: &mut Transaction, chassis: Option<Uuid>| {
-        let mut columns = vec![("chassis", chassis.to_datum())];
+        let mut columns = vec![sb::PortBinding::chassis(&chassis)];
         if p.up.is_some() {
-            columns.push(("up", Some(false).to_datum()));
+            columns.push(sb::PortBinding::up(&Some(false)));
         }
-        txn.update("Port_Binding", id, columns);
+        txn.update_row(id, columns);
     };
     match step {
         Step::Claim => {
             bind(txn, Some(me));
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Join => additional(txn, "insert"),
-        Step::Leave => additional(txn, "delete"),
+        Step::Join => txn.add_to_row(id, mine()),
+        Step::Leave => txn.remove_from_row(id, mine()),
         Step::Release => {
             bind(txn, None);
             if let Some(column) = crate::virtual_ports::orphaned(p) {
-                txn.update("Port_Binding", id, [column]);
+                txn.update_row(id, [column]);
             }
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Up => txn.update("Port_Binding", id, [("up", Some(true).to_datum())]),
+        Step::Up => txn.update_row(id, [sb::PortBinding::up(&Some(true))]),
     }
 }
 
@@ -320,12 +365,12 @@ pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
     for (id, _) in sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(chassis)) {
         txn.delete("IGMP_Group", *id);
     }
-    let me = Set::from([chassis]).to_datum();
+    let me = Set::from([chassis]);
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
-        txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);
+        txn.remove_from_row(*id, sb::PortBinding::additional_chassis(&me));
     }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
-        txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+        txn.update_row(*id, [sb::PortBinding::chassis(&None), sb::PortBinding::up(&Some(false))]);
     }
 }
 
@@ -370,14 +415,16 @@ mod tests {
     }
 
     /// What a controller that begins with these ports does with them.
-    fn steps(input: &Input, claims: &mut Claims, now: Instant) -> Vec<String> {
+    fn steps(input: &mut Input, claims: &mut Claims, now: Instant) -> Vec<String> {
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
-        claims.reconcile(input, true, now, &mut plan);
+        let mut here = Presence::default();
+        here.settle(input, &[]);
+        claims.reconcile(input, &here, true, now, &mut plan);
         plan.into_log()
     }
 
     fn one(p: PortBinding) -> Vec<String> {
-        steps(&world(vec![p]), &mut Claims::default(), Instant::now())
+        steps(&mut world(vec![p]), &mut Claims::default(), Instant::now())
     }
 
     #[test]
@@ -444,22 +491,22 @@ mod tests {
         let parent =
             |to: &'static str| port("parent", |p| drop(p.options.insert("requested-chassis".into(), to.into())));
         let now = Instant::now();
-        let all = steps(&world(vec![child(), parent("hv1")]), &mut Claims::default(), now);
+        let all = steps(&mut world(vec![child(), parent("hv1")]), &mut Claims::default(), now);
         assert_eq!(all.len(), 2, "{all:?}");
-        assert!(steps(&world(vec![child(), parent("hv2")]), &mut Claims::default(), now).is_empty());
+        assert!(steps(&mut world(vec![child(), parent("hv2")]), &mut Claims::default(), now).is_empty());
         // A container of a container is nobody's.
         let nested = port("parent", |p| p.parent_port = Some("lp".into()));
-        let all = steps(&world(vec![child(), nested]), &mut Claims::default(), now);
+        let all = steps(&mut world(vec![child(), nested]), &mut Claims::default(), now);
         assert!(!all.iter().any(|l| l.contains("child")), "{all:?}");
     }
 
     #[test]
     fn two_chassis_do_not_take_a_port_from_each_other_all_the_time() {
-        let input = world(vec![port("lp", |p| p.chassis = Some(uuid(OTHER)))]);
+        let mut input = world(vec![port("lp", |p| p.chassis = Some(uuid(OTHER)))]);
         let (mut c, start) = (Claims::default(), Instant::now());
         let mut n = 0;
         for ms in (0..3000).step_by(10) {
-            n += steps(&input, &mut c, start + Duration::from_millis(ms)).len();
+            n += steps(&mut input, &mut c, start + Duration::from_millis(ms)).len();
         }
         assert!((5..=7).contains(&n), "{n} claims in 3 s");
         assert!(c.next().is_some());

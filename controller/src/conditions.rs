@@ -67,11 +67,9 @@ fn ports(input: &Input) -> Vec<Value> {
         // A gateway's zones and flows are kept until it is known which of these it has.
         None => out.extend(["l2gateway", "l3gateway"].map(kind)),
     }
-    let bound = |name: &Str| {
-        let bound = |(_, p): (_, &ovn_schema::sb::PortBinding)| p.r#type.is_empty() && p.chassis == local.chassis;
-        local.chassis.is_some() && input.port(name).is_some_and(bound)
-    };
-    out.extend(local.vifs.keys().filter(|name| !bound(name)).map(|name| json!(["logical_port", "==", &**name])));
+    // Those of local datapaths come with these.
+    let comes = |name: &Str| input.port(name).is_some_and(|(_, p)| local.datapaths.contains(&p.datapath));
+    out.extend(local.vifs.keys().filter(|name| !comes(name)).map(|name| json!(["logical_port", "==", &**name])));
     // Containers and exits of mirrors are few.
     out.push(json!(["parent_port", "!=", ["set", []]]));
     out.push(kind("mirror"));

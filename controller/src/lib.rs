@@ -6,11 +6,12 @@
 //! | [`of`] | logical fields as OpenFlow fields |
 //! | [`encode`] | logical actions as OpenFlow actions |
 //! | [`model`] | what flows are derived from |
-//! | [`local`] | which datapaths are local |
+//! | [`presence`], [`local`] | what is on this chassis: local datapaths, zones, claims, announcements, patch ports, limits |
 //! | [`conditions`] | which southbound rows are replicated |
 //! | [`flows`] | the derivation |
 //! | [`settings`] | the local configuration |
 //! | [`chassis`], [`claims`], [`learned`] | what the controller writes into the southbound database |
+//! | [`interfaces`] | what the integration bridge's interfaces say |
 //! | [`plumbing`], [`zones`] | what it writes into the local database |
 //! | [`plan`] | one transaction's parts, and what became of those that were refused |
 //! | [`run`], [`request`] | the loop, and what the control socket asks it |
@@ -24,6 +25,7 @@ pub mod encode;
 pub mod flows;
 mod inject;
 pub mod install;
+pub mod interfaces;
 pub mod learned;
 pub mod local;
 pub mod mirrors;
@@ -34,6 +36,7 @@ pub mod openflow;
 pub mod pinctrl;
 pub mod plan;
 pub mod plumbing;
+pub mod presence;
 pub mod queues;
 pub mod request;
 pub mod run;

@@ -1,10 +1,9 @@
-//! Which logical datapaths have something on this chassis.
+//! Which logical datapaths have something on this chassis: those that a port anchors there, and what patch ports reach from them.
 
 use crate::binding::{self, is_bound};
 use crate::model::{Input, Local};
+use ovn_schema::sb;
 use ovn_schema::sb::PortBinding;
-use ovn_schema::{Uuid, sb};
-use std::collections::BTreeSet;
 
 /// Whether a port by itself makes its datapath local: it is bound here, or this chassis may have to serve it.
 pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
@@ -21,7 +20,7 @@ pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
 
 /// Whether what is beyond a patch port is for this chassis. The router behind a distributed gateway port is, seen from its
 /// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything.
-fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
+pub fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
     let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
     let serves = |r: &PortBinding| is_bound(r, local.chassis) || is_member(r, input, local);
     let always = |r: &PortBinding| ovn_schema::options::flag(&r.options, "always-redirect");
@@ -35,33 +34,4 @@ fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let Some(group) = p.ha_chassis_group.and_then(|g| input.sb.ha_chassis_group.get(&g)) else { return false };
     let members = group.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h));
     members.into_iter().any(|h: &std::sync::Arc<sb::HaChassis>| h.chassis.is_some() && h.chassis == local.chassis)
-}
-
-/// The local datapaths: those with an anchor, and what patch ports reach from them.
-pub fn datapaths(input: &Input, local: &Local) -> BTreeSet<Uuid> {
-    let mut out = BTreeSet::new();
-    let mut queue: Vec<Uuid> = Vec::new();
-    for p in input.candidates(local).iter().filter_map(|id| input.sb.port_binding.get(id)) {
-        if is_anchor(p, input, local) && out.insert(p.datapath) {
-            queue.push(p.datapath);
-        }
-    }
-    while let Some(dp) = queue.pop() {
-        for (_, p) in input.ports_of(dp) {
-            let crosses = match &*p.r#type {
-                "patch" => true,
-                "l3gateway" => binding::is_here(p, input, local),
-                _ => false,
-            };
-            if crosses
-                && let Some(peer) = p.options.get("peer")
-                && let Some((_, peer)) = input.port(peer)
-                && leads_on(p, peer, input, local)
-                && out.insert(peer.datapath)
-            {
-                queue.push(peer.datapath);
-            }
-        }
-    }
-    out
 }

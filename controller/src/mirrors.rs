@@ -1,12 +1,13 @@
 //! Mirrors of logical ports (`Mirror` of ovn-sb(5)) into a tunnel or into a local port, as mirrors of the integration bridge.
 //! Those of type `lport` are flows.
 
-use crate::binding;
+use crate::interfaces::Interfaces;
 use crate::model::Input;
 use crate::plan::Plan;
 use crate::plumbing::change_ports;
+use crate::presence::Presence;
 use crate::settings::interfaces;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,20 +23,19 @@ struct Wanted<'a> {
     to: Set<Uuid>,
 }
 
-fn wanted<'a>(db: &ovs::Database, br: &ovs::Bridge, input: &'a Input) -> BTreeMap<&'a Str, Wanted<'a>> {
-    let owner: BTreeMap<Uuid, Uuid> = interfaces(db, br).map(|(port, _, iface, _)| (iface, port)).collect();
+fn wanted<'a>(plugged: &Interfaces, input: &'a Input, here: &Presence) -> BTreeMap<&'a Str, Wanted<'a>> {
     let mut out: BTreeMap<&Str, Wanted<'_>> = BTreeMap::new();
-    for (name, vif) in &input.local.vifs {
-        let Some((_, p)) = input.port(name).filter(|(_, p)| !p.mirror_rules.is_empty()) else { continue };
-        let Some(port) = owner.get(&vif.row).filter(|_| binding::is_here(p, input, &input.local)) else { continue };
+    for name in &here.mirrored {
+        let (Some((_, p)), Some(vif)) = (input.port(name), input.local.vifs.get(name)) else { continue };
+        let Some(port) = plugged.port_of(&vif.row) else { continue };
         let rules = p.mirror_rules.iter().filter_map(|m| input.sb.mirror.get(m));
         for m in rules.filter(|m| &*m.r#type != "lport") {
             let w = out.entry(&m.name).or_insert_with(|| Wanted { row: m, from: Set::new(), to: Set::new() });
             if matches!(&*m.filter, "from-lport" | "both") {
-                w.from.insert(*port);
+                w.from.insert(port);
             }
             if matches!(&*m.filter, "to-lport" | "both") {
-                w.to.insert(*port);
+                w.to.insert(port);
             }
         }
     }
@@ -70,8 +70,17 @@ fn sinks<'a>(db: &'a ovs::Database, br: &'a ovs::Bridge) -> BTreeMap<&'a Str, Uu
 }
 
 /// Brings the bridge's mirrors into line.
-pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Input, plan: &mut Plan) {
-    let mut wanted = wanted(db, br, input);
+pub fn reconcile(
+    db: &ovs::Database,
+    (id, br): (Uuid, &ovs::Bridge),
+    input: &Input,
+    (plugged, here): (&Interfaces, &Presence),
+    plan: &mut Plan,
+) {
+    if here.mirrored.is_empty() && br.mirrors.is_empty() {
+        return;
+    }
+    let mut wanted = wanted(plugged, input, here);
     let sinks = sinks(db, br);
     wanted.retain(|_, w| &*w.row.r#type != "local" || sinks.contains_key(&w.row.sink));
     let rows = br.mirrors.iter().filter_map(|m| Some((*m, db.mirror.get(m)?)));
@@ -82,7 +91,7 @@ pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Inp
         let txn = &mut part.txn;
         let Some(w) = wanted.remove(&row.name) else {
             let gone = Set::from([mid]);
-            txn.mutate("Bridge", id, "mirrors", "delete", &gone.to_datum());
+            txn.remove_from_row(id, ovs::Bridge::mirrors(&gone));
             if let Some((p, _)) = own {
                 change_ports(db, id, &BTreeSet::new(), &BTreeSet::from([p]), txn);
             }
@@ -90,10 +99,10 @@ pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Inp
         };
         let mut columns = Vec::new();
         if w.from != row.select_src_port {
-            columns.push(("select_src_port", w.from.to_datum()));
+            columns.push(ovs::Mirror::select_src_port(&w.from));
         }
         if w.to != row.select_dst_port {
-            columns.push(("select_dst_port", w.to.to_datum()));
+            columns.push(ovs::Mirror::select_dst_port(&w.to));
         }
         let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local");
         let output = match (local, own) {
@@ -110,10 +119,10 @@ pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Inp
             (None, None) => new_port(db, id, w.row, txn),
         };
         if row.output_port != Some(output) {
-            columns.push(("output_port", Some(output).to_datum()));
+            columns.push(ovs::Mirror::output_port(&Some(output)));
         }
         if !columns.is_empty() {
-            txn.update("Mirror", mid, columns);
+            txn.update_row(mid, columns);
         }
     }
     for w in wanted.into_values() {
@@ -121,14 +130,14 @@ pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Inp
         let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local").copied();
         let output = local.unwrap_or_else(|| new_port(db, id, w.row, txn));
         let columns = [
-            ("name", w.row.name.to_datum()),
-            ("output_port", Some(output).to_datum()),
-            ("select_src_port", w.from.to_datum()),
-            ("select_dst_port", w.to.to_datum()),
-            ("external_ids", mark().to_datum()),
+            ovs::Mirror::name(&w.row.name),
+            ovs::Mirror::output_port(&Some(output)),
+            ovs::Mirror::select_src_port(&w.from),
+            ovs::Mirror::select_dst_port(&w.to),
+            ovs::Mirror::external_ids(&mark()),
         ];
-        let added = Set::from([txn.insert("Mirror", columns)]);
-        txn.mutate("Bridge", id, "mirrors", "insert", &added.to_datum());
+        let added = Set::from([txn.insert_row(columns)]);
+        txn.add_to_row(id, ovs::Bridge::mirrors(&added));
     }
 }
 
@@ -141,20 +150,20 @@ fn retune(db: &ovs::Database, port: &ovs::Port, m: &sb::Mirror, txn: &mut Transa
     let Some((id, i)) = port.interfaces.iter().next().and_then(|i| Some((*i, db.interface.get(i)?))) else { return };
     let (kind, options) = tunnel(m);
     if i.r#type != kind {
-        txn.update("Interface", id, [("type", kind.to_datum())]);
+        txn.update_row(id, [ovs::Interface::r#type(&kind)]);
     }
     if i.options != options {
-        txn.update("Interface", id, [("options", options.to_datum())]);
+        txn.update_row(id, [ovs::Interface::options(&options)]);
     }
 }
 
 fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transaction) -> Uuid {
     let name: Str = format!("ovn-{}", m.name).into();
     let (kind, options) = tunnel(m);
-    let columns = [("name", name.to_datum()), ("type", kind.to_datum()), ("options", options.to_datum())];
-    let iface = Set::from([txn.insert("Interface", columns)]);
-    let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", mark().to_datum())];
-    let port = txn.insert("Port", columns);
+    let columns = [ovs::Interface::name(&name), ovs::Interface::r#type(&kind), ovs::Interface::options(&options)];
+    let iface = Set::from([txn.insert_row(columns)]);
+    let columns = [ovs::Port::name(&name), ovs::Port::interfaces(&iface), ovs::Port::external_ids(&mark())];
+    let port = txn.insert_row(columns);
     change_ports(db, bridge, &BTreeSet::from([port]), &BTreeSet::new(), txn);
     port
 }
@@ -185,6 +194,7 @@ mod tests {
             p.mirror_rules.insert(uuid(n));
         }
         db.port_binding.insert(uuid(2), Arc::new(p));
+        db.datapath_binding.insert(Uuid::nil(), Arc::default());
         let vif = Vif { ofport: Some(1), version: None, encap_ip: None, mtu: None, row: uuid(21) };
         Input::new(db, Local { chassis: Some(uuid(1)), vifs: [("lp".into(), vif)].into(), ..Local::default() })
     }
@@ -222,7 +232,15 @@ mod tests {
 
     fn operations(db: &ovs::Database, input: &Input) -> Vec<String> {
         let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
-        reconcile(db, (uuid(10), &db.bridge[&uuid(10)]), input, &mut plan);
+        let (mut input, mut here) = (Input::new(input.sb.clone(), input.local.clone()), Presence::default());
+        here.settle(&mut input, &[]);
+        let (mut plugged, br) = (Interfaces::default(), (uuid(10), &*db.bridge[&uuid(10)]));
+        for (id, p) in &db.port {
+            let change = ovn_schema::Change { uuid: *id, old: None, new: Some(p.clone()) };
+            plugged.changed(&ovs::AnyChange::Port(change), false);
+        }
+        plugged.look(db, br);
+        reconcile(db, br, &input, (&plugged, &here), &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
         out.iter().map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap())).collect()
     }

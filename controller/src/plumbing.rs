@@ -1,18 +1,15 @@
 //! What the controller keeps in the local Open_vSwitch database: the integration bridge, tunnels, patch ports.
 
-use crate::model::{Input, Local, Tunnel, Vif, is_vtep};
+use crate::interfaces::{L2GATEWAY_ID, LOCALNET_ID, TUNNEL_ID};
+use crate::model::{Input, is_vtep};
 use crate::once::Once;
 use crate::plan::Plan;
+use crate::presence::Presence;
 use crate::settings::{Settings, bridge, interfaces, port_names};
 use gateway_ha::Session;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Marks ports that are tunnels, with the chassis: `CHASSIS@REMOTE%LOCAL`.
-const TUNNEL_ID: &str = "ovn-chassis-id";
-const LOCALNET_ID: &str = "ovn-localnet-port";
-const L2GATEWAY_ID: &str = "ovn-l2gateway-port";
 
 /// Makes the integration bridge exist. Gives its row where it does.
 pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -> Option<(Uuid, &'a ovs::Bridge)> {
@@ -22,26 +19,26 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
     if let Some(b) = bridge(db, &s.bridge) {
         let mut columns = Vec::new();
         if b.1.fail_mode != secure {
-            columns.push(("fail_mode", secure.to_datum()));
+            columns.push(ovs::Bridge::fail_mode(&secure));
         }
         // A bridge without a type is of type system (ovs-vswitchd.conf.db(5)).
         let default = b.1.datapath_type.is_empty().then(|| Str::from("system"));
         if let Some(t) = s.datapath_type.clone().or(default).filter(|t| *t != b.1.datapath_type) {
-            columns.push(("datapath_type", t.to_datum()));
+            columns.push(ovs::Bridge::datapath_type(&t));
         }
         if !ovn_schema::options::flag(&b.1.other_config, "disable-in-band") {
             let mut other = b.1.other_config.clone();
             other.insert("disable-in-band".into(), "true".into());
-            columns.push(("other_config", other.to_datum()));
+            columns.push(ovs::Bridge::other_config(&other));
         }
         if !columns.is_empty() {
-            txn.update("Bridge", b.0, columns);
+            txn.update_row(b.0, columns);
         }
         return Some(b);
     }
     let (root, row) = db.open_vswitch.iter().next()?;
-    let iface = txn.insert("Interface", [("name", s.bridge.to_datum()), ("type", Str::from("internal").to_datum())]);
-    let port = txn.insert("Port", [("name", s.bridge.to_datum()), ("interfaces", Set::from([iface]).to_datum())]);
+    let iface = txn.insert_row([ovs::Interface::name(&s.bridge), ovs::Interface::r#type(&Str::from("internal"))]);
+    let port = txn.insert_row([ovs::Port::name(&s.bridge), ovs::Port::interfaces(&Set::from([iface]))]);
     let mut other = Map::<Str, Str>::from([("disable-in-band".into(), "true".into())]);
     if let Some(address) = random_address() {
         // Otherwise the bridge, and with it its datapath's number, changes with the first port that it gets.
@@ -49,14 +46,14 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
     }
     let kind = s.datapath_type.clone().unwrap_or_else(|| "system".into());
     let columns = [
-        ("name", s.bridge.to_datum()),
-        ("ports", Set::from([port]).to_datum()),
-        ("fail_mode", secure.to_datum()),
-        ("datapath_type", kind.to_datum()),
-        ("other_config", other.to_datum()),
+        ovs::Bridge::name(&s.bridge),
+        ovs::Bridge::ports(&Set::from([port])),
+        ovs::Bridge::fail_mode(&secure),
+        ovs::Bridge::datapath_type(&kind),
+        ovs::Bridge::other_config(&other),
     ];
-    let b = txn.insert("Bridge", columns);
-    txn.mutate("Open_vSwitch", *root, "bridges", "insert", &Set::from([b]).to_datum());
+    let b = txn.insert_row(columns);
+    txn.add_to_row(*root, ovs::OpenVswitch::bridges(&Set::from([b])));
     bump(*root, row, txn);
     txn.comment("ovn-controller: creating integration bridge");
     None
@@ -73,71 +70,11 @@ fn random_address() -> Option<Str> {
 
 /// Asks the switch to take over what is written.
 fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
-    txn.update("Open_vSwitch", root, [("next_cfg", (row.next_cfg + 1).to_datum())]);
+    txn.update_row(root, [ovs::OpenVswitch::next_cfg(&(row.next_cfg + 1))]);
 }
 
 /// BFD sessions by the chassis at the other end.
 pub type Sessions = BTreeMap<Str, Session>;
-
-/// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
-pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &mut Local) -> Sessions {
-    let (mut candidates, mut localnets, mut tunnels) =
-        (BTreeMap::<Str, Vec<Vif>>::new(), BTreeMap::new(), BTreeSet::new());
-    let mut sessions = Sessions::new();
-    let switches: BTreeSet<&Str> = sb.chassis.values().filter(|c| is_vtep(c)).map(|c| &c.name).collect();
-    for (_, p, iid, i) in interfaces(db, br) {
-        let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
-        if let Some(id) = i.external_ids.get("iface-id") {
-            let (version, encap_ip) = (i.external_ids.get("iface-id-ver"), i.external_ids.get("encap-ip"));
-            let mtu = i.mtu.and_then(|m| u16::try_from(m).ok()).filter(|m| *m > 0);
-            let vif = Vif { mtu, ofport, version: version.cloned(), encap_ip: encap_ip.cloned(), row: iid };
-            candidates.entry(id.clone()).or_default().push(vif);
-        }
-        if let (Some(name), Some(n)) = (p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID)), ofport) {
-            localnets.insert(name.clone(), n);
-        }
-        if let Some(id) = p.external_ids.get(TUNNEL_ID) {
-            let chassis: Str = id.split('@').next().unwrap_or_default().into();
-            // A top-of-rack switch watches us; it says nothing of gateways.
-            if ovn_schema::options::flag(&i.bfd, "enable") && !switches.contains(&chassis) {
-                let status = |key: &str| i.bfd_status.get(key).map(|s| &**s);
-                let session = Session::from_status(status("state"), status("remote_state"));
-                let best = sessions.entry(chassis.clone()).or_insert(session);
-                *best = session.max(*best);
-            }
-            if let Some(n) = ofport {
-                let remote_ip = i.options.get("remote_ip").cloned().unwrap_or_default();
-                let local_ip = i.options.get("local_ip").cloned().unwrap_or_default();
-                tunnels.insert(Tunnel { chassis, kind: i.r#type.clone(), remote_ip, local_ip, ofport: n });
-            }
-        }
-    }
-    local.vifs = candidates.into_iter().filter_map(|(id, all)| Some((id.clone(), newest(&id, all, local)?))).collect();
-    local.localnets = localnets;
-    local.tunnels = tunnels;
-    sessions
-}
-
-/// Of several interfaces that say they are the same port, the one that said so last: the others were there the look before.
-fn newest(id: &Str, all: Vec<Vif>, before: &Local) -> Option<Vif> {
-    let usable = |v: &Vif| v.ofport.is_some();
-    let known = before.claimants.get(id);
-    let new = all.iter().rfind(|v| usable(v) && known.is_none_or(|k| !k.contains(&v.row)));
-    let old = before.vifs.get(id).and_then(|b| all.iter().find(|v| v.row == b.row && usable(v)));
-    let chosen = new.or(old).or_else(|| all.iter().rfind(|v| usable(v))).or_else(|| all.last())?;
-    Some(chosen.clone())
-}
-
-/// The interfaces that have a number, by the port that they say they are.
-pub fn claimants(db: &ovs::Database, br: &ovs::Bridge) -> BTreeMap<Str, BTreeSet<Uuid>> {
-    let mut out: BTreeMap<Str, BTreeSet<Uuid>> = BTreeMap::new();
-    for (_, _, iid, i) in interfaces(db, br).filter(|(.., i)| i.ofport.is_some_and(|n| n > 0)) {
-        if let Some(id) = i.external_ids.get("iface-id") {
-            out.entry(id.clone()).or_default().insert(iid);
-        }
-    }
-    out
-}
 
 /// The tunnels that there should be: to every other chassis of a common transport zone, by the best encapsulation that both
 /// have.
@@ -251,8 +188,8 @@ impl Wanted {
 /// The chassis whose tunnels should run BFD: gateways of a group watch each other and those whom they serve, and those
 /// watch them (ovn-architecture(7), "High Availability for Distributed Gateways"); and top-of-rack switches that watch
 /// their tunnels (`Chassis.other_config:vtep-bfd`, which vtep-controller sets).
-fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
-    let Some(me) = me else { return BTreeSet::new() };
+fn watched(input: &Input, here: &Presence) -> BTreeSet<Str> {
+    let Some(me) = input.local.chassis else { return BTreeSet::new() };
     let asks = |c: &sb::Chassis| is_vtep(c) && ovn_schema::options::flag(&c.other_config, "vtep-bfd");
     let mut peers: BTreeSet<Uuid> = input.sb.chassis.iter().filter(|(_, c)| asks(c)).map(|(id, _)| *id).collect();
     for (id, g) in &input.sb.ha_chassis_group {
@@ -260,14 +197,12 @@ fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
         if members.len() < 2 {
             continue;
         }
-        // The datapaths here that the group serves: those from which its ports can be reached are all local.
-        let serves =
-            input.local.datapaths.iter().any(|dp| input.ports_of(*dp).any(|(_, p)| p.ha_chassis_group == Some(*id)));
+        // It serves datapaths here: those from which its ports can be reached are all local.
+        let serves = here.groups.contains(id);
         if members.contains(&me) {
             peers.extend(members.iter().chain(&g.ref_chassis));
             if serves {
-                let users = input.local.datapaths.iter().flat_map(|dp| input.ports_of(*dp));
-                peers.extend(users.filter(|(_, p)| p.r#type.is_empty()).filter_map(|(_, p)| p.chassis));
+                peers.extend(input.local.datapaths.iter().flat_map(|dp| input.chassis_of(*dp)));
             }
         } else if serves || g.ref_chassis.contains(&me) {
             peers.extend(members);
@@ -303,12 +238,12 @@ pub fn reconcile_tunnels(
     db: &ovs::Database,
     br: (Uuid, &ovs::Bridge),
     input: &Input,
+    here: &Presence,
     s: &Settings,
-    me: Option<Uuid>,
     plan: &mut Plan,
 ) {
     let mut wanted = wanted_tunnels(input, s);
-    let watched = watched(input, me);
+    let watched = watched(input, here);
     let mut names = port_names(db);
     let (none, mut gone) = (BTreeSet::new(), BTreeSet::new());
     for (pid, p, iid, i) in interfaces(db, br.1) {
@@ -326,18 +261,18 @@ pub fn reconcile_tunnels(
         let bfd = bfd_config(input, watched.contains(&w.chassis));
         let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.kind, &w.options, &bfd)).txn;
         if w.kind != i.r#type {
-            txn.update("Interface", iid, [("type", w.kind.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::r#type(&w.kind)]);
         }
         if w.options != i.options {
-            txn.update("Interface", iid, [("options", w.options.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::options(&w.options)]);
         }
         if bfd != i.bfd {
-            txn.update("Interface", iid, [("bfd", bfd.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::bfd(&bfd)]);
         }
         if full != *id {
             let mut ids = p.external_ids.clone();
             ids.insert(TUNNEL_ID.into(), full);
-            txn.update("Port", pid, [("external_ids", ids.to_datum())]);
+            txn.update_row(pid, [ovs::Port::external_ids(&ids)]);
         }
     }
     if !gone.is_empty() {
@@ -351,19 +286,16 @@ pub fn reconcile_tunnels(
         names.insert(name.clone());
         let txn = &mut plan.part(format!("tunnel {id}"), (&w.kind, &w.options)).txn;
         let columns = [
-            ("name", name.to_datum()),
-            ("type", w.kind.to_datum()),
-            ("options", w.options.to_datum()),
-            ("bfd", bfd_config(input, watched.contains(&w.chassis)).to_datum()),
+            ovs::Interface::name(&name),
+            ovs::Interface::r#type(&w.kind),
+            ovs::Interface::options(&w.options),
+            ovs::Interface::bfd(&bfd_config(input, watched.contains(&w.chassis))),
         ];
-        let iface = txn.insert("Interface", columns);
+        let iface = txn.insert_row(columns);
         let ids = w.marks(&id);
-        let columns = [
-            ("name", name.to_datum()),
-            ("interfaces", Set::from([iface]).to_datum()),
-            ("external_ids", ids.to_datum()),
-        ];
-        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        let columns =
+            [ovs::Port::name(&name), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
+        let added = BTreeSet::from([txn.insert_row(columns)]);
         change_ports(db, br.0, &added, &none, txn);
     }
 }
@@ -400,17 +332,20 @@ pub fn reconcile_evpn(
         };
         if &*i.r#type != "vxlan" || i.options != options {
             let txn = &mut plan.part(format!("Interface {}", i.name), format!("{options:?}")).txn;
-            txn.update("Interface", iid, [("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::r#type(&Str::from("vxlan")), ovs::Interface::options(&options)]);
         }
     }
     for (name, options) in wanted {
         let txn = &mut plan.part(format!("port {name}"), format!("{options:?}")).txn;
-        let columns =
-            [("name", name.to_datum()), ("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())];
-        let iface = Set::from([txn.insert("Interface", columns)]);
+        let columns = [
+            ovs::Interface::name(&name),
+            ovs::Interface::r#type(&Str::from("vxlan")),
+            ovs::Interface::options(&options),
+        ];
+        let iface = Set::from([txn.insert_row(columns)]);
         let ids = Map::<Str, Str>::from([(EVPN_ID.into(), "true".into())]);
-        let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", ids.to_datum())];
-        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        let columns = [ovs::Port::name(&name), ovs::Port::interfaces(&iface), ovs::Port::external_ids(&ids)];
+        let added = BTreeSet::from([txn.insert_row(columns)]);
         change_ports(db, id, &added, &BTreeSet::new(), txn);
     }
 }
@@ -454,10 +389,10 @@ pub(crate) fn change_ports(
     txn: &mut Transaction,
 ) {
     if !gone.is_empty() {
-        txn.mutate("Bridge", br, "ports", "delete", &gone.to_datum());
+        txn.remove_from_row(br, ovs::Bridge::ports(gone));
     }
     if !added.is_empty() {
-        txn.mutate("Bridge", br, "ports", "insert", &added.to_datum());
+        txn.add_to_row(br, ovs::Bridge::ports(added));
     }
     if !(gone.is_empty() && added.is_empty())
         && let Some((root, row)) = db.open_vswitch.iter().next()
@@ -476,17 +411,11 @@ struct Patch {
     other: Uuid,
 }
 
-fn wanted_patches(db: &ovs::Database, input: &Input, s: &Settings, said: &mut Once) -> Vec<Patch> {
-    let local = &input.local;
+fn wanted_patches(db: &ovs::Database, here: &Presence, s: &Settings, said: &mut Once) -> Vec<Patch> {
     let mut out = Vec::new();
-    for (_, p) in local.datapaths.iter().flat_map(|dp| input.ports_of(*dp)) {
-        let mark = match &*p.r#type {
-            "localnet" => LOCALNET_ID,
-            "l2gateway" if crate::binding::is_here(p, input, local) => L2GATEWAY_ID,
-            _ => continue,
-        };
-        let (kind, port) = (&p.r#type, &p.logical_port);
-        let Some(network) = p.options.get("network_name") else {
+    for (port, (kind, network)) in &here.patches {
+        let mark = if &**kind == "localnet" { LOCALNET_ID } else { L2GATEWAY_ID };
+        let Some(network) = network else {
             if said.say(format!("{port} no network")) {
                 tracing::error!(target: "patch", "{kind} port '{port}' has no network name.");
             }
@@ -512,7 +441,7 @@ fn wanted_patches(db: &ovs::Database, input: &Input, s: &Settings, said: &mut On
 pub fn reconcile_patches(
     db: &ovs::Database,
     br: (Uuid, &ovs::Bridge),
-    input: &Input,
+    here: &Presence,
     s: &Settings,
     said: &mut Once,
     plan: &mut Plan,
@@ -531,7 +460,7 @@ pub fn reconcile_patches(
         let ports = db.bridge.get(&bridge).map(|b| &b.ports);
         by_name.get(name).is_some_and(|p| ports.is_some_and(|all| all.contains(p)))
     };
-    for patch in wanted_patches(db, input, s, said) {
+    for patch in wanted_patches(db, here, s, said) {
         let (here, there) = patch_names(&s.bridge, &patch.port);
         for (bid, own, peer) in [(br.0, &here, &there), (patch.other, &there, &here)] {
             if has(bid, own) {
@@ -541,16 +470,16 @@ pub fn reconcile_patches(
             }
             let txn = &mut plan.part(format!("patch port {own}"), peer).txn;
             let options = Map::<Str, Str>::from([("peer".into(), peer.clone())]);
-            let columns =
-                [("name", own.to_datum()), ("type", Str::from("patch").to_datum()), ("options", options.to_datum())];
-            let iface = txn.insert("Interface", columns);
-            let ids = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
             let columns = [
-                ("name", own.to_datum()),
-                ("interfaces", Set::from([iface]).to_datum()),
-                ("external_ids", ids.to_datum()),
+                ovs::Interface::name(own),
+                ovs::Interface::r#type(&Str::from("patch")),
+                ovs::Interface::options(&options),
             ];
-            let added = BTreeSet::from([txn.insert("Port", columns)]);
+            let iface = txn.insert_row(columns);
+            let ids = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
+            let columns =
+                [ovs::Port::name(own), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
+            let added = BTreeSet::from([txn.insert_row(columns)]);
             change_ports(db, bid, &added, &none, txn);
         }
     }
@@ -572,7 +501,7 @@ fn adopt(db: &ovs::Database, by_name: &BTreeMap<&Str, Uuid>, own: &Str, peer: &S
     }
     let pair = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
     let txn = &mut plan.part(format!("patch port {own}:external_ids"), &patch.port).txn;
-    txn.mutate("Port", id, "external_ids", "insert", &pair.to_datum());
+    txn.add_to_row(id, ovs::Port::external_ids(&pair));
 }
 
 fn patch_names(br_int: &str, port: &str) -> (Str, Str) {
@@ -592,7 +521,7 @@ pub fn remove_all(db: &ovs::Database, br: (Uuid, &ovs::Bridge), s: &Settings, pl
     if let Some((root, row)) = db.open_vswitch.iter().next() {
         let mut other = row.other_config.clone();
         if other.remove(&*format!("ovn-chassis-idx-{}", s.system_id)).is_some() {
-            txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+            txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
         }
     }
 }

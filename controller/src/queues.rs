@@ -1,10 +1,10 @@
 //! Rates of logical ports (`qos_min_rate`, `qos_max_rate`, `qos_burst` of ovn-nb(5)): queues of the interface by which a port's
 //! packets leave for the provider network. Northd gives each such port a queue's number and puts its packets into it.
 
-use crate::model::Input;
 use crate::plan::Plan;
+use crate::presence::Presence;
 use crate::settings::{Settings, bridge};
-use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ const PORT: &str = "ovn_port";
 const HIGHEST: u64 = (u32::MAX as u64) * 8;
 
 /// A queue: its logical port, and `other_config`.
-type Queue = (Str, Map<Str, Str>);
+pub type Queue = (Str, Map<Str, Str>);
 
 /// The port's queue, its number and its provider network.
-fn wanted_of(p: &sb::PortBinding) -> Option<(i64, Queue, &Str)> {
+pub fn wanted_of(p: &sb::PortBinding) -> Option<(i64, Queue, &Str)> {
     let number = |key: &str| p.options.get(key).and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
     let rates = [("max-rate", "qos_max_rate"), ("min-rate", "qos_min_rate"), ("burst", "qos_burst")]
         .map(|(to, from)| (Str::from(to), number(from)));
@@ -46,18 +46,10 @@ fn exit<'a>(db: &'a ovs::Database, br: &ovs::Bridge) -> Option<(Uuid, &'a ovs::P
 }
 
 /// Brings the queues of all provider networks' interfaces into line.
-pub fn reconcile(db: &ovs::Database, input: &Input, s: &Settings, plan: &mut Plan) {
-    let mut wanted: BTreeMap<&Str, BTreeMap<i64, Queue>> = BTreeMap::new();
-    let ports = input.local.datapaths.iter().flat_map(|dp| input.ports_of(*dp));
-    for (_, p) in ports.filter(|(_, p)| p.options.contains_key("qdisc_queue_id")) {
-        let here = match &*p.r#type {
-            "" | "virtual" | "l2gateway" => crate::binding::is_here(p, input, &input.local),
-            "localnet" => true,
-            _ => false,
-        };
-        if let Some((number, queue, network)) = wanted_of(p).filter(|_| here) {
-            wanted.entry(network).or_default().insert(number, queue);
-        }
+pub fn reconcile(db: &ovs::Database, here: &Presence, s: &Settings, plan: &mut Plan) {
+    let mut wanted: BTreeMap<&Str, BTreeMap<i64, &Queue>> = BTreeMap::new();
+    for ((network, number), queue) in &here.queues {
+        wanted.entry(network).or_default().insert(*number, queue);
     }
     let mut done = std::collections::BTreeSet::new();
     for (network, name) in &s.mappings {
@@ -66,7 +58,7 @@ pub fn reconcile(db: &ovs::Database, input: &Input, s: &Settings, plan: &mut Pla
         let Some((id, port, interface)) = exit(db, br) else { continue };
         let sharing = s.mappings.iter().filter(|(_, b)| *b == name).map(|(n, _)| n);
         let queues: BTreeMap<i64, Queue> =
-            sharing.filter_map(|n| wanted.get(n)).flatten().map(|(n, q)| (*n, q.clone())).collect();
+            sharing.filter_map(|n| wanted.get(n)).flatten().map(|(n, q)| (*n, (*q).clone())).collect();
         if done.insert(id) {
             let part = plan.part(format!("QoS of port {} ({network})", port.name), format!("{queues:?}"));
             port_queues(db, (id, port, interface), &queues, &mut part.txn);
@@ -89,39 +81,36 @@ fn port_queues(
     for (number, (name, config)) in wanted {
         let ids = Map::<Str, Str>::from([(PORT.into(), name.clone())]);
         let known = have.get(number).and_then(|q| Some((*q, db.queue.get(q)?)));
-        let columns = || [("external_ids", ids.to_datum()), ("other_config", config.to_datum())];
+        let columns = || [ovs::Queue::external_ids(&ids), ovs::Queue::other_config(config)];
         let row = match known {
             Some((q, row)) if row.external_ids == ids && row.other_config == *config => q,
             Some((q, _)) => {
-                txn.update("Queue", q, columns());
+                txn.update_row(q, columns());
                 q
             }
-            None => txn.insert("Queue", columns()),
+            None => txn.insert_row(columns()),
         };
         queues.insert(*number, row);
     }
     let gone: Vec<Uuid> = have.values().filter(|q| !queues.values().any(|k| k == *q)).copied().collect();
     match found {
         Some((q, _)) if queues.is_empty() => {
-            txn.update("Port", id, [("qos", None::<Uuid>.to_datum())]);
+            txn.update_row(id, [ovs::Port::qos(&None)]);
             txn.delete("QoS", q);
         }
-        Some((q, row)) if row.queues != queues => txn.update("QoS", q, [("queues", queues.to_datum())]),
+        Some((q, row)) if row.queues != queues => txn.update_row(q, [ovs::Qos::queues(&queues)]),
         None if !queues.is_empty() => {
             // What virtual interfaces say of their speed is no limit.
             let virtual_one = matches!(interface.status.get("driver_name").map(|d| &**d), Some("veth" | "tap"));
             let speed = interface.link_speed.filter(|_| !virtual_one).and_then(|s| u64::try_from(s).ok());
             let rate: Str = speed.unwrap_or(HIGHEST).to_string().into();
-            let q = txn.insert(
-                "QoS",
-                [
-                    ("type", Str::from("linux-htb").to_datum()),
-                    ("other_config", Map::<Str, Str>::from([("max-rate".into(), rate)]).to_datum()),
-                    ("external_ids", Map::<Str, Str>::from([(MARK.into(), "true".into())]).to_datum()),
-                    ("queues", queues.to_datum()),
-                ],
-            );
-            txn.update("Port", id, [("qos", Some(q).to_datum())]);
+            let q = txn.insert_row([
+                ovs::Qos::r#type(&Str::from("linux-htb")),
+                ovs::Qos::other_config(&Map::<Str, Str>::from([("max-rate".into(), rate)])),
+                ovs::Qos::external_ids(&Map::<Str, Str>::from([(MARK.into(), "true".into())])),
+                ovs::Qos::queues(&queues),
+            ]);
+            txn.update_row(id, [ovs::Port::qos(&Some(q))]);
         }
         _ => {}
     }
@@ -133,7 +122,7 @@ fn port_queues(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Local, Vif};
+    use crate::model::{Input, Local, Vif};
     use std::sync::Arc;
 
     fn uuid(n: u128) -> Uuid {
@@ -143,6 +132,7 @@ mod tests {
     fn world(rate: Option<&str>) -> Input {
         let mut db = sb::Database::default();
         db.chassis.insert(uuid(1), Arc::new(sb::Chassis { name: "hv".into(), ..Default::default() }));
+        db.datapath_binding.insert(uuid(7), Arc::default());
         let mut p = sb::PortBinding {
             logical_port: "lp".into(),
             datapath: uuid(7),
@@ -161,7 +151,6 @@ mod tests {
         let local = Local {
             chassis: Some(uuid(1)),
             chassis_name: "hv".into(),
-            datapaths: [uuid(7)].into(),
             vifs: [("lp".into(), vif)].into(),
             ..Local::default()
         };
@@ -205,7 +194,9 @@ mod tests {
     fn operations(db: &ovs::Database, input: &Input) -> Vec<String> {
         let s = Settings { mappings: [("phys".into(), "br-phys".into())].into(), ..Settings::default() };
         let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
-        reconcile(db, input, &s, &mut plan);
+        let (mut input, mut here) = (Input::new(input.sb.clone(), input.local.clone()), Presence::default());
+        here.settle(&mut input, &[]);
+        reconcile(db, &here, &s, &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
         out.iter().map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap())).collect()
     }

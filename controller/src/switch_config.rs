@@ -1,10 +1,11 @@
 //! What the controller asks of the switch through the local database besides ports: tags, look-ups, connection limits.
 
-use crate::model::{Input, Local};
+use crate::model::Local;
 use crate::plan::Plan;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use crate::presence::Presence;
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The addresses by which most flows are told apart, the most useful first.
 const PREFIXES: [&str; 4] = ["ip_src", "ip_dst", "ipv6_src", "ipv6_dst"];
@@ -20,7 +21,7 @@ pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
     let mut other = row.other_config.clone();
     other.insert("vlan-limit".into(), "0".into());
     let txn = &mut plan.part("Open_vSwitch:other_config:vlan-limit", ()).txn;
-    txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+    txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
 }
 
 /// Has the switch look addresses up by their prefixes in all tables, as many as the database's schema allows.
@@ -37,57 +38,41 @@ pub fn prefixes(db: &ovs::Database, schema: &DatabaseSchema, (id, br): (Uuid, &o
     }
     let part = plan.part(format!("Bridge {}:flow_tables", br.name), &wanted);
     part.log.push(format!("Setting flow table prefixes: {}.", wanted.join(", ")));
-    let columns = [("prefixes", value.to_datum())];
+    let columns = [ovs::FlowTable::prefixes(&value)];
     match table {
-        Some(t) => part.txn.update("Flow_Table", t, columns),
+        Some(t) => part.txn.update_row(t, columns),
         None => {
-            let t = part.txn.insert("Flow_Table", columns);
+            let t = part.txn.insert_row(columns);
             let all: Map<i64, Uuid> = (0..FLOW_TABLES).map(|n| (n, t)).collect();
-            part.txn.update("Bridge", id, [("flow_tables", all.to_datum())]);
+            part.txn.update_row(id, [ovs::Bridge::flow_tables(&all)]);
         }
     }
 }
 
 /// A number of connections; none: as many as there are.
-fn limit(text: Option<&Str>) -> Option<i64> {
+pub fn limit(text: Option<&Str>) -> Option<i64> {
     text.and_then(|t| t.parse().ok()).filter(|n| (0..=i64::from(u32::MAX)).contains(n))
 }
 
 /// The limits that northd gives (`ct-zone-limit` of routers, switches and ports), by zone.
-pub fn limits(input: &Input, local: &Local) -> BTreeMap<i64, i64> {
-    let mut out = BTreeMap::new();
-    let mut put = |name: &str, limit: Option<i64>| {
-        if let (Some(zone), Some(limit)) = (local.zones.get(name), limit) {
-            out.insert(i64::from(*zone), limit);
-        }
-    };
-    for dp in &local.datapaths {
-        let Some(d) = input.sb.datapath_binding.get(dp) else { continue };
-        let own = limit(d.external_ids.get("ct-zone-limit"));
-        put(&input.zone_name(*dp, "dnat"), own);
-        put(&input.zone_name(*dp, "snat"), own);
-        let here = |p: &sb::PortBinding| p.r#type.is_empty() && crate::binding::is_here(p, input, local);
-        if crate::model::is_switch(d) {
-            for (_, p) in input.ports_of(*dp).filter(|(_, p)| here(p)) {
-                let text = p.options.get("ct-zone-limit");
-                put(&p.logical_port, if text.is_some() { limit(text) } else { own });
-            }
-        }
-    }
-    out
+fn limits(here: &Presence, local: &Local) -> BTreeMap<i64, i64> {
+    here.limits.iter().filter_map(|(name, limit)| Some((i64::from(*local.zones.get(name)?), *limit))).collect()
 }
 
 /// Brings the limits of the switch's zones into line. Zones of others are left alone.
-pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, input: &Input, plan: &mut Plan) {
+pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, here: &Presence, plan: &mut Plan) {
     let Some((root, row)) = db.open_vswitch.iter().next() else { return };
-    let wanted = limits(input, &input.local);
+    let wanted = limits(here, local);
     let kind: Str = if br.datapath_type.is_empty() { "system".into() } else { br.datapath_type.clone() };
     let found = row.datapaths.get(&kind).and_then(|id| Some((*id, db.datapath.get(id)?)));
     let have: BTreeMap<i64, Uuid> =
         found.map(|(_, d)| d.ct_zones.iter().map(|(zone, id)| (*zone, *id)).collect()).unwrap_or_default();
     let limit_of = |zone: &i64| have.get(zone).and_then(|id| db.ct_zone.get(id)).and_then(|z| z.limit);
-    let mine = |zone: &i64| input.local.zones.values().any(|z| i64::from(*z) == *zone);
-    let gone: Vec<i64> = have.keys().copied().filter(|z| !wanted.contains_key(z) && mine(z)).collect();
+    let mut gone: Vec<i64> = have.keys().copied().filter(|z| !wanted.contains_key(z)).collect();
+    if !gone.is_empty() {
+        let mine: BTreeSet<i64> = local.zones.values().map(|z| i64::from(*z)).collect();
+        gone.retain(|z| mine.contains(z));
+    }
     if gone.is_empty() && wanted.iter().all(|(zone, limit)| limit_of(zone) == Some(*limit)) {
         return;
     }
@@ -95,19 +80,19 @@ pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, input: &Input, pl
     let mut all: Map<i64, Uuid> =
         have.iter().filter(|(z, _)| !gone.contains(z)).map(|(zone, id)| (*zone, *id)).collect();
     for (zone, limit) in &wanted {
-        let columns = [("limit", Some(*limit).to_datum())];
+        let columns = [ovs::CtZone::limit(&Some(*limit))];
         match have.get(zone) {
             Some(_) if limit_of(zone) == Some(*limit) => {}
-            Some(id) => txn.update("CT_Zone", *id, columns),
-            None => drop(all.insert(*zone, txn.insert("CT_Zone", columns))),
+            Some(id) => txn.update_row(*id, columns),
+            None => drop(all.insert(*zone, txn.insert_row(columns))),
         }
     }
     match found {
-        Some((id, _)) => txn.update("Datapath", id, [("ct_zones", all.to_datum())]),
+        Some((id, _)) => txn.update_row(id, [ovs::Datapath::ct_zones(&all)]),
         None => {
-            let id = txn.insert("Datapath", [("ct_zones", all.to_datum())]);
-            let pair = Map::<Str, Uuid>::from([(kind, id)]).to_datum();
-            txn.mutate("Open_vSwitch", *root, "datapaths", "insert", &pair);
+            let id = txn.insert_row([ovs::Datapath::ct_zones(&all)]);
+            let pair = Map::from([(kind, id)]);
+            txn.add_to_row(*root, ovs::OpenVswitch::datapaths(&pair));
         }
     }
 }

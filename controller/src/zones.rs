@@ -1,9 +1,9 @@
 //! Connection tracking zones: one a local port, two a local datapath; numbers are kept in the integration bridge's
 //! `external_ids:ct-zone-NAME`, so that a restart changes none and drops no connection.
 
-use crate::binding;
 use crate::model::Input;
-use ovn_schema::{Map, Str, Uuid};
+use ovn_schema::sb::{DatapathBinding, PortBinding};
+use ovn_schema::{Map, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where zone numbers are kept.
@@ -44,37 +44,24 @@ fn renamed(name: &str, input: &Input) -> Option<Str> {
     Some(input.zone_name(id, suffix))
 }
 
-/// The zones that are needed.
-pub fn wanted(input: &Input) -> BTreeSet<Str> {
-    let mut out = BTreeSet::new();
-    for dp in &input.local.datapaths {
-        out.insert(input.zone_name(*dp, "dnat"));
-        out.insert(input.zone_name(*dp, "snat"));
-        let ports = input.ports_of(*dp).filter(|(_, p)| match &*p.r#type {
-            // A port that is about to be claimed keeps the zone that it had.
-            "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external" => {
-                binding::is_or_comes_here(p, input, &input.local)
-            }
-            "localnet" | "localport" => true,
-            _ => filters(p),
-        });
-        out.extend(ports.map(|(_, p)| p.logical_port.clone()));
-    }
-    out
+/// Whether a port has a zone where it is bound.
+pub fn of_machine(p: &PortBinding) -> bool {
+    matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
+}
+
+/// Whether a port has a zone wherever its datapath is local.
+pub fn of_datapath(p: &PortBinding) -> bool {
+    matches!(&*p.r#type, "localnet" | "localport") || filters(p)
 }
 
 /// Whether access rules are applied at a port to a router (ovn-nb(5), `enable_router_port_acl`), which then tracks connections.
-fn filters(p: &ovn_schema::sb::PortBinding) -> bool {
+fn filters(p: &PortBinding) -> bool {
     &*p.r#type == "patch" && ovn_schema::options::flag(&p.options, "enable_router_port_acl")
 }
 
-/// `snat-ct-zone` of routers. Several may ask for one zone, and 0 is one, too.
-pub fn requested(input: &Input) -> BTreeMap<Str, u16> {
-    let one = |dp: &Uuid| {
-        let zone = input.sb.datapath_binding.get(dp)?.external_ids.get("snat-ct-zone")?.parse().ok()?;
-        Some((input.zone_name(*dp, "snat"), zone))
-    };
-    input.local.datapaths.iter().filter_map(one).collect()
+/// `snat-ct-zone` of a router. Several may ask for one zone, and 0 is one, too.
+pub fn requested(d: &DatapathBinding) -> Option<u16> {
+    d.external_ids.get("snat-ct-zone")?.parse().ok()
 }
 
 /// Keeps the numbers of zones that are still wanted and within the range, and gives the others free ones. Requested numbers come
@@ -117,6 +104,18 @@ pub fn to_flush(before: &BTreeMap<Str, u16>, after: &BTreeMap<Str, u16>) -> BTre
     moved(before, after).into_iter().chain(moved(after, before)).collect()
 }
 
+/// Whether the bridge's `external_ids` have these zones and no others.
+pub fn are_remembered(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) -> bool {
+    let mut there = 0;
+    for (name, zone) in external_ids.iter().filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?, v))) {
+        if zone.parse().ok().as_ref() != zones.get(name) {
+            return false;
+        }
+        there += 1;
+    }
+    there == zones.len()
+}
+
 /// The bridge's `external_ids` with these zones and no others.
 pub fn remember(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) -> Map<Str, Str> {
     let mut out: Map<Str, Str> =
@@ -144,29 +143,41 @@ mod tests {
         assert_ne!(second["b"], second["d"]);
         let ids = remember(&Map::from([("ct-zone-old".into(), "9".into()), ("x".into(), "y".into())]), &second);
         assert_eq!(remembered(&ids, &Input::default()), second);
+        assert!(are_remembered(&ids, &second) && !are_remembered(&ids, &first));
+        assert!(!are_remembered(&Map::new(), &second) && are_remembered(&Map::new(), &BTreeMap::new()));
         assert_eq!(&*ids["x"], "y");
     }
 
     #[test]
     fn ports_to_routers_have_a_zone_where_rules_are_applied() {
-        use ovn_schema::sb;
+        use crate::presence::Presence;
+        use ovn_schema::{Uuid, sb};
         use std::sync::Arc;
         let (dp, mut db) = (Uuid::from_u128(7), sb::Database::default());
         db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 1, ..Default::default() }));
-        for (n, filtered) in [(2, false), (3, true)] {
-            let options = filtered.then(|| ("enable_router_port_acl".into(), "true".into())).into_iter().collect();
-            let p = sb::PortBinding {
+        let pair = |k: &str, v: &str| Map::from([(Str::from(k), Str::from(v))]);
+        let ports = [
+            (2, "patch", Map::new()),
+            (3, "patch", pair("enable_router_port_acl", "true")),
+            // By this one the datapath is local.
+            (4, "l2gateway", pair("l2gateway-chassis", "hv1")),
+        ];
+        for (n, kind, options) in ports {
+            let p = PortBinding {
                 logical_port: format!("p{n}").into(),
                 datapath: dp,
-                r#type: "patch".into(),
+                r#type: kind.into(),
                 tunnel_key: n,
                 options,
                 ..Default::default()
             };
             db.port_binding.insert(Uuid::from_u128(n as u128), Arc::new(p));
         }
-        let local = crate::model::Local { datapaths: [dp].into(), ..Default::default() };
-        let names = wanted(&Input::new(db, local));
+        let local =
+            crate::model::Local { chassis_name: "hv1".into(), chassis: Some(Uuid::from_u128(1)), ..Default::default() };
+        let (mut input, mut here) = (Input::new(db, local), Presence::default());
+        here.settle(&mut input, &[]);
+        let names = &here.zones;
         assert!(names.contains("p3") && !names.contains("p2"), "{names:?}");
     }
 

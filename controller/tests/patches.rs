@@ -1,12 +1,12 @@
 //! Patch ports on a machine with several controllers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::model::{Input, Local};
 use controller::once::Once;
 use controller::plan::{Attempts, Plan};
 use controller::plumbing::{reconcile_evpn, reconcile_patches};
+use controller::presence::Presence;
 use controller::settings::{Settings, bridge};
-use ovn_schema::{Map, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Str, Uuid, ovs};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,25 +49,14 @@ impl Machine {
 
     /// What the controller of `br-int-1` would change.
     fn changes(&self, ports: &[&str]) -> String {
-        let datapath = Uuid::from_u128(1 << 64);
-        let mut sb = sb::Database::default();
-        for (n, name) in ports.iter().enumerate() {
-            let row = sb::PortBinding {
-                logical_port: (*name).into(),
-                r#type: "localnet".into(),
-                datapath,
-                tunnel_key: n as i64 + 1,
-                options: [("network_name".into(), "phys".into())].into(),
-                ..Default::default()
-            };
-            sb.port_binding.insert(Uuid::from_u128((2 << 64) + n as u128), Arc::new(row));
-        }
-        let input = Input::new(sb, Local { datapaths: [datapath].into(), ..Local::default() });
+        let patch = |name: &&str| (Str::from(*name), ("localnet".into(), Some("phys".into())));
+        let mut here = Presence::default();
+        here.patches = ports.iter().map(patch).collect();
         let mappings = [("phys".into(), "br-ex".into())].into();
         let s = Settings { bridge: "br-int-1".into(), mappings, ..Settings::default() };
         let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
         let br = bridge(&self.db, "br-int-1").unwrap();
-        reconcile_patches(&self.db, br, &input, &s, &mut Once::default(), &mut plan);
+        reconcile_patches(&self.db, br, &here, &s, &mut Once::default(), &mut plan);
         let all = Attempts::default().choose(plan, Instant::now());
         all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }

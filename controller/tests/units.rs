@@ -5,7 +5,8 @@
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local, Tunnel, Vif};
-use controller::{local, zones};
+use controller::presence::Presence;
+use controller::zones;
 use incremental::Engine;
 use ovn_schema::sb;
 use ovn_schema::{Map, Str, Table, Uuid};
@@ -34,6 +35,7 @@ struct Chassis {
     ids: Arc<Ids>,
     engine: Engine<ChassisFlows>,
     tables: Tables,
+    presence: Presence,
     reads: Vec<controller::model::Read>,
 }
 
@@ -41,7 +43,8 @@ impl Chassis {
     fn new(db: sb::Database, local: Local) -> Chassis {
         let ids: Arc<Ids> = Arc::default();
         let engine = Engine::new(ChassisFlows::new(ids.clone()));
-        let mut c = Chassis { input: Input::new(db, local), ids, engine, tables: Tables::default(), reads: Vec::new() };
+        let (input, presence) = (Input::new(db, local), Presence::default());
+        let mut c = Chassis { input, ids, engine, tables: Tables::default(), presence, reads: Vec::new() };
         c.settle();
         c
     }
@@ -61,24 +64,27 @@ impl Chassis {
         self.reads.extend(self.input.set_local(local));
     }
 
-    /// Derives what follows from the changes so far. Returns how many units that took.
-    fn settle(&mut self) -> usize {
-        let mut new = self.input.local.clone();
-        new.datapaths = local::datapaths(&self.input, &new);
-        self.reads.extend(self.input.set_local(new));
-        let wanted = zones::wanted(&self.input);
-        let zones = zones::assign(&self.input.local.zones, &wanted, &zones::requested(&self.input), (1, 65535));
+    /// Derives what follows from the changes so far. Returns how many units that took: those of what is here, and those of flows.
+    fn settle(&mut self) -> (usize, usize) {
+        let more = self.presence.settle(&mut self.input, &self.reads);
+        self.reads.extend(more);
+        let here = &self.presence;
+        let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
         self.reads.extend(self.input.set_zones(zones));
         let (tables, ids) = (&mut self.tables, &self.ids);
         self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| drop(tables.apply(c, ids)));
-        self.engine.stats().ran
+        (self.presence.ran(), self.engine.stats().ran)
     }
 
     /// What a start over the same databases differs in.
     fn differs_from_fresh(&mut self) -> Vec<String> {
-        let input = Input::new(self.input.sb.clone(), self.input.local.clone());
-        let mut out = Vec::new();
-        if local::datapaths(&input, &input.local) != self.input.local.datapaths {
+        let mut input = Input::new(self.input.sb.clone(), self.input.local.clone());
+        // Neither is it known which datapaths are local.
+        input.local.datapaths.clear();
+        let mut presence = Presence::default();
+        presence.settle(&mut input, &[]);
+        let mut out = self.presence.differences(&presence);
+        if input.local.datapaths != self.input.local.datapaths {
             out.push("local datapaths".to_string());
         }
         let mut engine = Engine::new(ChassisFlows::new(self.ids.clone()));
@@ -179,7 +185,7 @@ fn cloud(switches: usize, flows: usize, neighbours: usize) -> Chassis {
 }
 
 /// What each of some changes costs.
-fn costs(c: &mut Chassis) -> Vec<(&'static str, usize)> {
+fn costs(c: &mut Chassis) -> Vec<(&'static str, (usize, usize))> {
     let mut out = Vec::new();
     let mut cost = |what, c: &mut Chassis| out.push((what, c.settle()));
     c.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: 7, ..Default::default() }));
@@ -225,19 +231,20 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     let (a, b) = (costs(&mut small), costs(&mut large));
     assert_eq!(a, b);
     let of = |what: &str| a.iter().find(|(w, _)| *w == what).unwrap().1;
-    assert_eq!((of("nb_cfg"), of("a port is reported down")), (0, 0));
+    // That a port is down is looked at by the port alone, and no flow follows from it.
+    assert_eq!((of("nb_cfg"), of("a port is reported down")), ((0, 0), (1, 0)));
     // What this chassis has the port as, the port itself, its logical flow.
-    assert_eq!((of("an interface is made"), of("it gets a number")), (0, 3));
-    assert_eq!(of("its port is claimed"), 2, "the logical flow follows from its role, which is what it was");
+    assert_eq!((of("an interface is made"), of("it gets a number")), ((1, 0), (1, 3)));
+    assert_eq!(of("its port is claimed"), (1, 2), "the logical flow follows from its role, which is what it was");
     for one in [
         "a logical flow changes",
         "a logical flow of a group is new",
         "a neighbour's MAC changes",
         "a neighbour is new",
     ] {
-        assert_eq!(of(one), 1, "{one}");
+        assert_eq!(of(one), (0, 1), "{one}");
     }
-    assert_eq!(of("a port elsewhere is new"), 0, "nothing of it is here");
+    assert_eq!(of("a port elsewhere is new"), (0, 0), "nothing of it is here");
     assert!(small.differs_from_fresh().is_empty());
     assert!(large.differs_from_fresh().is_empty());
 }
@@ -259,6 +266,14 @@ enum Step {
     /// An interface: absent, without a number yet, or there.
     Plug(usize, u8),
     Tunnel(u16),
+    /// A port of a provider network, and whether its patch port has a number.
+    Localnet(usize, bool, bool),
+    /// Who is in the group of gateways.
+    Gateways(u8),
+    /// Which chassis are alive, and whether this one is still starting.
+    Alive(u8),
+    /// The encapsulations of this chassis.
+    Encaps(u8),
     /// What came so far is derived.
     Derive,
 }
@@ -278,6 +293,32 @@ impl Chassis {
                     4 => p.parent_port = Some(text("vm0")),
                     5 => drop(p.options.insert(text("requested-chassis"), text("hv2"))),
                     6 => (p.r#type, p.chassis) = (text("l2gateway"), Some(ME)),
+                    7 | 8 => {
+                        p.r#type = text(if kind == 7 { "chassisredirect" } else { "external" });
+                        p.ha_chassis_group = Some(id(12, 0));
+                    }
+                    9 => (p.r#type, p.virtual_parent) = (text("virtual"), Some(text("vm0"))),
+                    10 => p.r#type = text("localport"),
+                    11 => {
+                        // One with all that a machine's port may bring, reported down.
+                        (p.chassis, p.up) = (Some(ME), Some(false));
+                        p.mac = [text("02:00:00:00:00:01 10.0.0.1")].into();
+                        p.mirror_rules = [id(13, 0)].into();
+                        let pairs = [
+                            ("ct-zone-limit", "5"),
+                            ("qdisc_queue_id", "3"),
+                            ("qos_physical_network", "phys"),
+                            ("qos_min_rate", "7"),
+                        ];
+                        p.options.extend(pairs.map(|(k, v)| (text(k), text(v))));
+                    }
+                    12 => (p.chassis, p.up, p.encap) = (Some(ME), Some(true), Some(id(14, 0))),
+                    13 => p.additional_chassis = [ME].into(),
+                    14 => {
+                        (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
+                        p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
+                        p.options.insert(text("peer"), text("vm2"));
+                    }
                     _ => {}
                 }
                 self.set(id(2, n), (kind > 0).then_some(p));
@@ -344,6 +385,39 @@ impl Chassis {
                 _ => drop(l.vifs.insert(text(format!("vm{n}")), vif(n as u16 + 1))),
             }),
             Step::Tunnel(n) => self.change_local(|l| l.tunnels = (n > 0).then(|| tunnel(n)).into_iter().collect()),
+            Step::Localnet(n, there, plugged) => {
+                let (name, options) = (format!("ln{n}"), Map::from([(text("network_name"), text("phys"))]));
+                let row = sb::PortBinding { r#type: text("localnet"), options, ..port(n, &name, 200) };
+                self.set(id(15, n), there.then_some(row));
+                self.change_local(|l| match plugged {
+                    true => drop(l.localnets.insert(text(name), 77)),
+                    false => drop(l.localnets.remove(&*name)),
+                });
+            }
+            Step::Gateways(bits) => {
+                for (n, chassis) in [(0, ME), (1, OTHER)] {
+                    let row = sb::HaChassis { chassis: Some(chassis), priority: n as i64 + 1, ..Default::default() };
+                    self.set(id(16, n), (bits >> n & 1 == 1).then_some(row));
+                }
+                let members = (0..2).filter(|n| bits >> n & 1 == 1).map(|n| id(16, n)).collect();
+                let group = sb::HaChassisGroup { name: text("g"), ha_chassis: members, ..Default::default() };
+                self.set(id(12, 0), (bits > 0).then_some(group));
+            }
+            Step::Alive(bits) => self.change_local(|l| {
+                l.gateways.alive = (bits & 1 == 1).then(|| text("hv2")).into_iter().collect();
+                l.gateways.starting = bits & 2 == 2;
+            }),
+            Step::Encaps(n) => {
+                let mut me = (*self.input.sb.chassis[&ME]).clone();
+                me.encaps = (0..usize::from(n)).map(|e| id(14, e)).collect();
+                for e in 0..2 {
+                    let options = Map::from([(text("is_default"), text(if e == 1 { "true" } else { "false" }))]);
+                    let ip = text(format!("192.0.2.{e}"));
+                    let row = sb::Encap { ip, options, r#type: text("geneve"), ..Default::default() };
+                    self.set(id(14, e), (e < usize::from(n)).then_some(row));
+                }
+                self.set(ME, Some(me));
+            }
             Step::Derive => drop(self.settle()),
         }
     }
@@ -353,7 +427,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let b = any::<bool>;
     let one = prop_oneof![
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
-        (0..PORTS, 0..7u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..15u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..15u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..SWITCHES, b(), b()).prop_map(|(n, t, p)| Step::Localnet(n, t, p)),
+        (0..4u8).prop_map(Step::Gateways),
+        (0..4u8).prop_map(Step::Alive),
+        (0..3u8).prop_map(Step::Encaps),
         (0..SWITCHES, 0..SWITCHES, b()).prop_map(|(a, c, t)| Step::Patch(a, c, t)),
         (0..12usize, 0..6u8).prop_map(|(n, k)| Step::Flow(n, k)),
         (0..16u8).prop_map(Step::Group),

@@ -37,6 +37,7 @@ use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
+use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use recorder::{NewConnectionPredictor, Recorder};
 use segment::SegmentCache;
@@ -153,7 +154,7 @@ pub(crate) enum Count {
     },
     Bucket {
         bridge: usize,
-        group: u32,
+        group: GroupId,
         index: usize,
         length: (u8, i32),
     },

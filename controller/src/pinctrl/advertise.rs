@@ -152,13 +152,17 @@ pub struct Advertiser {
     /// What makes pauses differ.
     random: RandomState,
     said: Once,
+    /// As of which generation of the input ports were listed.
+    seen: Option<u64>,
 }
 
 impl Advertiser {
     /// Takes over what is to be advertised now.
     pub fn observe(&mut self, input: &Input, now: Instant) {
-        let wanted = wanted(input, &mut self.said);
-        self.update(wanted, now);
+        if self.seen.replace(input.generation()) != Some(input.generation()) {
+            let wanted = wanted(input, &mut self.said);
+            self.update(wanted, now);
+        }
     }
 
     fn update(&mut self, wanted: BTreeMap<Str, Advertisement>, now: Instant) {

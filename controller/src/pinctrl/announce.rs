@@ -6,13 +6,14 @@ use crate::{binding, of, tables};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Str;
+use ovn_schema::sb::PortBinding;
 use packet::Mac;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// An address and where it is announced: datapath and input port by key.
-#[derive(Default, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Default, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     datapath: u64,
     port: u64,
@@ -66,42 +67,32 @@ pub(crate) fn resident(input: &Input, name: &str) -> bool {
     }
 }
 
-/// All addresses that this chassis serves on provider networks now.
-pub fn served(input: &Input) -> Vec<Address> {
+/// The ports on whose residence it depends what is announced of a port's addresses.
+pub fn conditions(p: &PortBinding) -> impl Iterator<Item = &str> {
+    p.nat_addresses.iter().filter_map(|t| parse(t)?.2)
+}
+
+/// The addresses that this chassis serves at a port of a provider network; the datapath by key.
+pub fn of_port(input: &Input, p: &PortBinding, datapath: u64) -> Vec<Address> {
     let mut out = Vec::new();
-    for dp in &input.local.datapaths {
-        let plugged = |p: &ovn_schema::sb::PortBinding| {
-            &*p.r#type == "localnet" && input.local.localnets.contains_key(&p.logical_port)
-        };
-        let Some(binding) = input.sb.datapath_binding.get(dp) else { continue };
-        if !input.ports_of(*dp).any(|(_, p)| plugged(p)) {
-            continue;
-        }
-        for (_, p) in input.ports_of(*dp).filter(|(_, p)| is_enabled(input, p)) {
-            let texts: Vec<(Str, bool)> = match &*p.r#type {
-                // Of a router that is everywhere only somebody's addresses are announced.
-                "patch" => p
-                    .nat_addresses
-                    .iter()
-                    .filter(|t| t.contains("is_chassis_resident"))
-                    .map(|t| (t.clone(), true))
-                    .collect(),
-                "l3gateway" => p.nat_addresses.iter().map(|t| (t.clone(), true)).collect(),
-                "" if p.chassis.is_some() && p.chassis == input.local.chassis => {
-                    p.mac.iter().map(|t| (t.clone(), false)).collect()
-                }
-                _ => continue,
-            };
-            for (text, conditional) in texts {
-                add(input, &text, conditional, binding.tunnel_key as u64, p.tunnel_key as u64, &mut out);
-            }
-        }
+    if !is_enabled(input, p) {
+        return out;
+    }
+    let (texts, conditional): (Vec<&Str>, bool) = match &*p.r#type {
+        // Of a router that is everywhere only somebody's addresses are announced.
+        "patch" => (p.nat_addresses.iter().filter(|t| t.contains("is_chassis_resident")).collect(), true),
+        "l3gateway" => (p.nat_addresses.iter().collect(), true),
+        "" => (p.mac.iter().collect(), false),
+        _ => return out,
+    };
+    for text in texts {
+        add(input, text, conditional, datapath, p.tunnel_key as u64, &mut out);
     }
     out
 }
 
 /// Whether neither the port nor the router behind it forbids announcements (ovn-nb(5), `disable_garp_rarp`).
-fn is_enabled(input: &Input, p: &ovn_schema::sb::PortBinding) -> bool {
+fn is_enabled(input: &Input, p: &PortBinding) -> bool {
     let yes = |v: Option<&Str>| v.is_some_and(|v| ovn_schema::options::is_on(v, false));
     let router = || {
         let (_, peer) = input.port(p.options.get("peer")?)?;
@@ -162,14 +153,13 @@ fn message(a: &Address) -> Message {
 
 impl Announcer {
     /// Takes over what is served now. What is new is announced at once; it is given back.
-    pub fn update(&mut self, served: Vec<Address>, longest: Option<Duration>, now: Instant) -> Vec<Address> {
-        let served: std::collections::BTreeSet<Address> = served.into_iter().collect();
+    pub fn update(&mut self, served: &BTreeSet<Address>, longest: Option<Duration>, now: Instant) -> Vec<Address> {
         self.addresses.retain(|a, _| served.contains(a));
         if self.longest != longest {
             self.longest = longest;
             self.restart(now);
         }
-        let new: Vec<Address> = served.into_iter().filter(|a| !self.addresses.contains_key(a)).collect();
+        let new: Vec<Address> = served.iter().filter(|a| !self.addresses.contains_key(*a)).cloned().collect();
         self.addresses.extend(new.iter().map(|a| (a.clone(), first(a, now))));
         new
     }
@@ -236,9 +226,9 @@ mod tests {
         let a = Address { datapath: 1, port: 2, mac: Mac([2; 6]), ip: Some("10.0.0.1".parse().unwrap()), moves: true };
         let start = Instant::now();
         let mut n = Announcer::default();
-        assert_eq!(n.update(vec![a.clone()], None, start).len(), 1);
+        assert_eq!(n.update(&[a.clone()].into(), None, start).len(), 1);
         assert_eq!(n.due(start).len(), 1);
-        assert_eq!(n.update(vec![a.clone()], None, start).len(), 0);
+        assert_eq!(n.update(&[a.clone()].into(), None, start).len(), 0);
         assert_eq!(n.due(start).len(), 0);
         let again = n.next().unwrap() - start;
         assert!(again <= Duration::from_millis(25), "for so long nobody may forward what comes for it: {again:?}");
@@ -248,7 +238,7 @@ mod tests {
         }
         assert_eq!(times, 10);
         // Told to repeat them, it does so for ever.
-        n.update(vec![a], Some(Duration::from_secs(2)), start);
+        n.update(&[a].into(), Some(Duration::from_secs(2)), start);
         let mut now = start;
         for _ in 0..20 {
             let next = n.next().unwrap().max(now);
@@ -256,7 +246,7 @@ mod tests {
             now = next;
             assert_eq!(n.due(now).len(), 1);
         }
-        n.update(Vec::new(), None, start);
+        n.update(&BTreeSet::new(), None, start);
         assert!(n.addresses.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{ColumnValue, Str, Uuid};
+use ovn_schema::{Str, Uuid, Write};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -212,7 +212,7 @@ impl Checks {
             if row.status.as_deref() != Some(status) {
                 let object = format!("Service_Monitor of {} {}:{}", row.logical_port, row.ip, row.port);
                 let txn = &mut plan.part(object, status).txn;
-                txn.update("Service_Monitor", *id, [("status", Some(Str::from(status)).to_datum())]);
+                txn.update_row(*id, [sb::ServiceMonitor::status(&Some(Str::from(status)))]);
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::{flows, of};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
-use ovn_schema::{ColumnValue, Uuid, sb};
+use ovn_schema::{Uuid, Write, sb};
 use packet::Headers;
 use packet::Mac;
 use std::collections::{BTreeSet, HashMap};
@@ -264,7 +264,7 @@ impl Activated {
             let mut options = p.options.clone();
             options.insert(flows::ACTIVATED.into(), list.clone());
             let part = plan.part(format!("Port_Binding of {}:{}", p.logical_port, flows::ACTIVATED), list);
-            part.txn.update("Port_Binding", id, [("options", options.to_datum())]);
+            part.txn.update_row(id, [sb::PortBinding::options(&options)]);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovn_schema::{Set, Str, Uuid, Write};
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -89,7 +89,7 @@ pub struct Snooping {
     left: BTreeSet<Uuid>,
     /// Counts changes of what is known.
     changes: u64,
-    seen: Option<(u64, BTreeSet<Uuid>)>,
+    seen: Option<(u64, u64)>,
     /// The state that the database was last found to have.
     written: Option<[u64; 5]>,
     said: crate::once::Once,
@@ -134,11 +134,10 @@ fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
 impl Snooping {
     /// Takes note of which switches are to be listened to.
     pub fn observe(&mut self, input: &Input, now: Instant) {
-        let version = input.version(TableId::IpMulticast);
-        if self.seen.as_ref().is_some_and(|(v, d)| *v == version && *d == input.local.datapaths) {
+        let state = Some((input.version(TableId::IpMulticast), input.interest()));
+        if std::mem::replace(&mut self.seen, state) == state {
             return;
         }
-        self.seen = Some((version, input.local.datapaths.clone()));
         self.changes += 1;
         let mut old = std::mem::take(&mut self.switches);
         for m in input.sb.ip_multicast.values().filter(|m| input.local.datapaths.contains(&m.datapath)) {
@@ -250,21 +249,21 @@ impl Snooping {
                 let protocol = Str::from(protocol);
                 match before {
                     Some((id, g)) => {
-                        txn.exchange("IGMP_Group", id, "ports", &g.ports.to_datum(), &ports.to_datum());
+                        txn.exchange_in_row(id, sb::IgmpGroup::ports(&g.ports), sb::IgmpGroup::ports(&ports));
                         if g.protocol != protocol {
-                            txn.update("IGMP_Group", id, [("protocol", protocol.to_datum())]);
+                            txn.update_row(id, [sb::IgmpGroup::protocol(&protocol)]);
                         }
                     }
                     None => {
                         let columns = [
-                            ("address", Str::from(&*address).to_datum()),
-                            ("datapath", Some(*datapath).to_datum()),
-                            ("chassis", Some(me).to_datum()),
-                            ("chassis_name", input.local.chassis_name.to_datum()),
-                            ("ports", ports.to_datum()),
-                            ("protocol", protocol.to_datum()),
+                            sb::IgmpGroup::address(&Str::from(&*address)),
+                            sb::IgmpGroup::datapath(&Some(*datapath)),
+                            sb::IgmpGroup::chassis(&Some(me)),
+                            sb::IgmpGroup::chassis_name(&input.local.chassis_name),
+                            sb::IgmpGroup::ports(&ports),
+                            sb::IgmpGroup::protocol(&protocol),
                         ];
-                        txn.insert("IGMP_Group", columns);
+                        txn.insert_row(columns);
                     }
                 }
             }

@@ -81,7 +81,9 @@ impl Controller {
         flows::RUNS.inc();
         let mut changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
         self.engine = engine;
+        self.presence.restart();
         self.reads.clear();
+        self.settled_reads = 0;
         self.to_forget.extend(changes.forget.drain(..));
         if !changes.is_empty() {
             tracing::warn!(target: "ofctrl", "recompute: {} changes to the flow tables", changes.tables.len());
@@ -100,7 +102,8 @@ impl Controller {
                 zones.insert(name.clone(), *zone);
             }
         }
-        self.input.local.zones = zones;
+        // All flows are derived anew: nobody waits for what changed.
+        drop(self.input.set_zones(zones));
     }
 
     fn dump_bindings(&self) -> String {
@@ -225,6 +228,6 @@ impl Controller {
     }
 }
 
-fn numbered(list: BTreeMap<String, u32>) -> String {
+fn numbered(list: BTreeMap<String, impl std::fmt::Display>) -> String {
     list.into_iter().map(|(name, id)| format!("{name}: {id}\n")).collect()
 }

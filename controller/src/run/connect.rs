@@ -63,9 +63,9 @@ impl Controller {
 
     /// Asks for the rows of what is local now.
     pub(super) fn choose_rows(&mut self, s: &Settings) {
-        let counts = self.counts();
         let Some(l) = &mut self.sb else { return };
-        if self.in_line.asked.replace((counts, l.number)) == Some((counts, l.number)) {
+        let state = Some((self.input.interest(), s.monitor_all, l.number));
+        if std::mem::replace(&mut self.in_line.asked, state) == state {
             return;
         }
         let wanted = conditions::wanted(&self.input, s.monitor_all);

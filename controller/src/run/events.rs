@@ -28,20 +28,18 @@ impl Controller {
             Event::Update(u) => {
                 if u.reset {
                     self.ovs.db = ovs::Database::default();
+                    self.interfaces.restart();
                 }
                 for c in &u.changes {
                     let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
                     match self.ovs.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
-                        Ok(change) => {
-                            let own = change.is_some_and(|c| self.is_own_mark(&c));
-                            self.local_changes += u64::from(!own);
-                        }
+                        Ok(Some(change)) => self.interfaces.changed(&change, self.is_own_mark(&change)),
+                        Ok(None) => {}
                         Err(e) => {
                             tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table)
                         }
                     }
                 }
-                self.local_changes += u64::from(u.reset);
                 self.local_updates += 1;
                 self.ovs.ready = true;
                 self.ovs.current = true;
@@ -68,7 +66,7 @@ impl Controller {
             }
             ovs::AnyChange::Bridge(Change { old: Some(old), new: Some(new), .. }) => {
                 let rest = ovs::Bridge { external_ids: new.external_ids.clone(), ..(**old).clone() };
-                rest == **new && zones::remember(&new.external_ids, &self.input.local.zones) == new.external_ids
+                rest == **new && zones::are_remembered(&new.external_ids, &self.input.local.zones)
             }
             ovs::AnyChange::OpenVswitch(Change { old: Some(old), new: Some(new), .. }) => {
                 ovs::OpenVswitch { next_cfg: new.next_cfg, ..(**old).clone() } == **new
@@ -97,6 +95,8 @@ impl Controller {
             self.input.restart();
             self.ids = Arc::default();
             self.engine = Engine::new(ChassisFlows::new(self.ids.clone()));
+            self.presence.restart();
+            (self.reads, self.settled_reads) = (Vec::new(), 0);
             (self.derived, self.settled) = (false, false);
             self.stale = true;
         }

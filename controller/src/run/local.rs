@@ -3,9 +3,9 @@
 use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
-use crate::settings::{Settings, bridge, interfaces};
+use crate::settings::{Settings, bridge};
 use crate::{mirrors, plumbing, queues, switch_config, zones};
-use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
+use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -43,27 +43,31 @@ impl Controller {
             && southbound_ready
             && s.index.is_some()
             // Before this chassis is in the database nobody can tell what belongs to it.
-            && let Some(me) = self.input.local.chassis
+            && self.input.local.chassis.is_some()
         {
-            let mut line = std::mem::take(&mut self.in_line.ports);
-            let (db, input, said) = (&self.ovs.db, &self.input, &mut self.patch_said);
+            let (db, input, here) = (&self.ovs.db, &self.input, &self.presence);
+            let (plugged, said, lines) = (&self.interfaces, &mut self.patch_said, &mut self.in_line);
             let before = self.bridge_before.as_deref();
-            line.unless((counts, southbound_ready), plan, |plan| {
+            let (ports, versions) = (plugged.plumbing(), here.versions);
+            lines.tunnels.unless(((ports, input.chassis_generation()), versions.groups), plan, |plan| {
                 if before != Some(&*s.bridge) {
                     plumbing::clear_old_tunnels(db, s, before, plan);
                 }
-                plumbing::reconcile_tunnels(db, br, input, s, Some(me), plan);
-                plumbing::reconcile_patches(db, br, input, s, said, plan);
-                plumbing::reconcile_evpn(db, br, s, said, plan);
-                said.end();
-                queues::reconcile(db, input, s, plan);
-                mirrors::reconcile(db, br, input, plan);
+                plumbing::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
             });
-            self.in_line.ports = line;
-            switch_config::connection_limits(&self.ovs.db, br.1, &self.input, plan);
+            lines.patches.unless((ports, versions.patches, versions.queues), plan, |plan| {
+                plumbing::reconcile_patches(db, br, here, s, said, plan);
+                plumbing::reconcile_evpn(db, br, s, said, plan);
+                said.end();
+                queues::reconcile(db, here, s, plan);
+            });
+            lines.mirrors.unless((counts, versions.mirrored), plan, |plan| {
+                mirrors::reconcile(db, br, input, (plugged, here), plan);
+            });
+            switch_config::connection_limits(db, br.1, &input.local, here, plan);
             self.write_bridge(br, plan);
-            self.write_interfaces(br.1, plan);
+            self.write_interfaces(plan);
         }
     }
 
@@ -104,13 +108,21 @@ impl Controller {
             return;
         };
         let key: Str = format!("ovn-chassis-idx-{}", s.system_id).into();
-        let pair = Map::<Str, Str>::from([(key, free.into())]).to_datum();
+        let pair = Map::from([(key, free.into())]);
         let txn = &mut plan.part("Open_vSwitch:other_config", &s.system_id).txn;
-        txn.mutate("Open_vSwitch", *root, "other_config", "insert", &pair);
+        txn.add_to_row(*root, ovs::OpenVswitch::other_config(&pair));
     }
 
     /// Zones, start and configuration number, in the bridge's `external_ids`.
     fn write_bridge(&self, (id, br): (Uuid, &ovs::Bridge), plan: &mut Plan) {
+        let cfg = self.realised_cfg.map(|(c, _)| c).filter(|c| *c != 0);
+        let said = |key: &str| br.external_ids.get(key).map(|v| &**v);
+        if zones::are_remembered(&br.external_ids, &self.input.local.zones)
+            && said("ovn-startup-ts") == Some(&*self.startup)
+            && cfg.is_none_or(|c| said("ovn-nb-cfg").and_then(|v| v.parse().ok()) == Some(c))
+        {
+            return;
+        }
         let mut ids = zones::remember(&br.external_ids, &self.input.local.zones);
         ids.insert("ovn-startup-ts".into(), self.startup.as_str().into());
         if let Some((cfg, timestamp)) = self.realised_cfg.filter(|(c, _)| *c != 0) {
@@ -132,32 +144,25 @@ impl Controller {
 
     /// `ovn-installed` on interfaces whose port is bound here and whose flows are in, and on no other, be it that its `iface-id`
     /// was taken away.
-    fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
+    fn write_interfaces(&mut self, plan: &mut Plan) {
         let installed = self.is_installed();
-        for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
-            // One that is no port's any more loses the mark as well.
-            let name = i.external_ids.get("iface-id").unwrap_or(&i.name);
-            let claims = i.external_ids.contains_key("iface-id");
-            let chosen = claims && self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
-            let here = |p: &ovn_schema::sb::PortBinding| crate::binding::is_bound(p, self.input.local.chassis);
-            let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
-            let marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
-            if bound == marked || bound && !installed {
-                continue;
+        self.marks.append(&mut self.interfaces.unmarked);
+        self.marks.append(&mut self.presence.bound_anew);
+        let (bound, db) = (&self.presence.bound, &self.ovs.db);
+        // What is as it is to be is looked at again when it changes.
+        self.marks.retain(|iid| {
+            let Some(i) = db.interface.get(iid).filter(|_| self.interfaces.port_of(iid).is_some()) else {
+                return false;
+            };
+            let name = bound.get(iid);
+            if name.is_some() == ovn_schema::options::flag(&i.external_ids, "ovn-installed") {
+                return false;
             }
-            let mut ids: Map<Str, Str> = i.external_ids.clone();
-            let part = plan.part(format!("Interface {}:external_ids", i.name), (&i.external_ids, bound));
-            if bound {
-                part.log.push(format!("Setting lport {name} ovn-installed in OVS"));
-                ids.insert("ovn-installed".into(), "true".into());
-                ids.insert("ovn-installed-ts".into(), milliseconds().to_string().into());
-            } else {
-                part.log.push(format!("Removing iface {} ovn-installed in OVS", i.name));
-                ids.remove("ovn-installed");
-                ids.remove("ovn-installed-ts");
+            if name.is_none() || installed {
+                mark(*iid, i, name, plan);
             }
-            part.exchange_pairs(("Interface", iid), "external_ids", &i.external_ids, &ids);
-        }
+            true
+        });
     }
 
     /// Takes what this controller made out of the local database.
@@ -176,4 +181,20 @@ impl Controller {
             tracing::warn!(target: "main", "tunnels and patch ports could not be taken out of the local database");
         }
     }
+}
+
+/// Marks an interface as that of a port whose flows are in, or takes the mark away.
+fn mark(id: Uuid, i: &ovs::Interface, port: Option<&Str>, plan: &mut Plan) {
+    let mut ids: Map<Str, Str> = i.external_ids.clone();
+    let part = plan.part(format!("Interface {}:external_ids", i.name), (&i.external_ids, port.is_some()));
+    if let Some(name) = port {
+        part.log.push(format!("Setting lport {name} ovn-installed in OVS"));
+        ids.insert("ovn-installed".into(), "true".into());
+        ids.insert("ovn-installed-ts".into(), milliseconds().to_string().into());
+    } else {
+        part.log.push(format!("Removing iface {} ovn-installed in OVS", i.name));
+        ids.remove("ovn-installed");
+        ids.remove("ovn-installed-ts");
+    }
+    part.exchange_pairs(("Interface", id), "external_ids", &i.external_ids, &ids);
 }

@@ -20,6 +20,7 @@ use daemon::Daemon;
 use ovn_schema::Str;
 use ovsdb_rs::client::Event;
 use state::{Counts, Done, Link};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
@@ -120,11 +121,16 @@ impl Controller {
         }
         let look = std::mem::take(&mut self.look) || !self.learned.is_empty();
         if !look && self.derived && self.known {
-            if !self.reads.is_empty() {
+            if self.reads.is_empty() {
+                return;
+            }
+            let before = (self.presence.versions, self.input.interest());
+            self.settle();
+            if before == (self.presence.versions, self.input.interest()) {
                 self.derive();
                 self.report_problems();
+                return;
             }
-            return;
         }
         let settings = match self.settings() {
             Ok(s) => s,
@@ -168,12 +174,13 @@ impl Controller {
 
 impl Controller {
     /// What the local database says of this chassis.
-    fn settings(&mut self) -> Result<Settings, Incomplete> {
+    fn settings(&mut self) -> Result<Arc<Settings>, Incomplete> {
+        let at = self.interfaces.plumbing();
         match &self.settings {
-            Some((at, s)) if *at == self.local_changes => Ok(s.clone()),
+            Some((then, s)) if *then == at => Ok(s.clone()),
             _ => {
-                let s = Settings::read(&self.ovs.db, &self.identity)?;
-                self.settings = Some((self.local_changes, s.clone()));
+                let s = Arc::new(Settings::read(&self.ovs.db, &self.identity)?);
+                self.settings = Some((at, s.clone()));
                 Ok(s)
             }
         }
@@ -181,7 +188,7 @@ impl Controller {
 
     /// Counts of what changed.
     fn counts(&self) -> Counts {
-        (self.local_changes, self.input.generation())
+        (self.interfaces.plumbing(), self.input.generation())
     }
 }
 

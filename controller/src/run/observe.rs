@@ -1,64 +1,85 @@
 //! What the local database and the switch say, and what is local.
 
 use super::{Controller, INTERNAL_VERSION};
-use crate::model::Local;
+use crate::model::is_vtep;
 use crate::pinctrl::Snapshot;
 use crate::settings::{Settings, bridge};
-use crate::{plumbing, zones};
+use crate::zones;
+use ovn_schema::{Str, sb};
 use std::time::Instant;
 
 impl Controller {
-    /// Looks at the local database and notes what changed for the flows.
+    /// Takes over what changed of the local database, and what follows from it and from the southbound database besides flows.
     pub(super) fn observe(&mut self, s: &Settings) {
         let southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
+        let chassis = self.input.chassis(&s.system_id);
+        let mut reads = self.input.set_identity(s.system_id.clone(), s.hostname.clone(), s.encap_ips(), chassis);
+        if self.input.local.activated != self.activated.0 {
+            reads.extend(self.input.set_activated(self.activated.0.clone()));
+        }
+        let br = bridge(&self.ovs.db, &s.bridge);
+        if let Some(br) = br {
+            let vifs = self.interfaces.look(&self.ovs.db, br);
+            reads.extend(self.input.set_vifs(vifs));
+        }
+        let state = Some((self.interfaces.plumbing(), self.input.version(sb::TableId::Chassis)));
+        if self.in_line.sessions != state && br.is_some() {
+            self.in_line.sessions = state;
+            let (localnets, tunnels) = (self.interfaces.localnets.clone(), self.interfaces.tunnels.clone());
+            reads.extend(self.input.set_ports(localnets, tunnels));
+            // A top-of-rack switch watches us; it says nothing of gateways.
+            let chassis = |name: &Str| self.input.sb.chassis.get(&self.input.chassis(name)?);
+            self.sessions = self.interfaces.sessions();
+            self.sessions.retain(|name, _| !chassis(name).is_some_and(|c| is_vtep(c)));
+        }
         // Without either of them, what the copy says of sessions is what they were.
         let switch_is_there = self.switch_up && self.ovs.current;
         let now = Instant::now();
-        let seen = self.in_line.observed == Some((self.counts(), switch_is_there, southbound));
-        let rows_came = self.in_line.rows_wait && !self.ovs.busy;
-        if seen && !rows_came && self.input.local.activated == self.activated.0 {
-            self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
-            if self.takeover.view(now) == self.input.local.gateways {
-                return;
-            }
-        }
-        let old = self.input.local.clone();
-        let mut new = old.clone();
-        new.chassis_name = s.system_id.clone();
-        new.hostname = s.hostname.clone();
-        new.encap_ips = s.encap_ips();
-        new.activated = self.activated.0.clone();
-        new.southbound = southbound;
-        new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
-        if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            self.sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
-            new.claimants = plumbing::claimants(&self.ovs.db, br);
-            self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
-            new.gateways = self.takeover.view(now);
-            if new.zones.is_empty() && self.sb.as_ref().is_some_and(|l| l.ready) {
-                new.zones = zones::remembered(&br.external_ids, &self.input);
-            }
-        }
-        self.in_line.rows_wait = self.ovs.busy;
-        if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge).filter(|_| !self.ovs.busy) {
-            new.zones.extend(zones::from_rows(&br.external_ids, &self.input));
-        }
-        self.input.local = new;
-        let datapaths = crate::local::datapaths(&self.input, &self.input.local);
-        let new = Local { datapaths, ..std::mem::replace(&mut self.input.local, old) };
-        let reads = self.input.set_local(new);
+        self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
+        reads.extend(self.input.set_alive(self.takeover.view(now), southbound));
         self.reads.extend(reads);
-        self.in_line.observed = Some((self.counts(), switch_is_there, southbound));
+        self.restore_older_zones(s);
+        self.settle();
+    }
+
+    /// Brings local datapaths, and all else that is here besides flows, up to date.
+    pub(super) fn settle(&mut self) {
+        let seen = self.settled_reads.min(self.reads.len());
+        let more = self.presence.settle(&mut self.input, self.reads.get(seen..).unwrap_or_default());
+        self.reads.extend(more);
+        self.settled_reads = self.reads.len();
+    }
+
+    /// Takes over the zones that the bridge remembers: at the start all, later on those that an older controller named by rows.
+    fn restore_older_zones(&mut self, s: &Settings) {
+        let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) else { return };
+        if self.input.local.zones.is_empty() && self.sb.as_ref().is_some_and(|l| l.ready) {
+            let zones = zones::remembered(&br.external_ids, &self.input);
+            self.reads.extend(self.input.set_zones(zones));
+        }
+        let state = Some((self.interfaces.plumbing(), self.input.version(sb::TableId::DatapathBinding)));
+        // What was written and is not there yet may be of these.
+        if self.ovs.busy || self.in_line.rows == state {
+            return;
+        }
+        self.in_line.rows = state;
+        let older = zones::from_rows(&br.external_ids, &self.input);
+        if !older.is_empty() {
+            let mut zones = self.input.local.zones.clone();
+            zones.extend(older);
+            self.reads.extend(self.input.set_zones(zones));
+        }
     }
 
     /// Gives what is here connection tracking zones.
     pub(super) fn assign_zones(&mut self, s: &Settings) {
-        let (local, counts) = (&self.input.local, self.counts());
-        if local.chassis.is_none() || self.in_line.zones == Some(counts) {
+        let state = |c: &Controller| Some((c.presence.versions.zones, c.input.zones_generation(), s.zone_range));
+        let local = &self.input.local;
+        if local.chassis.is_none() || self.in_line.zones == state(self) {
             return;
         }
-        let wanted = zones::wanted(&self.input);
-        let assigned = zones::assign(&local.zones, &wanted, &zones::requested(&self.input), s.zone_range);
+        let wanted = &self.presence.zones;
+        let assigned = zones::assign(&local.zones, wanted, &self.presence.requested, s.zone_range);
         if let Some(name) = wanted.iter().find(|n| !assigned.contains_key(*n)).filter(|_| !self.exhausted) {
             tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");
         }
@@ -66,7 +87,7 @@ impl Controller {
         self.to_flush.extend(zones::to_flush(&local.zones, &assigned));
         let reads = self.input.set_zones(assigned);
         self.reads.extend(reads);
-        self.in_line.zones = Some(counts);
+        self.in_line.zones = state(self);
     }
 
     /// Shows the services what there is now.

@@ -5,7 +5,7 @@ use super::state::Configuration;
 use crate::flows;
 use crate::install::Changes;
 use crate::openflow::Command;
-use crate::pinctrl::announce::{neighbours, served};
+use crate::pinctrl::announce::neighbours;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ impl Controller {
         let (nb_cfg, timestamp) = global.map_or((0, 0), |g| (g.nb_cfg, g.nb_cfg_timestamp));
         let first = !self.derived;
         let reads = std::mem::take(&mut self.reads);
+        self.settled_reads = 0;
         let mut changes = Changes::default();
         if first || !reads.is_empty() {
             let before = first.then(|| self.tables.restart());
@@ -95,10 +96,10 @@ impl Controller {
         if !self.can_announce() {
             return;
         }
-        let state = Some((self.counts(), self.longest_pause));
+        let state = Some((self.presence.versions.addresses, self.longest_pause));
         if self.in_line.served != state {
             self.in_line.served = state;
-            let new = self.announcer.update(served(&self.input), self.longest_pause, now);
+            let new = self.announcer.update(&self.presence.addresses, self.longest_pause, now);
             for key in new.iter().flat_map(|a| neighbours(&self.input, a)) {
                 self.learned.insert(key, now);
             }

@@ -2,10 +2,10 @@
 
 use super::state::Done;
 use super::{Controller, milliseconds};
-use crate::plan::{self, InLine, Plan};
+use crate::plan::{self, Plan};
 use crate::settings::Settings;
 use crate::{chassis, learned};
-use ovn_schema::ColumnValue;
+use ovn_schema::{Write, sb};
 use std::time::{Duration, Instant};
 
 impl Controller {
@@ -13,7 +13,7 @@ impl Controller {
         let installed = self.is_installed();
         let now = Instant::now();
         self.realise(now);
-        let counts = self.counts();
+        let counts = (self.interfaces.plumbing(), self.input.chassis_generation());
         let Some(l) = &self.sb else { return };
         if l.busy || !l.client.is_connected() {
             return;
@@ -24,13 +24,7 @@ impl Controller {
         lines.chassis.unless(counts, &mut plan, |plan| {
             self.chassis_writer.reconcile(&input.sb, &self.ovs.db, s, plan);
         });
-        if self.claims.next().is_some() {
-            // A claim waits for its time.
-            lines.claims = InLine::default();
-        }
-        lines.claims.unless((counts, input.reports(), installed), &mut plan, |plan| {
-            self.claims.reconcile(input, installed, now, plan);
-        });
+        self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
         self.monitors.write(&self.input, now, &mut plan);
@@ -80,8 +74,8 @@ impl Controller {
             && wanted
             && due
         {
-            let columns = [("nb_cfg", cfg.to_datum()), ("nb_cfg_timestamp", self.realised_at.to_datum())];
-            plan.part("Chassis_Private:nb_cfg", cfg).txn.update("Chassis_Private", *id, columns);
+            let columns = [sb::ChassisPrivate::nb_cfg(&cfg), sb::ChassisPrivate::nb_cfg_timestamp(&self.realised_at)];
+            plan.part("Chassis_Private:nb_cfg", cfg).txn.update_row(*id, columns);
         }
     }
 

@@ -4,6 +4,7 @@ use super::milliseconds;
 use crate::aging::Watch;
 use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::Tables;
+use crate::interfaces::Interfaces;
 use crate::model::{Input, Read};
 use crate::once::Once;
 use crate::openflow::{Event as SwitchEvent, Switch};
@@ -13,6 +14,7 @@ use crate::pinctrl::task::Task;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
 use crate::plumbing::Sessions;
+use crate::presence::Presence;
 use crate::request::Request;
 use crate::settings::{Identity, Incomplete, Settings};
 use crate::{chassis, claims, learned, virtual_ports};
@@ -87,7 +89,7 @@ pub(super) struct Configuration {
     pub(super) timestamp: i64,
 }
 
-/// Counts of what changed: those of the local database, and the input's generation.
+/// Counts of what changed: [`Interfaces::plumbing`], and the input's generation.
 pub(super) type Counts = (u64, u64);
 
 /// What the rows of the local database follow from.
@@ -110,22 +112,24 @@ pub(super) struct LocalState {
 pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
-    /// Of it, tunnels, patch ports, queues and mirrors; and whether it is known what is here.
-    pub(super) ports: InLine<(Counts, bool)>,
+    /// Of it, tunnels: by its own state and the chassis', and by the groups that serve here.
+    pub(super) tunnels: InLine<(Counts, u64)>,
+    /// Patch ports and queues.
+    pub(super) patches: InLine<(u64, u64, u64)>,
+    /// Mirrors.
+    pub(super) mirrors: InLine<(Counts, u64)>,
     /// This chassis' rows.
     pub(super) chassis: InLine<Counts>,
-    /// Bindings: what changed, how often ports were reported up or down, and whether the switch has all flows.
-    pub(super) claims: InLine<(Counts, u64, bool)>,
-    /// As of when interfaces, tunnels and local datapaths were looked at.
-    pub(super) observed: Option<(Counts, bool, bool)>,
-    /// Zones that the bridge names by rows were not looked at, since what was written was not there yet.
-    pub(super) rows_wait: bool,
-    /// As of when zones were assigned.
-    pub(super) zones: Option<Counts>,
+    /// As of when the bridge was looked through for zones that are named by rows.
+    pub(super) rows: Option<(u64, u64)>,
+    /// As of when BFD sessions were looked at.
+    pub(super) sessions: Option<(u64, u64)>,
+    /// As of when zones were assigned, and in which range.
+    pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
-    pub(super) served: Option<(Counts, Option<Duration>)>,
-    /// As of when the southbound server was asked for rows, and by which connection.
-    pub(super) asked: Option<(Counts, u64)>,
+    pub(super) served: Option<(u64, Option<Duration>)>,
+    /// As of when the southbound server was asked for rows, all or not, and by which connection.
+    pub(super) asked: Option<(u64, bool, u64)>,
 }
 
 /// The controller's state.
@@ -139,17 +143,24 @@ pub struct Controller {
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
     pub(super) identity: Identity,
-    /// How often the local database changed, by others than this controller; and how often it was heard of.
-    pub(super) local_changes: u64,
+    /// How often the local database was heard of.
     pub(super) local_updates: u64,
+    /// What the bridge's interfaces say.
+    pub(super) interfaces: Interfaces,
     /// What it says of this chassis, as of which of these changes.
-    pub(super) settings: Option<(u64, Settings)>,
+    pub(super) settings: Option<(u64, Arc<Settings>)>,
     pub(super) tls: Option<TlsFiles>,
     pub(super) tls_complaint: String,
     pub(super) input: Input,
     pub(super) ids: Arc<Ids>,
     pub(super) engine: Engine<ChassisFlows>,
+    /// What changed since flows were derived, and how much of that `presence` has seen.
     pub(super) reads: Vec<Read>,
+    pub(super) settled_reads: usize,
+    /// What is here, besides flows.
+    pub(super) presence: Presence,
+    /// Interfaces whose mark is not yet what it is to be.
+    pub(super) marks: BTreeSet<Uuid>,
     pub(super) tables: Tables,
     pub(super) switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
     pub(super) switch_up: bool,
@@ -367,8 +378,8 @@ impl Controller {
             probe: (None, false),
             given,
             identity,
-            local_changes: 0,
             local_updates: 0,
+            interfaces: Interfaces::default(),
             settings: None,
             tls: None,
             tls_complaint: String::new(),
@@ -376,6 +387,9 @@ impl Controller {
             engine: Engine::new(ChassisFlows::new(ids.clone())),
             ids,
             reads: Vec::new(),
+            settled_reads: 0,
+            presence: Presence::default(),
+            marks: BTreeSet::new(),
             tables: Tables::default(),
             switch: None,
             switch_up: false,

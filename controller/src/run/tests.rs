@@ -51,7 +51,7 @@ async fn an_announcement_that_cannot_be_sent_wakes_nobody() {
     let rest = (Shared::default(), requests);
     let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
     let start = Instant::now();
-    c.announcer.update(vec![Address::default()], None, start);
+    c.announcer.update(&[Address::default()].into(), None, start);
     // Long overdue, and there is no switch: nothing to do before the next look.
     let now = start + Duration::from_secs(100);
     assert!(c.announcer.next().is_some_and(|t| t < now));

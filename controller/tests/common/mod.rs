@@ -1,7 +1,9 @@
 //! Recorded flow tables, and what this controller makes of the same databases.
 
 use controller::flows::{ChassisFlows, Key, Value};
+use controller::interfaces::Interfaces;
 use controller::model::{Input, Local};
+use controller::presence::Presence;
 use incremental::Engine;
 use openflow_rs::FlowMod;
 use ovn_schema::{ovs, sb};
@@ -25,8 +27,15 @@ impl Snapshot<'_> {
         let mut local = Local { chassis_name: root.external_ids.get("system-id")?.clone(), ..Local::default() };
         local.chassis = sb.chassis.iter().find(|(_, c)| c.name == local.chassis_name).map(|(id, _)| *id);
         local.hostname = local.chassis.and_then(|c| sb.chassis.get(&c)).map(|c| c.hostname.clone()).unwrap_or_default();
-        let br_int = db.bridge.values().find(|b| &*b.name == "br-int")?;
-        controller::plumbing::observe(&db, br_int, sb, &mut local);
+        let (id, br_int) = db.bridge.iter().find(|(_, b)| &*b.name == "br-int")?;
+        let mut interfaces = Interfaces::default();
+        for (uuid, p) in &db.port {
+            let change = ovn_schema::Change { uuid: *uuid, old: None, new: Some(p.clone()) };
+            interfaces.changed(&ovs::AnyChange::Port(change), false);
+        }
+        let vifs = interfaces.look(&db, (*id, br_int));
+        local.vifs = vifs.into_iter().filter_map(|(name, vif)| Some((name, vif?))).collect();
+        (local.localnets, local.tunnels) = (interfaces.localnets, interfaces.tunnels);
         for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
             if let Some((name, n)) = line.rsplit_once(' ') {
                 local.zones.insert(name.into(), n.parse().ok()?);
@@ -88,7 +97,7 @@ fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
                     if let Some(Value::Group(g)) = c.after.first() {
                         let text = openflow_rs::text::group_to_string(g);
                         groups.extend(group_texts(&text));
-                        assert!(groups.contains_key(id), "{text}");
+                        assert!(groups.contains_key(&id.0), "{text}");
                     }
                 }
             }
@@ -111,7 +120,7 @@ pub fn compare(snapshot: &Snapshot<'_>) -> Option<Outcome> {
     local.chassis?;
     let mut input = Input::new(db, Local::default());
     input.local = local.clone();
-    input.local.datapaths = controller::local::datapaths(&input, &local);
+    Presence::default().settle(&mut input, &[]);
     let (ours, our_groups) = derived(&input);
     let their_groups = group_texts(&text(snapshot.files.get(&format!("{}.groups", snapshot.hv))));
     let ours: BTreeSet<String> = ours.iter().map(|f| comparable(f, &our_groups)).collect();

@@ -11,10 +11,10 @@ use openflow_rs::message::{
     BundleAdd, BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role,
     SwitchConfig, TlvTable, Version,
 };
-use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
+use openflow_rs::mods::{FlowModCommand, TABLE_ALL};
 use openflow_rs::text::message_to_string;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{Match, Message, PortNo};
+use openflow_rs::{GroupId, Match, Message, PortNo};
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::{BridgeId, Fragments};
@@ -369,7 +369,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     flags: 0,
                     table: TABLE_ALL,
                     out_port: PortNo::ANY,
-                    out_group: GROUP_ANY,
+                    out_group: GroupId::ANY,
                     matches: Match::new(),
                 };
                 self.monitor(h, vec![gone]).await;

@@ -13,8 +13,10 @@ use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
 use openflow_rs::action::Action;
-use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
-use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
+use openflow_rs::mods::TABLE_ALL;
+use openflow_rs::{
+    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, MeterConfig, MeterId, MeterMod, MeterModCommand, PortNo,
+};
 use std::collections::BTreeMap;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
@@ -270,10 +272,10 @@ impl Reconciler {
             w.bfd.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
-            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GROUP_ALL, ..Default::default() });
+            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
             let meters = MeterMod {
                 command: MeterModCommand::Delete,
-                meter: MeterConfig { id: openflow_rs::mods::METER_ALL, ..Default::default() },
+                meter: MeterConfig { id: MeterId::ALL, ..Default::default() },
             };
             // A deletion of everything is never refused.
             let _ = b.flow_mod(&FlowMod::delete_all(), now);

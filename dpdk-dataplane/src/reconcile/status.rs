@@ -8,7 +8,7 @@ use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
 use tokio::time::Instant;
 
@@ -23,14 +23,14 @@ fn text(s: &str) -> Option<Str> {
     Some(s.into())
 }
 
-/// Collects the columns that differ.
+/// Collects the columns of a row that differ from these values.
 macro_rules! differing {
-    ($row:expr, $($field:ident = $value:expr),* $(,)?) => {{
+    ($T:ty, $row:expr, $($field:ident = $value:expr),* $(,)?) => {{
         let mut columns = Vec::new();
         $({
             let value = $value;
             if $row.$field != value {
-                columns.push((stringify!($field), value.to_datum()));
+                columns.push(<$T>::$field(&value));
             }
         })*
         columns
@@ -42,6 +42,7 @@ pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>,
     let Some((id, row)) = db.open_vswitch.iter().next() else { return };
     let extra: &[&str] = if dummies { &["dummy"] } else { &[] };
     let columns = differing!(
+        ovs::OpenVswitch,
         row,
         cur_cfg = applied,
         dpdk_initialized = true,
@@ -52,7 +53,7 @@ pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>,
         statistics = statistics.clone(),
     );
     if !columns.is_empty() {
-        txn.update("Open_vSwitch", *id, columns);
+        txn.update_row(*id, columns);
     }
 }
 
@@ -65,13 +66,13 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
         let Some(row) = db.datapath.get(id) else { continue };
         let mut columns = Vec::new();
         if row.capabilities != can {
-            columns.push(("capabilities", can.to_datum()));
+            columns.push(ovs::Datapath::capabilities(&can));
         }
         if row.datapath_version != version {
-            columns.push(("datapath_version", version.to_datum()));
+            columns.push(ovs::Datapath::datapath_version(&version));
         }
         if !columns.is_empty() {
-            txn.update("Datapath", *id, columns);
+            txn.update_row(*id, columns);
         }
     }
 }
@@ -80,12 +81,13 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
 pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.bridge.get(&b.spec.uuid) else { return };
     let columns = differing!(
+        ovs::Bridge,
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
     );
     if !columns.is_empty() {
-        txn.update("Bridge", b.spec.uuid, columns);
+        txn.update_row(b.spec.uuid, columns);
     }
 }
 
@@ -116,9 +118,15 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, now
             status.insert(format!("packet-in-{kind}-{what}").as_str().into(), n.to_string().as_str().into());
         }
     }
-    let columns = differing!(row, is_connected = s.connected, role = s.role.map(Str::from), status = status.clone(),);
+    let columns = differing!(
+        ovs::Controller,
+        row,
+        is_connected = s.connected,
+        role = s.role.map(Str::from),
+        status = status.clone(),
+    );
     if !columns.is_empty() {
-        txn.update("Controller", id, columns);
+        txn.update_row(id, columns);
     }
 }
 
@@ -126,9 +134,9 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, now
 pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.port.get(&s.row) else { return };
     let active = b.bonds.get(&s.name).map(|s| s.active.unwrap_or_default());
-    let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&m.to_string())));
+    let columns = differing!(ovs::Port, row, bond_active_slave = active.and_then(|m| text(&m.to_string())));
     if !columns.is_empty() {
-        txn.update("Port", s.row, columns);
+        txn.update_row(s.row, columns);
     }
 }
 
@@ -141,11 +149,12 @@ pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn:
     };
     let sent = |key: &str| port.and_then(|p| p.statistics.get(key)).map(|v| (Str::from(key), *v));
     let columns = differing!(
+        ovs::Mirror,
         row,
         statistics = ["tx_bytes", "tx_packets"].iter().filter_map(|k| sent(k)).collect::<Map<Str, i64>>()
     );
     if !columns.is_empty() {
-        txn.update("Mirror", m.uuid, columns);
+        txn.update_row(m.uuid, columns);
     }
 }
 
@@ -155,6 +164,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
     let up = |up: bool| text(if up { "up" } else { "down" });
     let Some(no) = p.no else {
         let columns = differing!(
+            ovs::Interface,
             row,
             ofport = Some(-1),
             error = p.error.as_deref().map(Str::from),
@@ -172,7 +182,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             status = Map::<Str, Str>::new(),
         );
         if !columns.is_empty() {
-            txn.update("Interface", p.spec.interface, columns);
+            txn.update_row(p.spec.interface, columns);
         }
         return;
     };
@@ -180,6 +190,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
     let speed = i64::from(link.mbps) * 1_000_000;
     let number = if no == PortNo::LOCAL { 65534 } else { i64::from(no.0) };
     let columns = differing!(
+        ovs::Interface,
         row,
         ofport = Some(number),
         error = match alone {
@@ -204,7 +215,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         status = driver(p),
     );
     if !columns.is_empty() {
-        txn.update("Interface", p.spec.interface, columns);
+        txn.update_row(p.spec.interface, columns);
     }
 }
 

@@ -10,8 +10,9 @@ use super::{
 use crate::action::PacketInReason;
 use crate::field::FieldId;
 use crate::flow_match::Match;
+use crate::ids::GroupId;
 use crate::message::Version;
-use crate::mods::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
+use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, Put, Reader, Result, encode_actions, group, of10};
 
@@ -396,7 +397,7 @@ fn put_request(o: &mut Vec<u8>, q: &MultipartRequest) {
         }
         Q::GroupStats(g) | Q::GroupDesc(g) => {
             nicira_head(o, 0, if matches!(q, Q::GroupStats(_)) { GROUP_STATS } else { GROUP_DESC });
-            o.p32(*g);
+            o.p32(g.0);
             o.zeros(4);
         }
         Q::GroupFeatures => nicira_head(o, 0, GROUP_FEATURES),
@@ -458,8 +459,8 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
             r.skip(4)?;
             match subtype {
                 0 | 1 => {}
-                GROUP_STATS => return Ok(Q::GroupStats(r.u32()?)),
-                GROUP_DESC => return Ok(Q::GroupDesc(r.u32()?)),
+                GROUP_STATS => return Ok(Q::GroupStats(GroupId(r.u32()?))),
+                GROUP_DESC => return Ok(Q::GroupDesc(GroupId(r.u32()?))),
                 GROUP_FEATURES => return Ok(Q::GroupFeatures),
                 FLOW_MONITOR => {
                     return Ok(Q::FlowMonitor(all(r, |r| monitor::pull_request(r, Version::Of10))?));
@@ -471,7 +472,7 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
             let table = r.u8()?;
             r.skip(3)?;
             let (matches, cookie, cookie_mask) = of10::pull_nxm(&mut r, n, false)?;
-            let f = FlowStatsRequest { table, out_port, out_group: GROUP_ANY, cookie, cookie_mask, matches };
+            let f = FlowStatsRequest { table, out_port, out_group: GroupId::ANY, cookie, cookie_mask, matches };
             if subtype == 0 { Q::Flow(f) } else { Q::Aggregate(f) }
         }
         k => Q::Other(k, r.buf.to_vec()),

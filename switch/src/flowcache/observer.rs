@@ -13,7 +13,7 @@ use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -276,7 +276,7 @@ impl Observer for CacheObserver<'_> {
         let length = r.length(len);
         r.count(match c {
             Counted::Port { bridge, no, sent } => Count::Port { bridge, no, sent, length },
-            Counted::Bucket { bridge, group, index } => Count::Bucket { bridge, group, index, length },
+            Counted::Bucket { bridge, group, index } => Count::Bucket { bridge, group: GroupId(group), index, length },
             Counted::Bond { bridge, bond, bucket } => Count::Bond { bridge, bond, bucket, length },
             Counted::Sample => Count::Sample,
         });

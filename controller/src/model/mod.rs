@@ -1,9 +1,17 @@
 //! What the flows of a chassis are derived from: the southbound database, and what is known locally.
 
+mod local;
+
+pub use local::{Local, Tunnel, Vif};
+
 use ovn_schema::sb::{self, AnyChange, Database, TableId};
 use ovn_schema::{Str, Uuid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The tables that a chassis' rows and tunnels follow from; of `Chassis_Private` the own row.
+const OF_CHASSIS: &[TableId] =
+    &[TableId::Chassis, TableId::ChassisPrivate, TableId::Encap, TableId::HaChassis, TableId::HaChassisGroup];
 
 /// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
 pub fn is_vtep(c: &sb::Chassis) -> bool {
@@ -32,81 +40,6 @@ pub const ONLY_FLOWS: &[TableId] = &[
     TableId::Fdb,
 ];
 
-/// A tunnel to another chassis.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tunnel {
-    /// The chassis' name.
-    pub chassis: Str,
-    /// `geneve` or `vxlan`.
-    pub kind: Str,
-    /// The remote address.
-    pub remote_ip: Str,
-    /// The local address; empty where the switch chooses.
-    pub local_ip: Str,
-    /// The OpenFlow port.
-    pub ofport: u16,
-}
-
-impl Tunnel {
-    /// Whether packets say where they go (`remote_ip=flow`): one port leads to all chassis.
-    pub fn is_flow_based(&self) -> bool {
-        &*self.remote_ip == "flow"
-    }
-}
-
-/// A virtual interface that is plugged into this chassis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vif {
-    /// The OpenFlow port; none until the switch gave one.
-    pub ofport: Option<u16>,
-    /// `iface-id-ver`: of which version of the port it is the interface.
-    pub version: Option<Str>,
-    /// `encap-ip`: by which of the chassis' addresses it is reached.
-    pub encap_ip: Option<Str>,
-    /// The largest packet that it takes, without Ethernet header.
-    pub mtu: Option<u16>,
-    /// Its row.
-    pub row: Uuid,
-}
-
-/// What the local databases and the switch say.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Local {
-    /// This chassis' name.
-    pub chassis_name: Str,
-    /// This chassis' row.
-    pub chassis: Option<Uuid>,
-    /// This machine's name.
-    pub hostname: Str,
-    /// Interfaces by the logical port that they say they are (`external_ids:iface-id`).
-    pub vifs: BTreeMap<Str, Vif>,
-    /// The interfaces that say they are a port, by that port.
-    pub claimants: BTreeMap<Str, BTreeSet<Uuid>>,
-    /// OpenFlow ports of the patches to provider networks, by localnet (or l2gateway) port.
-    pub localnets: BTreeMap<Str, u16>,
-    /// Tunnels.
-    pub tunnels: BTreeSet<Tunnel>,
-    /// This chassis' addresses, the default one first ([`crate::settings::Settings::encap_ips`]).
-    pub encap_ips: Vec<Str>,
-    /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
-    pub zones: BTreeMap<Str, u16>,
-    /// Ports whose machines said that they run here now (`options:activation-strategy`), by row.
-    pub activated: BTreeSet<Uuid>,
-    /// Datapaths that have something on this chassis.
-    pub datapaths: BTreeSet<Uuid>,
-    /// Which chassis are alive, and whether this one is cut off or still starting.
-    pub gateways: gateway_ha::View,
-    /// The southbound database is connected: who has claimed a port is known.
-    pub southbound: bool,
-}
-
-impl Local {
-    /// The interface of a logical port, once the switch has given it a number.
-    pub fn interface(&self, port: &Str) -> Option<&Vif> {
-        self.vifs.get(port).filter(|v| v.ofport.is_some())
-    }
-}
-
 /// A thing that a unit of the derivation can look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Read {
@@ -120,6 +53,10 @@ pub enum Read {
     PortKey(Str),
     /// The port bindings of a datapath.
     PortsOf(Uuid),
+    /// Those of them that are no machine's or container's.
+    OthersOf(Uuid),
+    /// Whether a port binding was reported up or down.
+    Up(Uuid),
     /// The multicast groups of a datapath.
     GroupsOf(Uuid),
     /// Whether the logical flows of a datapath, or of a group of datapaths, are for this chassis.
@@ -136,6 +73,8 @@ pub enum Read {
     DhcpOptions,
     /// The local interface of a logical port.
     Vif(Str),
+    /// Whether there is one, be it without a number.
+    Plugged(Str),
     /// The patch port of a localnet port.
     Localnet(Str),
     /// The tunnels.
@@ -163,6 +102,11 @@ pub struct Input {
     pub local: Local,
     ports: FxHashMap<Str, Uuid>,
     ports_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    /// Port bindings with a type, by datapath.
+    others_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    /// How many machines' ports of a datapath each chassis has.
+    chassis_of: FxHashMap<Uuid, BTreeMap<Uuid, usize>>,
+    chassis: FxHashMap<Str, Uuid>,
     groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     flows_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     dp_groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
@@ -186,8 +130,10 @@ pub struct Input {
     generation: u64,
     /// How often zones changed.
     zones_generation: u64,
-    /// How often ports were reported up or down.
-    reports: u64,
+    /// How often it changed which rows are of interest: those of what is local.
+    interest: u64,
+    /// How often something changed that this chassis' rows, or tunnels, follow from.
+    chassis_generation: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -268,6 +214,7 @@ impl Input {
             changes(&sb.datapath_binding, AnyChange::DatapathBinding),
             changes(&sb.mac_binding, AnyChange::MacBinding),
             changes(&sb.fdb, AnyChange::Fdb),
+            changes(&sb.chassis, AnyChange::Chassis),
         ];
         input.sb = sb;
         for c in all.into_iter().flatten() {
@@ -280,15 +227,15 @@ impl Input {
     pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
         let (table, id) = change.key();
         *self.versions.entry(table).or_default() += 1;
-        let (concerns, report) = (self.concerns(change), is_report(change));
-        self.generation += u64::from(concerns && !report);
-        self.reports += u64::from(concerns && report);
+        let concerns = self.concerns(change);
+        self.generation += u64::from(concerns && !is_report(change));
+        self.chassis_generation += u64::from(concerns && OF_CHASSIS.contains(&table));
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
                 let (old, new) = (c.old.as_deref(), c.new.as_deref());
                 if old.zip(new).is_some_and(|(old, new)| is_only_up(old, new)) {
-                    return Vec::new();
+                    return vec![Read::Up(id)];
                 }
                 rename(&mut self.ports, old.map(|p| &p.logical_port), new.map(|p| &p.logical_port), id);
                 index(&mut self.ports_of, old.map(|p| p.datapath), new.map(|p| p.datapath), id);
@@ -302,12 +249,21 @@ impl Input {
                     false => self.redirects.remove(&id),
                 };
                 self.tie(id, old, new);
+                let other = |p: Option<&sb::PortBinding>| {
+                    p.filter(|p| !p.r#type.is_empty()).map(|p| (p.datapath, p.r#type.clone(), p.logical_port.clone()))
+                };
+                if other(old) != other(new) {
+                    let (before, after) = (other(old).map(|o| o.0), other(new).map(|o| o.0));
+                    index(&mut self.others_of, before, after, id);
+                    reads.extend(before.into_iter().chain(after).map(Read::OthersOf));
+                }
                 let named = |p: Option<&sb::PortBinding>| {
                     p.map(|p| {
                         (p.logical_port.clone(), p.datapath, p.tunnel_key, p.r#type.clone(), p.parent_port.clone())
                     })
                 };
                 if named(old) != named(new) {
+                    self.interest += 1;
                     for p in [old, new].into_iter().flatten() {
                         reads.push(Read::PortKey(p.logical_port.clone()));
                         reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
@@ -363,12 +319,18 @@ impl Input {
                     false => self.aging.remove(&id),
                 };
                 rename(&mut self.datapaths_by_key, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+                self.interest += u64::from(self.local.datapaths.contains(&id));
                 if key(&c.old) != key(&c.new) {
                     reads.extend([key(&c.old), key(&c.new)].into_iter().flatten().map(Read::DatapathByKey));
                 }
             }
             AnyChange::SbGlobal(c) if c.old.as_ref().map(|g| &g.options) != c.new.as_ref().map(|g| &g.options) => {
                 reads.push(Read::Options);
+                self.chassis_generation += 1;
+            }
+            AnyChange::Chassis(c) => {
+                let name = |c: &Option<std::sync::Arc<sb::Chassis>>| c.as_ref().map(|c| c.name.clone());
+                rename(&mut self.chassis, name(&c.old).as_ref(), name(&c.new).as_ref(), id);
             }
             AnyChange::MacBinding(c) => {
                 let key = |m: &Option<std::sync::Arc<sb::MacBinding>>| {
@@ -399,7 +361,7 @@ impl Input {
             }
             _ => return !ONLY_FLOWS.contains(&change.key().0),
         };
-        let encaps = local.chassis.and_then(|me| self.sb.chassis.get(&me)).map(|c| &c.encaps);
+        let encaps = self.own_encaps();
         let mine = |tie: &Uuid| local.chassis == Some(*tie) || encaps.is_some_and(|e| e.contains(tie));
         [&c.old, &c.new].into_iter().flatten().any(|p| {
             local.datapaths.contains(&p.datapath)
@@ -410,9 +372,14 @@ impl Input {
         })
     }
 
-    /// Another number whenever a port was reported up or down.
-    pub fn reports(&self) -> u64 {
-        self.reports
+    /// Another number whenever rows of other things than before may be of interest.
+    pub fn interest(&self) -> u64 {
+        self.interest
+    }
+
+    /// Another number whenever something changed that this chassis' rows, or tunnels, follow from.
+    pub fn chassis_generation(&self) -> u64 {
+        self.chassis_generation
     }
 
     /// Another number whenever zones changed.
@@ -427,8 +394,15 @@ impl Input {
 
     /// Forgets the database; what is local stays.
     pub fn restart(&mut self) {
-        let (local, generation) = (std::mem::take(&mut self.local), self.generation + 1);
-        *self = Input { local, generation, zones_generation: self.zones_generation, ..Input::default() };
+        let local = std::mem::take(&mut self.local);
+        *self = Input {
+            local,
+            generation: self.generation + 1,
+            zones_generation: self.zones_generation,
+            interest: self.interest + 1,
+            chassis_generation: self.chassis_generation + 1,
+            ..Input::default()
+        };
     }
 
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
@@ -444,6 +418,8 @@ impl Input {
         for to in before.symmetric_difference(&after) {
             index(&mut self.tied, before.get(to).copied(), after.get(to).copied(), id);
         }
+        self.count_chassis(old, false);
+        self.count_chassis(new, true);
         // Whose interface it has: a container its parent's, a mirror's exit the sink's.
         let parent =
             |p: &sb::PortBinding| Some(crate::claims::interface_name(p).clone()).filter(|n| *n != p.logical_port);
@@ -457,64 +433,73 @@ impl Input {
         };
     }
 
+    /// Counts, or no longer counts, where a machine's port is.
+    fn count_chassis(&mut self, p: Option<&sb::PortBinding>, there: bool) {
+        let Some((p, at)) = p.filter(|p| p.r#type.is_empty()).and_then(|p| Some((p, p.chassis?))) else { return };
+        let of = self.chassis_of.entry(p.datapath).or_default();
+        let n = of.entry(at).or_default();
+        let before = *n;
+        *n = if there { before + 1 } else { before.saturating_sub(1) };
+        if *n == 0 {
+            of.remove(&at);
+        }
+        let empty = of.is_empty();
+        if empty {
+            self.chassis_of.remove(&p.datapath);
+        }
+        let another = if there { before == 0 } else { before == 1 };
+        self.chassis_generation += u64::from(another && self.local.datapaths.contains(&p.datapath));
+    }
+
     /// The port bindings that this chassis may have to claim, serve or give up: those that are tied to it, those whose interfaces are
     /// plugged in here, and those of kinds that need none. The others of the cloud are not looked at.
-    pub fn candidates(&self, local: &Local) -> BTreeSet<Uuid> {
+    pub fn candidates(&self) -> BTreeSet<Uuid> {
+        let local = &self.local;
         let mut out = self.floating.clone();
-        let encaps = local.chassis.and_then(|me| self.sb.chassis.get(&me)).map(|c| &c.encaps);
-        for tie in local.chassis.iter().chain(encaps.into_iter().flatten()) {
+        for tie in local.chassis.iter().chain(self.own_encaps().into_iter().flatten()) {
             out.extend(self.tied.get(tie).into_iter().flatten());
         }
-        for name in local.vifs.keys() {
-            out.extend(self.ports.get(name));
-            out.extend(self.children.get(name).into_iter().flatten());
-        }
+        out.extend(local.vifs.keys().flat_map(|name| self.ports_in(name)));
         out
     }
 
-    /// Takes over another local state, and names what changed.
-    pub fn set_local(&mut self, new: Local) -> Vec<Read> {
-        if self.local == new {
-            return Vec::new();
-        }
-        self.generation += 1;
-        let old = std::mem::replace(&mut self.local, new);
-        let new = &self.local;
-        let mut reads = Vec::new();
-        if (&old.chassis, &old.chassis_name, &old.hostname) != (&new.chassis, &new.chassis_name, &new.hostname) {
-            reads.push(Read::Chassis);
-        }
-        if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
-            reads.push(Read::Alive);
-        }
-        if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
-            reads.push(Read::Tunnels);
-        }
-        let activated = old.activated.symmetric_difference(&new.activated);
-        reads.extend(activated.map(|id| Read::Row(TableId::PortBinding, *id)));
-        if old.datapaths != new.datapaths {
-            reads.push(Read::Datapaths);
-        }
-        for dp in old.datapaths.symmetric_difference(&new.datapaths) {
-            reads.extend([Read::Local(*dp), Read::FlowsOf(*dp)]);
-            reads.extend(self.dp_groups_of(*dp).map(Read::FlowsOf));
-        }
-        // An interface without a number is not there for flows.
-        let vifs = differing(&old.vifs, &new.vifs);
-        reads.extend(vifs.filter(|n| old.interface(n) != new.interface(n)).map(Read::Vif));
-        reads.extend(differing(&old.localnets, &new.localnets).map(Read::Localnet));
-        reads.extend(differing(&old.zones, &new.zones).map(Read::Zone));
-        reads
+    /// Whether a port binding is one of [`Input::candidates`].
+    pub fn is_candidate(&self, id: &Uuid) -> bool {
+        let Some(p) = self.sb.port_binding.get(id) else { return false };
+        let tied = |tie: &Uuid| self.tied.get(tie).is_some_and(|all| all.contains(id));
+        let vifs = &self.local.vifs;
+        self.floating.contains(id)
+            || self.local.chassis.as_ref().is_some_and(tied)
+            || self.own_encaps().is_some_and(|e| e.iter().any(tied))
+            || vifs.contains_key(&p.logical_port)
+            || vifs.contains_key(crate::claims::interface_name(p))
     }
 
-    /// Takes over other zones, and names those that changed.
-    pub fn set_zones(&mut self, zones: BTreeMap<Str, u16>) -> Vec<Read> {
-        if self.local.zones == zones {
-            return Vec::new();
-        }
-        self.zones_generation += 1;
-        let old = std::mem::replace(&mut self.local.zones, zones);
-        differing(&old, &self.local.zones).map(Read::Zone).collect()
+    /// The encapsulations of this chassis' row.
+    pub fn own_encaps(&self) -> Option<&BTreeSet<Uuid>> {
+        self.local.chassis.and_then(|me| self.sb.chassis.get(&me)).map(|c| &c.encaps)
+    }
+
+    /// The port bindings that have the interface of this name: the port itself, its containers, the exits of mirrors.
+    pub fn ports_in(&self, name: &Str) -> impl Iterator<Item = Uuid> + use<'_> {
+        let inside = self.children.get(name).into_iter().flatten();
+        self.ports.get(name).into_iter().chain(inside).copied()
+    }
+
+    /// The port bindings of a datapath that are no machine's or container's.
+    pub fn others_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
+        let ids = self.others_of.get(&datapath).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
+    }
+
+    /// The chassis that have machines' ports of a datapath.
+    pub fn chassis_of(&self, datapath: Uuid) -> impl Iterator<Item = Uuid> {
+        self.chassis_of.get(&datapath).into_iter().flat_map(|all| all.keys().copied())
+    }
+
+    /// The row of the chassis with this name.
+    pub fn chassis(&self, name: &Str) -> Option<Uuid> {
+        self.chassis.get(name).copied()
     }
 
     /// Whether the flows of a datapath, or of a group of datapaths, are for this chassis.
@@ -617,14 +602,4 @@ fn changes<T: ovn_schema::Table>(
     wrap: fn(ovn_schema::Change<T>) -> AnyChange,
 ) -> Vec<AnyChange> {
     rows.iter().map(|(uuid, row)| wrap(ovn_schema::Change { uuid: *uuid, old: None, new: Some(row.clone()) })).collect()
-}
-
-/// The keys whose values differ.
-fn differing<'a, V: PartialEq>(
-    a: &'a BTreeMap<Str, V>,
-    b: &'a BTreeMap<Str, V>,
-) -> impl Iterator<Item = Str> + use<'a, V> {
-    let gone = a.iter().filter(|(k, v)| b.get(*k) != Some(*v)).map(|(k, _)| k.clone());
-    let new = b.keys().filter(|k| !a.contains_key(*k)).cloned();
-    gone.chain(new)
 }

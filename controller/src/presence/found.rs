@@ -1,0 +1,283 @@
+//! What the derivation found, by kind, and in which state of each kind.
+
+use super::{Derive, Key, Value};
+use crate::claims::Step;
+use crate::model::{Input, ONLY_FLOWS, Read};
+use crate::pinctrl::announce::Address;
+use incremental::{Change, Engine};
+use ovn_schema::{Map, Set, Str, Uuid};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Another number each time that something of the kind changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Zones that are needed, and requested numbers.
+    pub zones: u64,
+    /// Limits of connections.
+    pub limits: u64,
+    /// What is to be done with bindings.
+    pub claims: u64,
+    /// Patch ports.
+    pub patches: u64,
+    /// Announced addresses.
+    pub addresses: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Groups that serve local datapaths.
+    pub groups: u64,
+    /// Ports whose packets are copied.
+    pub mirrored: u64,
+}
+
+/// The derivation with what it found.
+pub struct Presence {
+    engine: Engine<Derive>,
+    /// Whose presence it is: the chassis' row, and its encapsulations.
+    of: (Option<Uuid>, Option<Set<Uuid>>),
+    anchors: BTreeSet<Uuid>,
+    ways: BTreeMap<Uuid, BTreeSet<Uuid>>,
+    moved: bool,
+    /// Zones that are needed.
+    pub zones: BTreeSet<Str>,
+    /// The numbers that routers' zones are to have.
+    pub requested: BTreeMap<Str, u16>,
+    /// How many connections zones may have.
+    pub limits: BTreeMap<Str, i64>,
+    /// What is to be done with bindings; nothing, most of the time.
+    pub steps: BTreeMap<Uuid, Step>,
+    /// Bindings whose encapsulation is another than they say.
+    pub encapsulations: BTreeSet<Uuid>,
+    /// Why ports are not claimed.
+    pub unclaimed: BTreeMap<Str, Str>,
+    /// Interfaces whose ports are bound here.
+    pub bound: BTreeMap<Uuid, Str>,
+    /// Of these, which changed and were not looked at since.
+    pub bound_anew: BTreeSet<Uuid>,
+    /// Ports that need patch ports: their types and provider networks.
+    pub patches: BTreeMap<Str, (Str, Option<Str>)>,
+    /// Addresses that are announced.
+    pub addresses: BTreeSet<Address>,
+    /// Queues, by provider network and number: port and rates.
+    pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
+    /// Groups of chassis that serve local datapaths.
+    pub groups: BTreeSet<Uuid>,
+    /// Local ports whose packets are copied.
+    pub mirrored: BTreeSet<Str>,
+    /// In which state each kind is.
+    pub versions: Versions,
+    ran: usize,
+}
+
+impl Default for Presence {
+    fn default() -> Presence {
+        Presence {
+            engine: Engine::new(Derive),
+            of: (None, None),
+            anchors: BTreeSet::new(),
+            ways: BTreeMap::new(),
+            moved: true,
+            zones: BTreeSet::new(),
+            requested: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            encapsulations: BTreeSet::new(),
+            unclaimed: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            bound_anew: BTreeSet::new(),
+            patches: BTreeMap::new(),
+            addresses: BTreeSet::new(),
+            queues: BTreeMap::new(),
+            groups: BTreeSet::new(),
+            mirrored: BTreeSet::new(),
+            versions: Versions::default(),
+            ran: 0,
+        }
+    }
+}
+
+/// Whether nothing but flows follows from a thing.
+fn is_only_for_flows(r: &Read) -> bool {
+    match r {
+        Read::Row(t, _) | Read::Table(t) => ONLY_FLOWS.contains(t),
+        Read::FlowsOf(_) | Read::GroupsOf(_) | Read::Zone(_) => true,
+        _ => false,
+    }
+}
+
+impl Presence {
+    /// Brings what is here up to date with changes of the input, local datapaths among it. Gives what changed of the input thereby.
+    pub fn settle(&mut self, input: &mut Input, changed: &[Read]) -> Vec<Read> {
+        let of = (input.local.chassis, input.own_encaps().cloned());
+        if self.of != of {
+            self.restart();
+            self.of = of;
+        }
+        self.ran = 0;
+        let mut next: Vec<Read> = changed.iter().filter(|r| !is_only_for_flows(r)).cloned().collect();
+        let mut out = Vec::new();
+        while !next.is_empty() || !self.engine.started() {
+            self.update(input, next);
+            next = Vec::new();
+            if std::mem::take(&mut self.moved) {
+                let reads = input.set_datapaths(self.reached());
+                out.extend_from_slice(&reads);
+                next = reads.into_iter().filter(|r| !is_only_for_flows(r)).collect();
+            }
+        }
+        out
+    }
+
+    /// Derives everything anew at the next look.
+    pub fn restart(&mut self) {
+        // Who waits for a version sees another one.
+        let v = self.versions;
+        let versions = Versions {
+            zones: v.zones + 1,
+            limits: v.limits + 1,
+            claims: v.claims + 1,
+            patches: v.patches + 1,
+            addresses: v.addresses + 1,
+            queues: v.queues + 1,
+            groups: v.groups + 1,
+            mirrored: v.mirrored + 1,
+        };
+        let bound_anew = std::mem::take(&mut self.bound).into_keys().collect();
+        *self = Presence { versions, bound_anew, of: std::mem::take(&mut self.of), ..Presence::default() };
+    }
+
+    /// How many units ran in the last [`Presence::settle`].
+    pub fn ran(&self) -> usize {
+        self.ran
+    }
+
+    /// The local datapaths: those with an anchor, and what is reached from them.
+    fn reached(&self) -> BTreeSet<Uuid> {
+        let mut out = self.anchors.clone();
+        let mut queue: Vec<Uuid> = out.iter().copied().collect();
+        while let Some(dp) = queue.pop() {
+            queue.extend(self.ways.get(&dp).into_iter().flatten().filter(|to| out.insert(**to)));
+        }
+        out
+    }
+
+    fn update(&mut self, input: &Input, reads: Vec<Read>) {
+        let mut engine = std::mem::replace(&mut self.engine, Engine::new(Derive));
+        engine.update(input, reads, |changes| changes.for_each(|c| self.take(c)));
+        self.ran += engine.stats().ran;
+        self.engine = engine;
+    }
+
+    fn take(&mut self, c: Change<'_, Key, Value>) {
+        let now = c.after.into_iter().next();
+        let there = now.is_some();
+        let v = &mut self.versions;
+        match c.key {
+            Key::Anchor(dp) => {
+                self.moved = true;
+                set(&mut self.anchors, dp, there);
+            }
+            Key::Way(from, to) => {
+                self.moved = true;
+                let of = self.ways.entry(*from).or_default();
+                set(of, to, there);
+                if of.is_empty() {
+                    self.ways.remove(from);
+                }
+            }
+            Key::Zone(name) => {
+                v.zones += 1;
+                set(&mut self.zones, name, there);
+            }
+            Key::Requested(name) => {
+                v.zones += 1;
+                let number = now.and_then(|n| if let Value::Number(n) = n { u16::try_from(n).ok() } else { None });
+                put(&mut self.requested, name, number);
+            }
+            Key::Limit(name) => {
+                v.limits += 1;
+                put(&mut self.limits, name, now.and_then(|n| if let Value::Number(n) = n { Some(n) } else { None }));
+            }
+            Key::Step(id) => {
+                v.claims += 1;
+                put(&mut self.steps, id, now.and_then(|n| if let Value::Step(s) = n { Some(s) } else { None }));
+            }
+            Key::Encapsulation(id) => {
+                v.claims += 1;
+                set(&mut self.encapsulations, id, there);
+            }
+            Key::Unclaimed(name) => {
+                v.claims += 1;
+                put(&mut self.unclaimed, name, now.and_then(Value::text));
+            }
+            Key::Bound(row) => {
+                self.bound_anew.insert(*row);
+                put(&mut self.bound, row, now.and_then(Value::text));
+            }
+            Key::Patch(name) => {
+                v.patches += 1;
+                let patch = now.and_then(|n| if let Value::Patch(kind, net) = n { Some((kind, net)) } else { None });
+                put(&mut self.patches, name, patch);
+            }
+            Key::Address(a) => {
+                v.addresses += 1;
+                set(&mut self.addresses, a, there);
+            }
+            Key::Queue(network, number) => {
+                v.queues += 1;
+                let queue = now.and_then(|n| if let Value::Queue(port, q) = n { Some((port, q)) } else { None });
+                put(&mut self.queues, &(network.clone(), *number), queue);
+            }
+            Key::Serves(group) => {
+                v.groups += 1;
+                set(&mut self.groups, group, there);
+            }
+            Key::Mirrored(name) => {
+                v.mirrored += 1;
+                set(&mut self.mirrored, name, there);
+            }
+        }
+    }
+
+    /// What is otherwise than in another, for tests: kinds with what they hold.
+    pub fn differences(&self, other: &Presence) -> Vec<String> {
+        let all = |p: &Presence| {
+            [
+                format!("anchors {:?}", p.anchors),
+                format!("ways {:?}", p.ways),
+                format!("zones {:?}", p.zones),
+                format!("requested {:?}", p.requested),
+                format!("limits {:?}", p.limits),
+                format!("steps {:?}", p.steps),
+                format!("encapsulations {:?}", p.encapsulations),
+                format!("unclaimed {:?}", p.unclaimed),
+                format!("bound {:?}", p.bound),
+                format!("patches {:?}", p.patches),
+                format!("addresses {:?}", p.addresses),
+                format!("queues {:?}", p.queues),
+                format!("groups {:?}", p.groups),
+                format!("mirrored {:?}", p.mirrored),
+            ]
+        };
+        all(self).into_iter().zip(all(other)).filter(|(a, b)| a != b).map(|(a, b)| format!("{a} / {b}")).collect()
+    }
+}
+
+impl Value {
+    fn text(self) -> Option<Str> {
+        if let Value::Text(t) = self { Some(t) } else { None }
+    }
+}
+
+fn set<K: Ord + Clone>(of: &mut BTreeSet<K>, key: &K, there: bool) {
+    match there {
+        true => drop(of.insert(key.clone())),
+        false => drop(of.remove(key)),
+    }
+}
+
+fn put<K: Ord + Clone, V>(of: &mut BTreeMap<K, V>, key: &K, value: Option<V>) {
+    match value {
+        Some(v) => drop(of.insert(key.clone(), v)),
+        None => drop(of.remove(key)),
+    }
+}

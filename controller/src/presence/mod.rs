@@ -1,0 +1,344 @@
+//! What is on this chassis and what it has to do there besides flows, derived in units as flows are: local datapaths, zones, claims,
+//! announcements, patch ports, limits, queues. A unit is a local datapath or a port; a change runs those that looked at what changed.
+//!
+//! ```text
+//!   port ──anchor──► datapaths ◄──way── port that leads on
+//!                       │ local (again, until nothing is new)
+//!                       ▼
+//!   datapath ──fact──► port ──► zones, limits, steps, bound interfaces, patches, addresses, queues
+//! ```
+
+mod found;
+
+pub use found::Presence;
+
+use crate::claims::{self, Step};
+use crate::local::{is_anchor, leads_on};
+use crate::model::{Input, Read, is_switch};
+use crate::pinctrl::announce::{self, Address};
+use crate::{binding, queues, switch_config, zones};
+use incremental::{Derivation, View};
+use ovn_schema::sb::{self, PortBinding, TableId};
+use ovn_schema::{Map, Str, Uuid};
+
+/// A unit of the derivation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// A local datapath.
+    Datapath(Uuid),
+    /// A port that this chassis may have to serve ([`Input::candidates`]).
+    Binding(Uuid),
+    /// A port of a local datapath that is no machine's: it may lead on, or need a patch port.
+    Other(Uuid),
+}
+
+/// What ports need to know of their local datapath.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Datapath {
+    /// Its key.
+    key: u64,
+    /// A provider network is plugged into it.
+    provider: bool,
+    /// It is a switch.
+    switch: bool,
+    /// How many connections each of its zones may have.
+    limit: Option<i64>,
+}
+
+/// The name of an output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A datapath that has something here.
+    Anchor(Uuid),
+    /// What is local behind a local datapath.
+    Way(Uuid, Uuid),
+    /// A zone that is needed.
+    Zone(Str),
+    /// The number that a router's zone is to have.
+    Requested(Str),
+    /// How many connections a zone may have.
+    Limit(Str),
+    /// What is to be done with a port binding.
+    Step(Uuid),
+    /// A port binding whose encapsulation is another than it says.
+    Encapsulation(Uuid),
+    /// Why a port whose interface is plugged in here is not claimed.
+    Unclaimed(Str),
+    /// An interface whose port is bound here.
+    Bound(Uuid),
+    /// A port of a provider network that needs a patch port.
+    Patch(Str),
+    /// An address that is announced.
+    Address(Address),
+    /// A queue of a provider network's interface.
+    Queue(Str, i64),
+    /// A group of chassis that serves local datapaths.
+    Serves(Uuid),
+    /// A local port whose packets are copied.
+    Mirrored(Str),
+}
+
+/// What is said of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// It is there.
+    Is,
+    /// A number.
+    Number(i64),
+    /// A text, or a name.
+    Text(Str),
+    /// A step.
+    Step(Step),
+    /// The port's type, and its provider network.
+    Patch(Str, Option<Str>),
+    /// The queue's port, and its rates.
+    Queue(Str, Map<Str, Str>),
+}
+
+/// The derivation.
+#[derive(Debug, Default)]
+pub struct Derive;
+
+type Seen<'a> = View<'a, Derive>;
+
+impl Derivation for Derive {
+    type Input = Input;
+    type Read = Read;
+    type Unit = Unit;
+    type Fact = Datapath;
+    type Key = Key;
+    type Value = Value;
+
+    fn layers(&self) -> usize {
+        2
+    }
+
+    fn layer(&self, unit: &Unit) -> usize {
+        usize::from(!matches!(unit, Unit::Datapath(_)))
+    }
+
+    fn roots(&self) -> Vec<Unit> {
+        Vec::new()
+    }
+
+    fn present(&self, input: &Input) -> Vec<Unit> {
+        let datapaths = input.local.datapaths.iter().copied().map(Unit::Datapath);
+        datapaths.chain(input.candidates().into_iter().map(Unit::Binding)).collect()
+    }
+
+    fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
+        let candidate = |id: Uuid| (Unit::Binding(id), input.is_candidate(&id));
+        match thing {
+            Read::Local(dp) => vec![(Unit::Datapath(*dp), input.local.datapaths.contains(dp))],
+            Read::Row(TableId::PortBinding, id) => vec![candidate(*id)],
+            Read::Vif(name) | Read::Plugged(name) => input.ports_in(name).map(candidate).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn run(&self, unit: &Unit, view: &mut Seen<'_>) {
+        match unit {
+            Unit::Datapath(id) => datapath(*id, view),
+            Unit::Binding(id) => binding(*id, view),
+            Unit::Other(id) => other(*id, view),
+        }
+    }
+}
+
+fn row<'a, T: ovn_schema::InDatabase<Database = sb::Database>>(
+    view: &mut Seen<'a>,
+    table: TableId,
+    id: Uuid,
+) -> Option<&'a T> {
+    T::rows(&view.read(Read::Row(table, id)).sb).get(&id).map(|r| &**r)
+}
+
+fn named<'a>(view: &mut Seen<'a>, name: &Str) -> Option<&'a PortBinding> {
+    view.read(Read::PortByName(name.clone())).port(name).map(|(_, p)| p)
+}
+
+fn datapath(id: Uuid, view: &mut Seen<'_>) {
+    let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id) else { return };
+    let limit = switch_config::limit(d.external_ids.get("ct-zone-limit"));
+    let input = view.read(Read::OthersOf(id));
+    for suffix in ["dnat", "snat"] {
+        let name = input.zone_name(id, suffix);
+        if let Some(n) = limit {
+            view.emit(Key::Limit(name.clone()), Value::Number(n));
+        }
+        if let Some(n) = zones::requested(d).filter(|_| suffix == "snat") {
+            view.emit(Key::Requested(name.clone()), Value::Number(n.into()));
+        }
+        view.emit(Key::Zone(name), Value::Is);
+    }
+    let mut provider = false;
+    for (port, p) in input.others_of(id) {
+        view.spawn(Unit::Other(port));
+        if &*p.r#type == "localnet" {
+            view.read(Read::Localnet(p.logical_port.clone()));
+            provider |= input.local.localnets.contains_key(&p.logical_port);
+        }
+    }
+    view.derive(Datapath { key: d.tunnel_key as u64, provider, switch: is_switch(d), limit });
+}
+
+/// Notes what decides as what this chassis has a port, and which chassis serves it.
+fn look<'a>(view: &mut Seen<'a>, p: &'a PortBinding) -> &'a Input {
+    let input = view.read(Read::Chassis);
+    match &*p.r#type {
+        "" | "mirror" => interface(view, p),
+        "virtual" => {
+            if let Some(parent) = p.virtual_parent.as_ref().and_then(|n| named(view, n)) {
+                interface(view, parent);
+            }
+        }
+        _ => {}
+    }
+    if let Some(g) = p.ha_chassis_group {
+        view.read(Read::Alive);
+        members(view, g);
+    }
+    input
+}
+
+/// Notes which interface a port has.
+fn interface<'a>(view: &mut Seen<'a>, p: &'a PortBinding) {
+    let name = claims::interface_name(p);
+    view.read(Read::Vif(name.clone()));
+    if *name != p.logical_port {
+        named(view, name);
+    }
+}
+
+/// Notes who is in a group of chassis.
+fn members(view: &mut Seen<'_>, group: Uuid) {
+    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return };
+    for h in &g.ha_chassis {
+        if let Some(c) = row::<sb::HaChassis>(view, TableId::HaChassis, *h).and_then(|h| h.chassis) {
+            row::<sb::Chassis>(view, TableId::Chassis, c);
+        }
+    }
+}
+
+fn binding(id: Uuid, view: &mut Seen<'_>) {
+    let Some(p) = row::<PortBinding>(view, TableId::PortBinding, id) else { return };
+    view.read(Read::Up(id));
+    let input = look(view, p);
+    let local = &input.local;
+    if is_anchor(p, input, local) {
+        view.emit(Key::Anchor(p.datapath), Value::Is);
+    }
+    claim(id, p, input, view);
+    if binding::is_bound(p, local.chassis) {
+        view.read(Read::Vif(p.logical_port.clone()));
+        if let Some(vif) = local.interface(&p.logical_port) {
+            view.emit(Key::Bound(vif.row), Value::Text(p.logical_port.clone()));
+        }
+    }
+    let Some(dp) = view.fact(&Unit::Datapath(p.datapath)).cloned() else { return };
+    // A port that is about to be claimed keeps the zone that it had.
+    if zones::of_machine(p) && binding::is_or_comes_here(p, input, local) {
+        view.emit(Key::Zone(p.logical_port.clone()), Value::Is);
+    }
+    if let Some(g) = p.ha_chassis_group {
+        view.emit(Key::Serves(g), Value::Is);
+    }
+    let here = binding::is_here(p, input, local);
+    if here && dp.switch && p.r#type.is_empty() {
+        let text = p.options.get("ct-zone-limit");
+        if let Some(n) = if text.is_some() { switch_config::limit(text) } else { dp.limit } {
+            view.emit(Key::Limit(p.logical_port.clone()), Value::Number(n));
+        }
+    }
+    if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway") {
+        queue(p, view);
+    }
+    if here && !p.mirror_rules.is_empty() {
+        view.emit(Key::Mirrored(p.logical_port.clone()), Value::Is);
+    }
+    if dp.provider && p.r#type.is_empty() && p.chassis.is_some() && p.chassis == local.chassis {
+        addresses(p, &dp, view);
+    }
+}
+
+/// What is to be written of a port: who has it, and by which address it is reached.
+fn claim(id: Uuid, p: &PortBinding, input: &Input, view: &mut Seen<'_>) {
+    let Some(me) = input.local.chassis else { return };
+    if let Some(step) = claims::step(p, me, input) {
+        view.emit(Key::Step(id), Value::Step(step));
+    }
+    if let Some(c) = p.chassis {
+        row::<sb::Chassis>(view, TableId::Chassis, c);
+    }
+    if let Some(text) = claims::unclaimed(p, input) {
+        view.emit(Key::Unclaimed(p.logical_port.clone()), Value::Text(text));
+    }
+    for e in row::<sb::Chassis>(view, TableId::Chassis, me).iter().flat_map(|c| &c.encaps) {
+        row::<sb::Encap>(view, TableId::Encap, *e);
+    }
+    if claims::is_reached_otherwise(p, me, input) {
+        view.emit(Key::Encapsulation(id), Value::Is);
+    }
+}
+
+fn other(id: Uuid, view: &mut Seen<'_>) {
+    let Some(p) = row::<PortBinding>(view, TableId::PortBinding, id) else { return };
+    let Some(dp) = view.fact(&Unit::Datapath(p.datapath)).cloned() else { return };
+    let input = look(view, p);
+    let here = binding::is_here(p, input, &input.local);
+    if zones::of_datapath(p) {
+        view.emit(Key::Zone(p.logical_port.clone()), Value::Is);
+    }
+    if &*p.r#type == "localnet" {
+        queue(p, view);
+    }
+    if &*p.r#type == "localnet" || &*p.r#type == "l2gateway" && here {
+        let network = p.options.get("network_name").cloned();
+        view.emit(Key::Patch(p.logical_port.clone()), Value::Patch(p.r#type.clone(), network));
+    }
+    if &*p.r#type == "patch" || &*p.r#type == "l3gateway" && here {
+        way(p, view);
+    }
+    if dp.provider && matches!(&*p.r#type, "patch" | "l3gateway") {
+        addresses(p, &dp, view);
+    }
+}
+
+/// Where a port leads.
+fn way(p: &PortBinding, view: &mut Seen<'_>) {
+    let Some(peer) = p.options.get("peer").and_then(|n| named(view, n)) else { return };
+    for end in [p, peer] {
+        if let Some(r) = end.options.get("chassis-redirect-port").and_then(|n| named(view, n)) {
+            look(view, r);
+        }
+    }
+    let input = view.read(Read::Chassis);
+    if leads_on(p, peer, input, &input.local) {
+        view.emit(Key::Way(p.datapath, peer.datapath), Value::Is);
+    }
+}
+
+fn queue(p: &PortBinding, view: &mut Seen<'_>) {
+    if let Some((number, (port, rates), network)) = queues::wanted_of(p) {
+        view.emit(Key::Queue(network.clone(), number), Value::Queue(port, rates));
+    }
+}
+
+/// The addresses that this chassis speaks for at a port of a provider network.
+fn addresses(p: &PortBinding, dp: &Datapath, view: &mut Seen<'_>) {
+    if p.mac.is_empty() && p.nat_addresses.is_empty() {
+        return;
+    }
+    if let Some(peer) = p.options.get("peer").and_then(|n| named(view, n)) {
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, peer.datapath);
+    }
+    for condition in announce::conditions(p) {
+        if let Some(r) = named(view, &condition.into()) {
+            look(view, r);
+        }
+    }
+    let input = view.read(Read::Chassis);
+    for a in announce::of_port(input, p, dp.key) {
+        view.emit(Key::Address(a), Value::Is);
+    }
+}
