@@ -2,7 +2,7 @@
 
 use super::{Controller, INTERNAL_VERSION};
 use crate::model::is_vtep;
-use crate::pinctrl::Snapshot;
+use crate::pinctrl::Told;
 use crate::settings::{Settings, bridge};
 use crate::zones;
 use ovn_schema::{Str, sb};
@@ -90,13 +90,14 @@ impl Controller {
         self.in_line.zones = state(self);
     }
 
-    /// Shows the services what there is now.
+    /// Tells the services what changed for them.
     pub(super) fn publish(&mut self) {
-        if self.stale
-            && let Some(task) = &self.packets
-        {
-            task.publish(Snapshot::of(&self.input));
-            self.stale = false;
+        let told = std::mem::take(&mut self.presence.told);
+        let Some(task) = &self.packets else { return };
+        if std::mem::take(&mut self.stale) {
+            task.tell(Told::Anew(self.presence.snapshot()));
+        } else {
+            told.into_iter().for_each(|t| task.tell(t));
         }
     }
 
