@@ -10,7 +10,8 @@ use crate::{of, tables};
 use openflow_rs::message::{FlowStats, FlowStatsRequest, MultipartRequest, PacketOut};
 use openflow_rs::{Action, FieldId, Match, Message, PortNo};
 use ovn_schema::sb::{MacBinding, PortBinding};
-use ovn_schema::{ColumnValue, Str, Uuid};
+use ovn_schema::{Str, Uuid, Write, sb};
+use packet::Mac;
 use packet::build;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -119,7 +120,7 @@ impl Watch {
     fn station_speaks(&mut self, f: &FlowStats, input: &Input, time: i64) {
         let m = &f.flow.matches;
         let (dp, port) = (m.get(of::DATAPATH).0 as u64, m.get(of::INPORT).0 as i64);
-        let mac: Str = mac_text(m.get(FieldId::EthSrc).0).into();
+        let mac: Str = Mac::from_u64(m.get(FieldId::EthSrc).0 as u64).to_string().into();
         let Some((id, row)) = input.fdb(&mac, dp as i64).filter(|(_, r)| r.port_key == port) else { return };
         let Some(threshold) = input.datapath(dp).and_then(|dp| threshold(input, dp)) else { return };
         let age = Age { idle: u64::from(f.idle_age) * 1000, since: since(row.timestamp, time), threshold };
@@ -140,18 +141,17 @@ impl Watch {
                 Kind::Neighbour => "MAC_Binding",
                 Kind::Station => "FDB",
             };
-            let part = plan.part(format!("{table} {id}:timestamp"), kind);
-            part.txn.update(table, *id, [("timestamp", time.to_datum())]);
+            let txn = &mut plan.part(format!("{table} {id}:timestamp"), kind).txn;
+            match kind {
+                Kind::Neighbour => txn.update_row(*id, [MacBinding::timestamp(time)]),
+                Kind::Station => txn.update_row(*id, [sb::Fdb::timestamp(time)]),
+            }
         }
     }
 }
 
 fn v4(value: u128) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(value as u32))
-}
-
-fn mac_text(value: u128) -> String {
-    value.to_be_bytes()[10..].iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")
 }
 
 fn since(timestamp: i64, time: i64) -> u64 {
@@ -230,9 +230,9 @@ fn probe(
     if !speaks(p, input) {
         return None;
     }
-    let to = logical_flow::constant::ethernet_octets(&row.mac)?;
+    let to = row.mac.parse::<Mac>().ok()?;
     let mut words = p.mac.first()?.split_whitespace();
-    let from = logical_flow::constant::ethernet_octets(words.next()?)?;
+    let from = words.next()?.parse::<Mac>().ok()?;
     let local = words.find_map(|network| on_link(network, ip))?;
     let packet = match (local, ip) {
         (IpAddr::V4(local), IpAddr::V4(ip)) => build::arp(1, to, from, local, to, ip),
@@ -272,11 +272,11 @@ fn on_link(network: &str, ip: IpAddr) -> Option<IpAddr> {
 }
 
 /// A neighbour solicitation to one neighbour (RFC 4861 section 7.3.1).
-fn solicitation(to: [u8; 6], from: [u8; 6], local: Ipv6Addr, ip: Ipv6Addr) -> Option<Vec<u8>> {
+fn solicitation(to: Mac, from: Mac, local: Ipv6Addr, ip: Ipv6Addr) -> Option<Vec<u8>> {
     let mut body = vec![135, 0, 0, 0, 0, 0, 0, 0];
     body.extend(ip.octets());
     body.extend([1, 1]);
-    body.extend(from);
+    body.extend(*from);
     build::ip_packet(to, from, local.into(), ip.into(), packet::ipproto::ICMPV6, 255, &body)
 }
 

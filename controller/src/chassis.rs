@@ -3,7 +3,7 @@
 use crate::once::Once;
 use crate::plan::Plan;
 use crate::settings::{Settings, bridge};
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 
 /// What this controller can do, as northd looks for it in `Chassis:other_config`.
@@ -91,22 +91,22 @@ impl Writer {
             let encaps: Set<Uuid> = encaps.iter().map(|e| encap(e, sb, settings, &mut part.txn)).collect();
             part.txn.comment(&format!("ovn-controller: registering chassis '{name}'"));
             let columns = [
-                ("name", name.to_datum()),
-                ("hostname", settings.hostname.to_datum()),
-                ("encaps", encaps.to_datum()),
-                ("other_config", other.to_datum()),
-                ("transport_zones", zones.to_datum()),
+                sb::Chassis::name(name),
+                sb::Chassis::hostname(&settings.hostname),
+                sb::Chassis::encaps(&encaps),
+                sb::Chassis::other_config(&other),
+                sb::Chassis::transport_zones(&zones),
             ];
-            part.txn.insert("Chassis", columns);
+            part.txn.insert_row(columns);
             self.said.end();
             return;
         };
         let mut columns = Vec::new();
         if row.hostname != settings.hostname {
-            columns.push(("hostname", settings.hostname.to_datum()));
+            columns.push(sb::Chassis::hostname(&settings.hostname));
         }
         if row.transport_zones != zones {
-            columns.push(("transport_zones", zones.to_datum()));
+            columns.push(sb::Chassis::transport_zones(&zones));
         }
         // What others may set is left alone; what nobody knows goes.
         let mut merged = row.other_config.clone();
@@ -120,14 +120,14 @@ impl Writer {
         });
         merged.extend(other);
         if merged != row.other_config {
-            columns.push(("other_config", merged.to_datum()));
+            columns.push(sb::Chassis::other_config(&merged));
         }
         let ids: Set<Uuid> = encaps.iter().map(|e| encap(e, sb, settings, &mut part.txn)).collect();
         if ids != row.encaps {
-            columns.push(("encaps", ids.to_datum()));
+            columns.push(sb::Chassis::encaps(&ids));
         }
         if !columns.is_empty() {
-            part.txn.update("Chassis", *id, columns);
+            part.txn.update_row(*id, columns);
         }
         self.said.end();
     }
@@ -164,17 +164,17 @@ fn encap((kind, ip): &(Str, Str), sb: &sb::Database, settings: &Settings, txn: &
     let own = |e: &sb::Encap| e.r#type == *kind && e.ip == *ip && e.chassis_name == settings.system_id;
     if let Some((id, row)) = sb.encap.iter().find(|(_, e)| own(e)) {
         if row.options != options {
-            txn.update("Encap", *id, [("options", options.to_datum())]);
+            txn.update_row(*id, [sb::Encap::options(&options)]);
         }
         return *id;
     }
     let columns = [
-        ("type", kind.to_datum()),
-        ("ip", ip.to_datum()),
-        ("chassis_name", settings.system_id.to_datum()),
-        ("options", options.to_datum()),
+        sb::Encap::r#type(kind),
+        sb::Encap::ip(ip),
+        sb::Encap::chassis_name(&settings.system_id),
+        sb::Encap::options(&options),
     ];
-    txn.insert("Encap", columns)
+    txn.insert_row(columns)
 }
 
 fn private(sb: &sb::Database, settings: &Settings, chassis: Option<Uuid>, plan: &mut Plan) {
@@ -182,11 +182,10 @@ fn private(sb: &sb::Database, settings: &Settings, chassis: Option<Uuid>, plan: 
     let txn = &mut plan.part(format!("Chassis_Private {name}"), chassis).txn;
     match sb.chassis_private.iter().find(|(_, c)| c.name == *name) {
         None => {
-            let refers: Set<Uuid> = chassis.into_iter().collect();
-            txn.insert("Chassis_Private", [("name", name.to_datum()), ("chassis", refers.to_datum())]);
+            txn.insert_row([sb::ChassisPrivate::name(name), sb::ChassisPrivate::chassis(&chassis)]);
         }
         Some((id, row)) if chassis.is_some() && row.chassis != chassis => {
-            txn.update("Chassis_Private", *id, [("chassis", chassis.to_datum())]);
+            txn.update_row(*id, [sb::ChassisPrivate::chassis(&chassis)]);
         }
         Some(_) => {}
     }

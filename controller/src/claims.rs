@@ -5,7 +5,7 @@ use crate::model::{Input, Local, Vif};
 use crate::plan::Plan;
 use crate::presence::Presence;
 use ovn_schema::sb::{self, PortBinding};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovn_schema::{Set, Str, Uuid, Write};
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -281,7 +281,7 @@ fn reached(p: &PortBinding, me: Uuid, input: &Input) -> Option<Reached> {
     let asked = interface.and_then(|v| v.encap_ip.as_ref());
     let meant = |e: &sb::Encap| match asked {
         Some(ip) => e.ip == *ip,
-        None => e.options.get("is_default").is_some_and(|v| &**v == "true"),
+        None => ovn_schema::options::flag(&e.options, "is_default"),
     };
     let rows = mine.iter().filter_map(|e| Some((*e, input.sb.encap.get(e)?))).filter(|(_, e)| meant(e));
     // Geneve comes before VXLAN.
@@ -299,11 +299,12 @@ fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Pl
     let name = &p.logical_port;
     if let Some(encap) = r.main {
         let part = plan.part(format!("Port_Binding of {name}:encap"), encap);
-        part.txn.update("Port_Binding", id, [("encap", encap.to_datum())]);
+        part.txn.update_row(id, [sb::PortBinding::encap(&encap)]);
     }
     if let Some((have, want)) = r.additional {
         let part = plan.part(format!("Port_Binding of {name}:additional_encap"), &want);
-        part.txn.exchange("Port_Binding", id, "additional_encap", &have.to_datum(), &want.to_datum());
+        let (gone, added) = (sb::PortBinding::additional_encap(&have), sb::PortBinding::additional_encap(&want));
+        part.txn.exchange_in_row(id, gone, added);
     }
 }
 
@@ -329,35 +330,33 @@ fn lines(step: Step, p: &PortBinding, input: &Input) -> Vec<String> {
 }
 
 fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction) {
-    let mine = Set::from([me]).to_datum();
-    let additional =
-        |txn: &mut Transaction, mutator| txn.mutate("Port_Binding", id, "additional_chassis", mutator, &mine);
+    let mine = || sb::PortBinding::additional_chassis(&Set::from([me]));
     let bind = |txn: &mut Transaction, chassis: Option<Uuid>| {
-        let mut columns = vec![("chassis", chassis.to_datum())];
+        let mut columns = vec![sb::PortBinding::chassis(&chassis)];
         if p.up.is_some() {
-            columns.push(("up", Some(false).to_datum()));
+            columns.push(sb::PortBinding::up(&Some(false)));
         }
-        txn.update("Port_Binding", id, columns);
+        txn.update_row(id, columns);
     };
     match step {
         Step::Claim => {
             bind(txn, Some(me));
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Join => additional(txn, "insert"),
-        Step::Leave => additional(txn, "delete"),
+        Step::Join => txn.add_to_row(id, mine()),
+        Step::Leave => txn.remove_from_row(id, mine()),
         Step::Release => {
             bind(txn, None);
             if let Some(column) = crate::virtual_ports::orphaned(p) {
-                txn.update("Port_Binding", id, [column]);
+                txn.update_row(id, [column]);
             }
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Up => txn.update("Port_Binding", id, [("up", Some(true).to_datum())]),
+        Step::Up => txn.update_row(id, [sb::PortBinding::up(&Some(true))]),
     }
 }
 
@@ -366,12 +365,12 @@ pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
     for (id, _) in sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(chassis)) {
         txn.delete("IGMP_Group", *id);
     }
-    let me = Set::from([chassis]).to_datum();
+    let me = Set::from([chassis]);
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
-        txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);
+        txn.remove_from_row(*id, sb::PortBinding::additional_chassis(&me));
     }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
-        txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+        txn.update_row(*id, [sb::PortBinding::chassis(&None), sb::PortBinding::up(&Some(false))]);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::flows::{Connections, Ids, Key, Value, merged};
 use incremental::{Change, Outputs};
 use openflow_rs::mods::{Bucket, FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
-use openflow_rs::{Action, FlowModCommand, Message, PackedActions, PackedFlow};
+use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedFlow};
 use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Tables {
     flows: usize,
-    groups: HashMap<u32, Arc<Group>>,
-    meters: HashMap<u32, Arc<MeterConfig>>,
+    groups: HashMap<GroupId, Arc<Group>>,
+    meters: HashMap<MeterId, Arc<MeterConfig>>,
     connections: HashSet<Connections>,
     problems: BTreeMap<Uuid, Str>,
 }
@@ -116,9 +116,11 @@ impl Tables {
         for (key, _) in want.iter().filter(|(k, _)| matches!(k, Key::Flow(..))) {
             self.flow(key, of(have, key), of(want, key), &mut out);
         }
-        let old_groups: Vec<u32> = self.groups.keys().filter(|id| !fresh.groups.contains_key(id)).copied().collect();
+        let old_groups: Vec<GroupId> =
+            self.groups.keys().filter(|id| !fresh.groups.contains_key(id)).copied().collect();
         old_groups.into_iter().for_each(|id| self.no_group(id, &mut out));
-        let old_meters: Vec<u32> = self.meters.keys().filter(|id| !fresh.meters.contains_key(id)).copied().collect();
+        let old_meters: Vec<MeterId> =
+            self.meters.keys().filter(|id| !fresh.meters.contains_key(id)).copied().collect();
         old_meters.into_iter().for_each(|id| self.no_meter(id, &mut out));
         out.forget = self.connections.difference(&fresh.connections).copied().collect();
         self.connections = fresh.connections;
@@ -141,24 +143,24 @@ impl Tables {
         before.difference(&self.connections).copied().collect()
     }
 
-    fn meter(&mut self, id: u32, m: &Arc<MeterConfig>, out: &mut Sorted) {
+    fn meter(&mut self, id: MeterId, m: &Arc<MeterConfig>, out: &mut Sorted) {
         let old = self.meters.insert(id, m.clone());
         let command = if old.is_some() { MeterModCommand::Modify } else { MeterModCommand::Add };
         out.meters.push(MeterMod { command, meter: (**m).clone() });
     }
 
-    fn no_meter(&mut self, id: u32, out: &mut Sorted) {
+    fn no_meter(&mut self, id: MeterId, out: &mut Sorted) {
         if let Some(m) = self.meters.remove(&id) {
             out.unused.push(MeterMod { command: MeterModCommand::Delete, meter: (*m).clone() });
         }
     }
 
-    fn group(&mut self, id: u32, g: &Arc<Group>, out: &mut Sorted) {
+    fn group(&mut self, id: GroupId, g: &Arc<Group>, out: &mut Sorted) {
         out.first.extend(put_group(GroupModCommand::AddOrModify, g));
         self.groups.insert(id, g.clone());
     }
 
-    fn no_group(&mut self, id: u32, out: &mut Sorted) {
+    fn no_group(&mut self, id: GroupId, out: &mut Sorted) {
         if self.groups.remove(&id).is_some() {
             out.last.push(TableChange::other(delete_group(id)));
         }
@@ -186,7 +188,7 @@ impl Tables {
     pub fn replace(&self, derived: &Derived) -> Changes {
         let mut out = vec![
             TableChange::other(Message::FlowMod(FlowMod::delete_all())),
-            TableChange::other(delete_group(openflow_rs::mods::GROUP_ALL)),
+            TableChange::other(delete_group(GroupId::ALL)),
         ];
         out.reserve(self.flows);
         out.extend(self.groups.values().flat_map(|g| put_group(GroupModCommand::Add, g)));
@@ -257,7 +259,7 @@ fn deletes_learned(list: &PackedActions) -> bool {
 }
 
 /// A group that goes. It has no buckets, and no way to choose one.
-fn delete_group(id: u32) -> Message {
+fn delete_group(id: GroupId) -> Message {
     Message::GroupMod(GroupMod::new(GroupModCommand::Delete, Group { id, ..Group::default() }))
 }
 
@@ -306,7 +308,7 @@ mod tests {
         )
         .unwrap();
         let buckets = (0..n).map(|i| Bucket::new(i, 100, nat.clone())).collect();
-        let mut g = Group { id: 7, group_type: GroupType::Select, buckets, ..Group::default() };
+        let mut g = Group { id: GroupId(7), group_type: GroupType::Select, buckets, ..Group::default() };
         g.selection.name = "dp_hash".into();
         g
     }
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_group_goes_without_a_selection_method() {
-        let Message::GroupMod(m) = delete_group(7) else { panic!() };
+        let Message::GroupMod(m) = delete_group(GroupId(7)) else { panic!() };
         assert_eq!((m.group.selection.name.as_str(), m.group.buckets.len()), ("", 0));
     }
 

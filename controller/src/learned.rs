@@ -3,7 +3,8 @@
 use crate::model::Input;
 use crate::pinctrl::Report;
 use crate::plan::Plan;
-use ovn_schema::{ColumnValue, Str};
+use ovn_schema::{Str, Write, sb};
+use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -12,9 +13,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// A neighbour behind a router port: datapath and port by key, and its addresses.
-    Neighbour(u64, u32, IpAddr, [u8; 6]),
+    Neighbour(u64, u32, IpAddr, Mac),
     /// An Ethernet address behind a switch port.
-    Forwarding(u64, u32, [u8; 6]),
+    Forwarding(u64, u32, Mac),
 }
 
 impl Key {
@@ -45,12 +46,11 @@ pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
     pending.retain(|k, _| !known.contains(k));
 }
 
-fn text(mac: [u8; 6]) -> Str {
-    mac.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":").into()
+fn text(mac: Mac) -> Str {
+    mac.to_string().into()
 }
 
 fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
-    let time = ("timestamp", now.to_datum());
     match key {
         Key::Forwarding(dp, port, mac) => {
             let (mac, dp, port) = (text(mac), dp as i64, i64::from(port));
@@ -60,11 +60,11 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
             }
             let part = plan.part(format!("FDB {mac} of datapath {dp}"), port);
             match row {
-                Some((id, _)) => part.txn.update("FDB", id, [("port_key", port.to_datum()), time]),
+                Some((id, _)) => part.txn.update_row(id, [sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)]),
                 None => {
                     let columns =
-                        [("mac", mac.to_datum()), ("dp_key", dp.to_datum()), ("port_key", port.to_datum()), time];
-                    part.txn.insert("FDB", columns);
+                        [sb::Fdb::mac(&mac), sb::Fdb::dp_key(&dp), sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)];
+                    part.txn.insert_row(columns);
                 }
             }
         }
@@ -80,16 +80,16 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
             }
             let part = plan.part(format!("MAC_Binding of {name} {ip}"), &mac);
             match row {
-                Some((id, _)) => part.txn.update("MAC_Binding", id, [("mac", mac.to_datum()), time]),
+                Some((id, _)) => part.txn.update_row(id, [sb::MacBinding::mac(&mac), sb::MacBinding::timestamp(&now)]),
                 None => {
                     let columns = [
-                        ("logical_port", name.to_datum()),
-                        ("ip", ip.to_datum()),
-                        ("mac", mac.to_datum()),
-                        ("datapath", dp.to_datum()),
-                        time,
+                        sb::MacBinding::logical_port(&name),
+                        sb::MacBinding::ip(&ip),
+                        sb::MacBinding::mac(&mac),
+                        sb::MacBinding::datapath(&dp),
+                        sb::MacBinding::timestamp(&now),
                     ];
-                    part.txn.insert("MAC_Binding", columns);
+                    part.txn.insert_row(columns);
                 }
             }
         }

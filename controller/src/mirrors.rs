@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::plumbing::change_ports;
 use crate::presence::Presence;
 use crate::settings::interfaces;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ pub fn reconcile(
         let txn = &mut part.txn;
         let Some(w) = wanted.remove(&row.name) else {
             let gone = Set::from([mid]);
-            txn.mutate("Bridge", id, "mirrors", "delete", &gone.to_datum());
+            txn.remove_from_row(id, ovs::Bridge::mirrors(&gone));
             if let Some((p, _)) = own {
                 change_ports(db, id, &BTreeSet::new(), &BTreeSet::from([p]), txn);
             }
@@ -99,10 +99,10 @@ pub fn reconcile(
         };
         let mut columns = Vec::new();
         if w.from != row.select_src_port {
-            columns.push(("select_src_port", w.from.to_datum()));
+            columns.push(ovs::Mirror::select_src_port(&w.from));
         }
         if w.to != row.select_dst_port {
-            columns.push(("select_dst_port", w.to.to_datum()));
+            columns.push(ovs::Mirror::select_dst_port(&w.to));
         }
         let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local");
         let output = match (local, own) {
@@ -119,10 +119,10 @@ pub fn reconcile(
             (None, None) => new_port(db, id, w.row, txn),
         };
         if row.output_port != Some(output) {
-            columns.push(("output_port", Some(output).to_datum()));
+            columns.push(ovs::Mirror::output_port(&Some(output)));
         }
         if !columns.is_empty() {
-            txn.update("Mirror", mid, columns);
+            txn.update_row(mid, columns);
         }
     }
     for w in wanted.into_values() {
@@ -130,14 +130,14 @@ pub fn reconcile(
         let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local").copied();
         let output = local.unwrap_or_else(|| new_port(db, id, w.row, txn));
         let columns = [
-            ("name", w.row.name.to_datum()),
-            ("output_port", Some(output).to_datum()),
-            ("select_src_port", w.from.to_datum()),
-            ("select_dst_port", w.to.to_datum()),
-            ("external_ids", mark().to_datum()),
+            ovs::Mirror::name(&w.row.name),
+            ovs::Mirror::output_port(&Some(output)),
+            ovs::Mirror::select_src_port(&w.from),
+            ovs::Mirror::select_dst_port(&w.to),
+            ovs::Mirror::external_ids(&mark()),
         ];
-        let added = Set::from([txn.insert("Mirror", columns)]);
-        txn.mutate("Bridge", id, "mirrors", "insert", &added.to_datum());
+        let added = Set::from([txn.insert_row(columns)]);
+        txn.add_to_row(id, ovs::Bridge::mirrors(&added));
     }
 }
 
@@ -150,20 +150,20 @@ fn retune(db: &ovs::Database, port: &ovs::Port, m: &sb::Mirror, txn: &mut Transa
     let Some((id, i)) = port.interfaces.iter().next().and_then(|i| Some((*i, db.interface.get(i)?))) else { return };
     let (kind, options) = tunnel(m);
     if i.r#type != kind {
-        txn.update("Interface", id, [("type", kind.to_datum())]);
+        txn.update_row(id, [ovs::Interface::r#type(&kind)]);
     }
     if i.options != options {
-        txn.update("Interface", id, [("options", options.to_datum())]);
+        txn.update_row(id, [ovs::Interface::options(&options)]);
     }
 }
 
 fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transaction) -> Uuid {
     let name: Str = format!("ovn-{}", m.name).into();
     let (kind, options) = tunnel(m);
-    let columns = [("name", name.to_datum()), ("type", kind.to_datum()), ("options", options.to_datum())];
-    let iface = Set::from([txn.insert("Interface", columns)]);
-    let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", mark().to_datum())];
-    let port = txn.insert("Port", columns);
+    let columns = [ovs::Interface::name(&name), ovs::Interface::r#type(&kind), ovs::Interface::options(&options)];
+    let iface = Set::from([txn.insert_row(columns)]);
+    let columns = [ovs::Port::name(&name), ovs::Port::interfaces(&iface), ovs::Port::external_ids(&mark())];
+    let port = txn.insert_row(columns);
     change_ports(db, bridge, &BTreeSet::from([port]), &BTreeSet::new(), txn);
     port
 }

@@ -229,3 +229,8 @@ pub fn bytes(actions: &[Action]) -> Vec<u8> {
 pub fn field_header(f: FieldId) -> [u8; 4] {
     openflow_rs::wire::oxm::header(f).to_be_bytes()
 }
+
+/// An Ethernet address in text, as a field's value.
+pub fn ethernet(text: &str) -> Option<u128> {
+    text.parse::<packet::Mac>().ok().map(u128::from)
+}

@@ -6,8 +6,8 @@ use openflow_rs::message::{
     BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
     MultipartRequest, TlvMap, TlvTableMod,
 };
-use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
-use openflow_rs::{Message, MeterMod};
+use openflow_rs::mods::{MeterConfig, MeterModCommand};
+use openflow_rs::{Message, MeterId, MeterMod};
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;
 use std::collections::{BTreeSet, VecDeque};
@@ -93,7 +93,7 @@ impl Switch {
 const EVENTS: usize = 1024;
 const ROOM: usize = 64;
 /// The highest number of a meter; those above stand for the switch's own (OpenFlow 1.5 section 7.3.4.5).
-const METER_MAX: u32 = 0xffff_0000;
+const METER_MAX: MeterId = MeterId(0xffff_0000);
 
 /// A local switch is back within moments of its restart; there is no reason to wait for it longer.
 const RETRY: Duration = Duration::from_millis(50);
@@ -162,7 +162,7 @@ async fn serve(
     let mut mapped = false;
     let mut map_barrier = None;
     let mut held = Vec::new();
-    for m in [Message::MultipartRequest(MultipartRequest::MeterConfig(METER_ALL)), Message::TlvTableRequest] {
+    for m in [Message::MultipartRequest(MultipartRequest::MeterConfig(MeterId::ALL)), Message::TlvTableRequest] {
         let xid = sender.xid();
         sender.queue(xid, &m);
     }
@@ -246,9 +246,9 @@ async fn serve(
 
 /// Lets the first bundle of a connection, which replaces all tables, delete the meters that it does not use: behind it, since
 /// deleting a meter deletes the flows that use it.
-fn delete_meters(command: &mut Command, old: &mut BTreeSet<u32>) {
+fn delete_meters(command: &mut Command, old: &mut BTreeSet<MeterId>) {
     let Command::Bundle { meters, unused, .. } = command else { return };
-    let used: BTreeSet<u32> = meters.iter().map(|m| m.meter.id).collect();
+    let used: BTreeSet<MeterId> = meters.iter().map(|m| m.meter.id).collect();
     for id in std::mem::take(old).difference(&used).filter(|id| **id <= METER_MAX) {
         unused.push(MeterMod {
             command: MeterModCommand::Delete,

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::settings::{Settings, bridge, interfaces, port_names};
 use gateway_ha::Session;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,26 +19,26 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
     if let Some(b) = bridge(db, &s.bridge) {
         let mut columns = Vec::new();
         if b.1.fail_mode != secure {
-            columns.push(("fail_mode", secure.to_datum()));
+            columns.push(ovs::Bridge::fail_mode(&secure));
         }
         // A bridge without a type is of type system (ovs-vswitchd.conf.db(5)).
         let default = b.1.datapath_type.is_empty().then(|| Str::from("system"));
         if let Some(t) = s.datapath_type.clone().or(default).filter(|t| *t != b.1.datapath_type) {
-            columns.push(("datapath_type", t.to_datum()));
+            columns.push(ovs::Bridge::datapath_type(&t));
         }
         if !ovn_schema::options::flag(&b.1.other_config, "disable-in-band") {
             let mut other = b.1.other_config.clone();
             other.insert("disable-in-band".into(), "true".into());
-            columns.push(("other_config", other.to_datum()));
+            columns.push(ovs::Bridge::other_config(&other));
         }
         if !columns.is_empty() {
-            txn.update("Bridge", b.0, columns);
+            txn.update_row(b.0, columns);
         }
         return Some(b);
     }
     let (root, row) = db.open_vswitch.iter().next()?;
-    let iface = txn.insert("Interface", [("name", s.bridge.to_datum()), ("type", Str::from("internal").to_datum())]);
-    let port = txn.insert("Port", [("name", s.bridge.to_datum()), ("interfaces", Set::from([iface]).to_datum())]);
+    let iface = txn.insert_row([ovs::Interface::name(&s.bridge), ovs::Interface::r#type(&Str::from("internal"))]);
+    let port = txn.insert_row([ovs::Port::name(&s.bridge), ovs::Port::interfaces(&Set::from([iface]))]);
     let mut other = Map::<Str, Str>::from([("disable-in-band".into(), "true".into())]);
     if let Some(address) = random_address() {
         // Otherwise the bridge, and with it its datapath's number, changes with the first port that it gets.
@@ -46,14 +46,14 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
     }
     let kind = s.datapath_type.clone().unwrap_or_else(|| "system".into());
     let columns = [
-        ("name", s.bridge.to_datum()),
-        ("ports", Set::from([port]).to_datum()),
-        ("fail_mode", secure.to_datum()),
-        ("datapath_type", kind.to_datum()),
-        ("other_config", other.to_datum()),
+        ovs::Bridge::name(&s.bridge),
+        ovs::Bridge::ports(&Set::from([port])),
+        ovs::Bridge::fail_mode(&secure),
+        ovs::Bridge::datapath_type(&kind),
+        ovs::Bridge::other_config(&other),
     ];
-    let b = txn.insert("Bridge", columns);
-    txn.mutate("Open_vSwitch", *root, "bridges", "insert", &Set::from([b]).to_datum());
+    let b = txn.insert_row(columns);
+    txn.add_to_row(*root, ovs::OpenVswitch::bridges(&Set::from([b])));
     bump(*root, row, txn);
     txn.comment("ovn-controller: creating integration bridge");
     None
@@ -70,7 +70,7 @@ fn random_address() -> Option<Str> {
 
 /// Asks the switch to take over what is written.
 fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
-    txn.update("Open_vSwitch", root, [("next_cfg", (row.next_cfg + 1).to_datum())]);
+    txn.update_row(root, [ovs::OpenVswitch::next_cfg(&(row.next_cfg + 1))]);
 }
 
 /// BFD sessions by the chassis at the other end.
@@ -261,18 +261,18 @@ pub fn reconcile_tunnels(
         let bfd = bfd_config(input, watched.contains(&w.chassis));
         let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.kind, &w.options, &bfd)).txn;
         if w.kind != i.r#type {
-            txn.update("Interface", iid, [("type", w.kind.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::r#type(&w.kind)]);
         }
         if w.options != i.options {
-            txn.update("Interface", iid, [("options", w.options.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::options(&w.options)]);
         }
         if bfd != i.bfd {
-            txn.update("Interface", iid, [("bfd", bfd.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::bfd(&bfd)]);
         }
         if full != *id {
             let mut ids = p.external_ids.clone();
             ids.insert(TUNNEL_ID.into(), full);
-            txn.update("Port", pid, [("external_ids", ids.to_datum())]);
+            txn.update_row(pid, [ovs::Port::external_ids(&ids)]);
         }
     }
     if !gone.is_empty() {
@@ -286,19 +286,16 @@ pub fn reconcile_tunnels(
         names.insert(name.clone());
         let txn = &mut plan.part(format!("tunnel {id}"), (&w.kind, &w.options)).txn;
         let columns = [
-            ("name", name.to_datum()),
-            ("type", w.kind.to_datum()),
-            ("options", w.options.to_datum()),
-            ("bfd", bfd_config(input, watched.contains(&w.chassis)).to_datum()),
+            ovs::Interface::name(&name),
+            ovs::Interface::r#type(&w.kind),
+            ovs::Interface::options(&w.options),
+            ovs::Interface::bfd(&bfd_config(input, watched.contains(&w.chassis))),
         ];
-        let iface = txn.insert("Interface", columns);
+        let iface = txn.insert_row(columns);
         let ids = w.marks(&id);
-        let columns = [
-            ("name", name.to_datum()),
-            ("interfaces", Set::from([iface]).to_datum()),
-            ("external_ids", ids.to_datum()),
-        ];
-        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        let columns =
+            [ovs::Port::name(&name), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
+        let added = BTreeSet::from([txn.insert_row(columns)]);
         change_ports(db, br.0, &added, &none, txn);
     }
 }
@@ -335,17 +332,20 @@ pub fn reconcile_evpn(
         };
         if &*i.r#type != "vxlan" || i.options != options {
             let txn = &mut plan.part(format!("Interface {}", i.name), format!("{options:?}")).txn;
-            txn.update("Interface", iid, [("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())]);
+            txn.update_row(iid, [ovs::Interface::r#type(&Str::from("vxlan")), ovs::Interface::options(&options)]);
         }
     }
     for (name, options) in wanted {
         let txn = &mut plan.part(format!("port {name}"), format!("{options:?}")).txn;
-        let columns =
-            [("name", name.to_datum()), ("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())];
-        let iface = Set::from([txn.insert("Interface", columns)]);
+        let columns = [
+            ovs::Interface::name(&name),
+            ovs::Interface::r#type(&Str::from("vxlan")),
+            ovs::Interface::options(&options),
+        ];
+        let iface = Set::from([txn.insert_row(columns)]);
         let ids = Map::<Str, Str>::from([(EVPN_ID.into(), "true".into())]);
-        let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", ids.to_datum())];
-        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        let columns = [ovs::Port::name(&name), ovs::Port::interfaces(&iface), ovs::Port::external_ids(&ids)];
+        let added = BTreeSet::from([txn.insert_row(columns)]);
         change_ports(db, id, &added, &BTreeSet::new(), txn);
     }
 }
@@ -389,10 +389,10 @@ pub(crate) fn change_ports(
     txn: &mut Transaction,
 ) {
     if !gone.is_empty() {
-        txn.mutate("Bridge", br, "ports", "delete", &gone.to_datum());
+        txn.remove_from_row(br, ovs::Bridge::ports(gone));
     }
     if !added.is_empty() {
-        txn.mutate("Bridge", br, "ports", "insert", &added.to_datum());
+        txn.add_to_row(br, ovs::Bridge::ports(added));
     }
     if !(gone.is_empty() && added.is_empty())
         && let Some((root, row)) = db.open_vswitch.iter().next()
@@ -470,16 +470,16 @@ pub fn reconcile_patches(
             }
             let txn = &mut plan.part(format!("patch port {own}"), peer).txn;
             let options = Map::<Str, Str>::from([("peer".into(), peer.clone())]);
-            let columns =
-                [("name", own.to_datum()), ("type", Str::from("patch").to_datum()), ("options", options.to_datum())];
-            let iface = txn.insert("Interface", columns);
-            let ids = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
             let columns = [
-                ("name", own.to_datum()),
-                ("interfaces", Set::from([iface]).to_datum()),
-                ("external_ids", ids.to_datum()),
+                ovs::Interface::name(own),
+                ovs::Interface::r#type(&Str::from("patch")),
+                ovs::Interface::options(&options),
             ];
-            let added = BTreeSet::from([txn.insert("Port", columns)]);
+            let iface = txn.insert_row(columns);
+            let ids = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
+            let columns =
+                [ovs::Port::name(own), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
+            let added = BTreeSet::from([txn.insert_row(columns)]);
             change_ports(db, bid, &added, &none, txn);
         }
     }
@@ -501,7 +501,7 @@ fn adopt(db: &ovs::Database, by_name: &BTreeMap<&Str, Uuid>, own: &Str, peer: &S
     }
     let pair = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
     let txn = &mut plan.part(format!("patch port {own}:external_ids"), &patch.port).txn;
-    txn.mutate("Port", id, "external_ids", "insert", &pair.to_datum());
+    txn.add_to_row(id, ovs::Port::external_ids(&pair));
 }
 
 fn patch_names(br_int: &str, port: &str) -> (Str, Str) {
@@ -521,7 +521,7 @@ pub fn remove_all(db: &ovs::Database, br: (Uuid, &ovs::Bridge), s: &Settings, pl
     if let Some((root, row)) = db.open_vswitch.iter().next() {
         let mut other = row.other_config.clone();
         if other.remove(&*format!("ovn-chassis-idx-{}", s.system_id)).is_some() {
-            txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+            txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
         }
     }
 }

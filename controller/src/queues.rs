@@ -4,7 +4,7 @@
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::settings::{Settings, bridge};
-use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
+use ovn_schema::{Map, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::BTreeMap;
 
@@ -81,39 +81,36 @@ fn port_queues(
     for (number, (name, config)) in wanted {
         let ids = Map::<Str, Str>::from([(PORT.into(), name.clone())]);
         let known = have.get(number).and_then(|q| Some((*q, db.queue.get(q)?)));
-        let columns = || [("external_ids", ids.to_datum()), ("other_config", config.to_datum())];
+        let columns = || [ovs::Queue::external_ids(&ids), ovs::Queue::other_config(config)];
         let row = match known {
             Some((q, row)) if row.external_ids == ids && row.other_config == *config => q,
             Some((q, _)) => {
-                txn.update("Queue", q, columns());
+                txn.update_row(q, columns());
                 q
             }
-            None => txn.insert("Queue", columns()),
+            None => txn.insert_row(columns()),
         };
         queues.insert(*number, row);
     }
     let gone: Vec<Uuid> = have.values().filter(|q| !queues.values().any(|k| k == *q)).copied().collect();
     match found {
         Some((q, _)) if queues.is_empty() => {
-            txn.update("Port", id, [("qos", None::<Uuid>.to_datum())]);
+            txn.update_row(id, [ovs::Port::qos(&None)]);
             txn.delete("QoS", q);
         }
-        Some((q, row)) if row.queues != queues => txn.update("QoS", q, [("queues", queues.to_datum())]),
+        Some((q, row)) if row.queues != queues => txn.update_row(q, [ovs::Qos::queues(&queues)]),
         None if !queues.is_empty() => {
             // What virtual interfaces say of their speed is no limit.
             let virtual_one = matches!(interface.status.get("driver_name").map(|d| &**d), Some("veth" | "tap"));
             let speed = interface.link_speed.filter(|_| !virtual_one).and_then(|s| u64::try_from(s).ok());
             let rate: Str = speed.unwrap_or(HIGHEST).to_string().into();
-            let q = txn.insert(
-                "QoS",
-                [
-                    ("type", Str::from("linux-htb").to_datum()),
-                    ("other_config", Map::<Str, Str>::from([("max-rate".into(), rate)]).to_datum()),
-                    ("external_ids", Map::<Str, Str>::from([(MARK.into(), "true".into())]).to_datum()),
-                    ("queues", queues.to_datum()),
-                ],
-            );
-            txn.update("Port", id, [("qos", Some(q).to_datum())]);
+            let q = txn.insert_row([
+                ovs::Qos::r#type(&Str::from("linux-htb")),
+                ovs::Qos::other_config(&Map::<Str, Str>::from([("max-rate".into(), rate)])),
+                ovs::Qos::external_ids(&Map::<Str, Str>::from([(MARK.into(), "true".into())])),
+                ovs::Qos::queues(&queues),
+            ]);
+            txn.update_row(id, [ovs::Port::qos(&Some(q))]);
         }
         _ => {}
     }

@@ -193,7 +193,7 @@ impl Settings {
             bad_mappings,
             index: root.other_config.get(&*format!("ovn-chassis-idx-{system_id}")).cloned(),
             encap_default: get("ovn-encap-ip-default").filter(|v| !v.is_empty()),
-            flow_based: get("ovn-enable-flow-based-tunnels").is_some_and(|v| &*v == "true"),
+            flow_based: get("ovn-enable-flow-based-tunnels").is_some_and(|v| is_on(&v, false)),
             encap_tos: get("ovn-encap-tos").filter(|v| &**v != "none" && !v.is_empty()),
             encap_df: get("ovn-encap-df_default"),
             transport_zones: list(get("ovn-transport-zones")),

@@ -3,7 +3,7 @@
 use crate::model::Local;
 use crate::plan::Plan;
 use crate::presence::Presence;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
     let mut other = row.other_config.clone();
     other.insert("vlan-limit".into(), "0".into());
     let txn = &mut plan.part("Open_vSwitch:other_config:vlan-limit", ()).txn;
-    txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+    txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
 }
 
 /// Has the switch look addresses up by their prefixes in all tables, as many as the database's schema allows.
@@ -38,13 +38,13 @@ pub fn prefixes(db: &ovs::Database, schema: &DatabaseSchema, (id, br): (Uuid, &o
     }
     let part = plan.part(format!("Bridge {}:flow_tables", br.name), &wanted);
     part.log.push(format!("Setting flow table prefixes: {}.", wanted.join(", ")));
-    let columns = [("prefixes", value.to_datum())];
+    let columns = [ovs::FlowTable::prefixes(&value)];
     match table {
-        Some(t) => part.txn.update("Flow_Table", t, columns),
+        Some(t) => part.txn.update_row(t, columns),
         None => {
-            let t = part.txn.insert("Flow_Table", columns);
+            let t = part.txn.insert_row(columns);
             let all: Map<i64, Uuid> = (0..FLOW_TABLES).map(|n| (n, t)).collect();
-            part.txn.update("Bridge", id, [("flow_tables", all.to_datum())]);
+            part.txn.update_row(id, [ovs::Bridge::flow_tables(&all)]);
         }
     }
 }
@@ -80,19 +80,19 @@ pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, he
     let mut all: Map<i64, Uuid> =
         have.iter().filter(|(z, _)| !gone.contains(z)).map(|(zone, id)| (*zone, *id)).collect();
     for (zone, limit) in &wanted {
-        let columns = [("limit", Some(*limit).to_datum())];
+        let columns = [ovs::CtZone::limit(&Some(*limit))];
         match have.get(zone) {
             Some(_) if limit_of(zone) == Some(*limit) => {}
-            Some(id) => txn.update("CT_Zone", *id, columns),
-            None => drop(all.insert(*zone, txn.insert("CT_Zone", columns))),
+            Some(id) => txn.update_row(*id, columns),
+            None => drop(all.insert(*zone, txn.insert_row(columns))),
         }
     }
     match found {
-        Some((id, _)) => txn.update("Datapath", id, [("ct_zones", all.to_datum())]),
+        Some((id, _)) => txn.update_row(id, [ovs::Datapath::ct_zones(&all)]),
         None => {
-            let id = txn.insert("Datapath", [("ct_zones", all.to_datum())]);
-            let pair = Map::<Str, Uuid>::from([(kind, id)]).to_datum();
-            txn.mutate("Open_vSwitch", *root, "datapaths", "insert", &pair);
+            let id = txn.insert_row([ovs::Datapath::ct_zones(&all)]);
+            let pair = Map::from([(kind, id)]);
+            txn.add_to_row(*root, ovs::OpenVswitch::datapaths(&pair));
         }
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::model::{Input, Local};
 use crate::plan::Plan;
-use ovn_schema::ColumnValue;
 use ovn_schema::sb::PortBinding;
+use ovn_schema::{Cell, Write};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -93,20 +93,20 @@ impl Attempt {
         let part = plan.part(format!("Port_Binding of {name}:virtual_parent"), (parent, claims, old));
         if claims {
             options.insert(LAST_CLAIM.into(), time.to_string().into());
-            columns.extend([("chassis", Some(me).to_datum()), ("virtual_parent", Some(parent.clone()).to_datum())]);
+            columns.extend([PortBinding::chassis(&Some(me)), PortBinding::virtual_parent(&Some(parent.clone()))]);
             part.log.push(format!("Claiming virtual lport {name} for this chassis with the virtual parent {parent}"));
         } else {
             part.log.push(format!("Postponing virtual lport {name} claim by {next} ms"));
         }
-        columns.push(("options", options.to_datum()));
-        part.txn.update("Port_Binding", id, columns);
+        columns.push(PortBinding::options(&options));
+        part.txn.update_row(id, columns);
         Some(())
     }
 }
 
 /// The columns by which a port that is released loses its parent.
-pub fn orphaned(p: &PortBinding) -> Option<(&'static str, ovsdb_rs::Datum)> {
-    p.virtual_parent.is_some().then(|| ("virtual_parent", None::<ovn_schema::Str>.to_datum()))
+pub fn orphaned(p: &PortBinding) -> Option<Cell<PortBinding>> {
+    p.virtual_parent.is_some().then(|| PortBinding::virtual_parent(&None))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local};
 use incremental::Engine;
+use openflow_rs::MeterId;
 use ovn_schema::sb::{self, AnyChange};
 use ovn_schema::{Change, Uuid};
 use std::sync::Arc;
@@ -83,7 +84,7 @@ fn ten_rounds_end_where_they_began() {
         let now = (c.tables.len(), c.ids.counts());
         assert!(c.ids.counts().0 > 1 && c.ids.counts().1 > 1 && c.ids.counts().2 > 1, "{now:?}");
         assert_eq!(*full.get_or_insert(now), now, "round {round}");
-        assert!(c.ids.meters().values().all(|id| *id <= flows), "numbers are given again");
+        assert!(c.ids.meters().values().all(|id| *id <= MeterId(flows)), "numbers are given again");
         // A flow that does not parse leaves a word about it, as long as it is there.
         c.change(flows, Some(sb::LogicalFlow { r#match: "ip4.src ==".into(), ..flow(1) }));
         assert_eq!(c.tables.problems().len(), 1);

@@ -6,7 +6,7 @@ use controller::openflow::{Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
 use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
-use openflow_rs::{FlowMod, Message, MeterMod};
+use openflow_rs::{FlowMod, Message, MeterId, MeterMod};
 use ovsdb_rs::stream::Remote;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -56,7 +56,7 @@ async fn without_an_interval_silence_is_no_fault() {
 }
 
 fn meter(id: u32) -> MeterConfig {
-    MeterConfig { id, flags: MeterConfig::KBPS, bands: Vec::new() }
+    MeterConfig { id: MeterId(id), flags: MeterConfig::KBPS, bands: Vec::new() }
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
                     Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
                     Message::BarrierRequest => Some(Message::BarrierReply),
                     Message::MeterMod(m) => {
-                        seen.push((m.command, m.meter.id));
+                        seen.push((m.command, m.meter.id.0));
                         None
                     }
                     Message::BundleControl(c) if c.command == BundleCommand::CommitRequest => {

@@ -99,6 +99,16 @@ pub fn default_sb_db() -> String {
     remote("OVN_SB_DB", &ovn_rundir().join("ovnsb_db.sock"))
 }
 
+/// The default remote of the interconnection northbound database: `$OVN_IC_NB_DB` or its socket in the run directory.
+pub fn default_ic_nb_db() -> String {
+    remote("OVN_IC_NB_DB", &ovn_rundir().join("ovn_ic_nb_db.sock"))
+}
+
+/// The default remote of the interconnection southbound database: `$OVN_IC_SB_DB` or its socket in the run directory.
+pub fn default_ic_sb_db() -> String {
+    remote("OVN_IC_SB_DB", &ovn_rundir().join("ovn_ic_sb_db.sock"))
+}
+
 /// The default remote of the Open_vSwitch database.
 pub fn default_ovs_db() -> String {
     format!("unix:{}", ovs_rundir().join("db.sock").display())

@@ -3,9 +3,11 @@
 use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
+use dpdk_dataplane::config::dummy::DummyMode;
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::reconcile::{Database, Inputs, Reconciler};
+use dpdk_dataplane::ports::dummy::Dummies;
+use dpdk_dataplane::reconcile::{Database, Inputs, Reconciler, TestBed};
 use dpdk_dataplane::{commands, config, export, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
@@ -32,6 +34,13 @@ struct Args {
     dpdk_args: String,
     #[command(flatten)]
     compatible: Compatible,
+    /// Do not use the kernel's routes, but only those of ovs/route/add.
+    #[arg(long)]
+    disable_system_route: bool,
+    /// For test beds: interfaces of type dummy are devices of this process alone; with `system` also those of type
+    /// system (or of none), with `override` those of all types but patch ports and tunnels.
+    #[arg(long, value_name = "system|override", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    enable_dummy: Option<DummyMode>,
     /// The Open_vSwitch database (default: unix:RUNDIR/db.sock).
     #[arg(value_name = "DATABASE")]
     database: Option<String>,
@@ -43,24 +52,6 @@ struct Compatible {
     /// Accepted for compatibility: this switch never uses the kernel's.
     #[arg(long)]
     disable_system: bool,
-    /// Accepted for compatibility: routes of the kernel are used all the same.
-    #[arg(long)]
-    disable_system_route: bool,
-    /// Accepted for compatibility: there are no dummy devices yet.
-    #[arg(long, value_name = "system|override", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    enable_dummy: Option<String>,
-}
-
-impl Compatible {
-    /// Logs which of the given options have no effect.
-    fn report(&self) {
-        if self.enable_dummy.is_some() {
-            tracing::info!(target: "bridge", "--enable-dummy has no effect: there are no dummy devices yet");
-        }
-        if self.disable_system_route {
-            tracing::info!(target: "bridge", "--disable-system-route has no effect: routes of the kernel are used");
-        }
-    }
 }
 
 /// The text of `--version`.
@@ -87,7 +78,6 @@ fn main() -> ExitCode {
 }
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
-    args.compatible.report();
     let rundir = daemon::dirs::ovs_rundir();
     std::fs::create_dir_all(&rundir).with_context(|| rundir.display().to_string())?;
     let server = match &args.embed {
@@ -107,8 +97,10 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let cpus = config::dpdk::worker_processors(&other_config, &pmd::processors());
-    let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
+    let cpus = config::dpdk::pmd_processors(&other_config, &pmd::processors());
+    let mode = args.enable_dummy.unwrap_or_default();
+    let memory = if mode.is_on() { config::dpdk::MEMORY_OF_TEST_BEDS } else { config::dpdk::MEMORY };
+    let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages(), memory);
     let eal_arguments = arguments.join(" ");
     let kernel = netlink::KernelTables::start().await.context("the kernel's tables")?;
     dpdk_rundir::sweep();
@@ -116,13 +108,15 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
     let (request, requests) = tokio::sync::mpsc::unbounded_channel();
-    commands::register(&d, &running.handle, &connections, &clean_up, &request);
+    let test_bed = TestBed { mode, dummies: Dummies::default(), no_kernel_routes: args.disable_system_route };
+    let dummies = mode.is_on().then_some(&test_bed.dummies);
+    commands::register(&d, &running.handle, &connections, &clean_up, &request, dummies);
     let exported = Arc::new(export::ExportCounters::default());
     metrics::register(&d, &running.handle, &connections, &exported);
     let pmd::Running { handle, notices, samples, thread } = running;
     let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
-    let inputs = Inputs { db, kernel, notices, requests };
+    let inputs = Inputs { db, kernel, notices, requests, test_bed };
     let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors);
     reconciler.first().await;
     d.ready()?;

@@ -305,8 +305,15 @@ fn tunnels_are_told_of() {
     {
         let payload = [&header[..], &inner].concat();
         let (from, to) = (([172, 16, 0, 2].into(), 50_123), ([172, 16, 0, 1].into(), port));
-        let frame =
-            packet::build::udp([2, 0, 0, 0, 6, 1], [2, 0, 0, 0, 6, 2], from, to, 64, &payload).expect("a frame");
+        let frame = packet::build::udp(
+            packet::Mac([2, 0, 0, 0, 6, 1]),
+            packet::Mac([2, 0, 0, 0, 6, 2]),
+            from,
+            to,
+            64,
+            &payload,
+        )
+        .expect("a frame");
         let mut heard = |config: &str| {
             let mut all = Vec::new();
             for (s, c, _, sender) in &mut labs {

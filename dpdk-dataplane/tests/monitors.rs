@@ -7,8 +7,7 @@ use common::{Namespace, Switch, able, eventually, run};
 use openflow_rs::connection::{Received, negotiate};
 use openflow_rs::message::monitor::flags;
 use openflow_rs::message::{FlowMonitor, Message, MultipartRequest, Role};
-use openflow_rs::mods::GROUP_ANY;
-use openflow_rs::{FlowMod, Match, PortNo};
+use openflow_rs::{FlowMod, GroupId, Match, PortNo};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -123,7 +122,7 @@ fn own(switches: &[Switch; 2]) {
                 let (mut tx, mut rx) = negotiate(peer, 1 << version).await.expect("OpenFlow");
                 let all = flags::INITIAL | flags::ADD | flags::DELETE | flags::MODIFY | flags::ACTIONS;
                 let monitor = |id, table, flags| {
-                    let (out_port, out_group) = (PortNo::ANY, GROUP_ANY);
+                    let (out_port, out_group) = (PortNo::ANY, GroupId::ANY);
                     let m = FlowMonitor { id, command: 0, flags, table, out_port, out_group, matches: Match::new() };
                     Message::MultipartRequest(MultipartRequest::FlowMonitor(vec![m]))
                 };

@@ -113,8 +113,10 @@ impl Port {
 
     /// The link's state.
     pub fn link(&self) -> LinkState {
-        if !matches!(self.behind, Behind::Driver(..)) {
-            return LinkState { up: true, speed: TAP_SPEED, full_duplex: true };
+        match &self.behind {
+            Behind::Driver(..) => {}
+            Behind::Software(device) => return LinkState { up: device.up(), ..LinkState::default() },
+            _ => return LinkState { up: true, speed: TAP_SPEED, full_duplex: true },
         }
         let mut l = ffi::rte_eth_link::default();
         // SAFETY: writes a plain structure.
@@ -141,6 +143,11 @@ impl Port {
             let [rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors] =
                 tap.counters.each_ref().map(|c| c.load(std::sync::atomic::Ordering::Relaxed));
             return Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors, ..Statistics::default() };
+        }
+        if let Behind::Software(device) = &self.behind {
+            let [rx_packets, rx_bytes, tx_packets, tx_bytes, rx_no_memory] =
+                device.counters.each_ref().map(|c| c.load(std::sync::atomic::Ordering::Relaxed));
+            return Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, rx_no_memory, ..Statistics::default() };
         }
         if let Behind::Socket(socket) = &self.behind {
             let rx_missed = socket.missed();

@@ -16,6 +16,7 @@ mod mbuf;
 mod memory;
 mod port;
 mod socket;
+mod software;
 mod tap;
 
 pub use allocator::Allocator;
@@ -27,7 +28,8 @@ pub use mbuf::{Mbuf, Pool};
 pub use memory::{LARGER, Memory, ORDINARY};
 pub use port::{BURST, Port, PortConfig};
 pub use socket::Ring;
-pub use tap::wake;
+pub use software::Software;
+pub use tap::{wake, wake_now};
 
 /// Asks the processor to bring a place in memory near, and does not wait for it.
 #[inline(always)]

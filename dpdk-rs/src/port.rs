@@ -3,13 +3,15 @@
 use crate::error::reason;
 use crate::info::{PortInfo, describe, device_info};
 use crate::socket::{Ring, Socket};
+use crate::software::{Software, SoftwareDevice};
 use crate::tap::Tap;
 use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
+use packet::Mac;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a port is to be set up. A device that has fewer queues or descriptors gets as many as it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub struct Port {
     pub(crate) id: u16,
     pub(crate) info: PortInfo,
     name: String,
-    mac: [u8; 6],
+    mac: Mac,
     /// Which receive and transmit queues some thread is using: DPDK lets one at a time.
     used: [Box<[AtomicBool]>; 2],
     pub(crate) behind: Behind,
@@ -78,6 +80,8 @@ pub(crate) enum Behind {
     Tap(Box<Tap>),
     /// A device of the kernel.
     Socket(Box<Socket>),
+    /// A device of this process.
+    Software(Box<SoftwareDevice>),
 }
 
 /// Bytes of an Ethernet header, and of a tag in it.
@@ -177,7 +181,7 @@ impl Port {
             id,
             info: PortInfo::default(),
             name: name.to_string(),
-            mac: [0; 6],
+            mac: Mac::ZERO,
             used: Default::default(),
             behind: Behind::Driver(pool.clone(), eal.clone()),
             most: AtomicU32::new(u32::MAX),
@@ -194,7 +198,7 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::Device`], naming the device.
-    pub fn tap(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Port, Error> {
+    pub fn tap(memory: &Memory, name: &str, mac: Option<Mac>) -> Result<Port, Error> {
         let fail = |e| Port::not_opened(name, "create a tap", &e);
         let tap = Tap::open(memory, name, mac).map_err(fail)?;
         let mac = mac.map_or_else(|| crate::socket::address(name), Ok).map_err(fail)?;
@@ -212,11 +216,17 @@ impl Port {
         Ok(Port::of_kernel(name, "af_packet", mac, Behind::Socket(Box::new(socket))))
     }
 
+    /// Opens a device of this process, with this name and address.
+    pub fn software(memory: &Memory, name: &str, mac: Mac, device: Arc<dyn Software>) -> Port {
+        Port::of_kernel(name, "dummy", mac, Behind::Software(Box::new(SoftwareDevice::new(memory, device))))
+    }
+
     fn not_opened(name: &str, step: &'static str, e: &std::io::Error) -> Error {
         Error::Device { device: name.to_string(), step, reason: e.to_string() }
     }
 
-    fn of_kernel(name: &str, driver: &str, mac: [u8; 6], behind: Behind) -> Port {
+    /// A port that no driver of DPDK's is behind.
+    fn of_kernel(name: &str, driver: &str, mac: Mac, behind: Behind) -> Port {
         let one = || [AtomicBool::new(false)].into();
         let info = PortInfo { driver: driver.into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
         Port {
@@ -237,7 +247,8 @@ impl Port {
     pub fn arm(&self) -> bool {
         match &self.behind {
             Behind::Driver(..) => false,
-            Behind::Tap(_) => true,
+            // Those who give a device of this process a frame wake the thread themselves.
+            Behind::Tap(_) | Behind::Software(_) => true,
             Behind::Socket(s) => {
                 s.arm();
                 true
@@ -251,6 +262,7 @@ impl Port {
             Behind::Driver(..) => true,
             Behind::Tap(t) => t.ready(),
             Behind::Socket(s) => s.ready(),
+            Behind::Software(s) => s.ready(),
         }
     }
 
@@ -361,7 +373,7 @@ impl Port {
         let mut mac = ffi::rte_ether_addr::default();
         // SAFETY: writes six bytes.
         check("read its address", unsafe { ffi::rte_eth_macaddr_get(id, &raw mut mac) })?;
-        self.mac = mac.addr_bytes;
+        self.mac = Mac(mac.addr_bytes);
         self.used = [rx, tx].map(|n| (0..n).map(|_| AtomicBool::new(false)).collect());
         (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
         info.rx_checksums = conf.rxmode.offloads != 0;
@@ -377,7 +389,7 @@ impl Port {
     }
 
     /// Its Ethernet address.
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> Mac {
         self.mac
     }
 
@@ -387,11 +399,11 @@ impl Port {
     #[inline]
     pub fn receive(&self, queue: u16, mut each: impl FnMut(Mbuf)) -> usize {
         let Some(_mine) = Use::of(self.used[0].get(usize::from(queue))) else { return 0 };
-        if let Behind::Tap(tap) = &self.behind {
-            return tap.receive(each);
-        }
-        if let Behind::Socket(socket) = &self.behind {
-            return socket.receive(each);
+        match &self.behind {
+            Behind::Driver(..) => {}
+            Behind::Tap(tap) => return tap.receive(each),
+            Behind::Socket(socket) => return socket.receive(each),
+            Behind::Software(device) => return device.receive(each),
         }
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
@@ -437,13 +449,20 @@ impl Port {
                 None => std::hint::spin_loop(),
             }
         };
-        if let Behind::Tap(tap) = &self.behind {
-            packets.iter().for_each(|m| tap.send(m));
-            return packets.drain(..).len();
-        }
-        if let Behind::Socket(socket) = &self.behind {
-            let gone = socket.send(packets);
-            return packets.drain(..gone).len();
+        match &self.behind {
+            Behind::Driver(..) => {}
+            Behind::Tap(tap) => {
+                packets.iter().for_each(|m| tap.send(m));
+                return packets.drain(..).len();
+            }
+            Behind::Socket(socket) => {
+                let gone = socket.send(packets);
+                return packets.drain(..gone).len();
+            }
+            Behind::Software(device) => {
+                packets.iter().for_each(|m| device.send(m));
+                return packets.drain(..).len();
+            }
         }
         while sent < packets.len() {
             let chunk = &packets[sent..packets.len().min(sent + BURST)];

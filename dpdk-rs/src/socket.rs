@@ -3,6 +3,7 @@
 
 use crate::tap::{checked, request, watcher};
 use crate::{Mbuf, Memory, port::BURST};
+use packet::Mac;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -277,7 +278,7 @@ fn write_checksum(frame: &mut [u8]) {
 }
 
 /// The address of a device that is there.
-pub(crate) fn address(name: &str) -> Result<[u8; 6]> {
+pub(crate) fn address(name: &str) -> Result<Mac> {
     // SAFETY: makes a socket.
     let socket = checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: it was made above and is nobody else's.
@@ -289,5 +290,5 @@ pub(crate) fn address(name: &str) -> Result<[u8; 6]> {
     let data = unsafe { r.ifr_ifru.ifru_hwaddr.sa_data };
     let mut mac = [0; 6];
     mac.iter_mut().zip(data).for_each(|(b, c)| *b = c as u8);
-    Ok(mac)
+    Ok(Mac(mac))
 }

@@ -2,6 +2,7 @@
 //! driver for them takes no frame above 1,526 bytes.
 
 use crate::{Mbuf, Memory, memory::ORDINARY, port::BURST};
+use packet::Mac;
 use std::collections::HashMap;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -44,7 +45,7 @@ pub(crate) fn request(name: &str) -> Result<libc::ifreq> {
 impl Tap {
     /// Opens a tap, a new one or one that stayed, gives it this address, if one is wanted, and brings it up. It stays when the process
     /// ends.
-    pub(crate) fn open(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Tap> {
+    pub(crate) fn open(memory: &Memory, name: &str, mac: Option<Mac>) -> Result<Tap> {
         let mut r = request(name)?;
         // SAFETY: opens a file by a C string.
         let fd = checked(unsafe {
@@ -154,7 +155,7 @@ impl Drop for Tap {
 
 /// Sets a device's address, if there is one to set, and brings it up. A device that was up goes down before its address changes, so that
 /// the kernel gives it the link-local address that belongs to the new one.
-fn set_up(name: &str, mac: Option<[u8; 6]>) -> Result<()> {
+fn set_up(name: &str, mac: Option<Mac>) -> Result<()> {
     // SAFETY: makes a socket.
     let socket = checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the descriptor was made above and is nobody else's.
@@ -177,8 +178,8 @@ fn set_up(name: &str, mac: Option<[u8; 6]>) -> Result<()> {
         ask(libc::SIOCGIFHWADDR as _, &mut r)?;
         // SAFETY: the kernel has written the address.
         let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
-        if place.iter().zip(mac).any(|(c, b)| *c != b as libc::c_char) {
-            place.iter_mut().zip(mac).for_each(|(c, b)| *c = b as libc::c_char);
+        if place.iter().zip(*mac).any(|(c, b)| *c != b as libc::c_char) {
+            place.iter_mut().zip(*mac).for_each(|(c, b)| *c = b as libc::c_char);
             up(false)?;
             ask(libc::SIOCSIFHWADDR as _, &mut r)?;
         }
@@ -194,6 +195,13 @@ fn set_up(name: &str, mac: Option<[u8; 6]>) -> Result<()> {
 pub fn wake(thread: std::thread::Thread) -> Result<()> {
     let _ = watcher()?.waker.set(thread);
     Ok(())
+}
+
+/// Wakes the thread that asked for it ([`wake`]): a device of this process has something to receive.
+pub fn wake_now() {
+    if let Some(t) = watcher().ok().and_then(|w| w.waker.get()) {
+        t.unpark();
+    }
 }
 
 /// A thread that notes which taps have something to read, so that those who poll them need no call of the kernel.

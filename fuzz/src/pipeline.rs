@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use switch::{Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
-const ROUTER: Mac = [2, 0, 0, 0, 0, 1];
-const PEER: Mac = [2, 0, 0, 0, 0, 0xc];
+const ROUTER: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const PEER: Mac = Mac([2, 0, 0, 0, 0, 0xc]);
 const HERE: [u8; 4] = [192, 168, 0, 1];
 const THERE: [u8; 4] = [192, 168, 0, 2];
 

@@ -175,10 +175,10 @@ pub fn openflow() -> Vec<Vec<u8>> {
 /// Packets.
 pub fn packets() -> Vec<Vec<u8>> {
     use packet::build;
-    let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (a, b) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
     let (x, y) = ("10.0.0.1".parse(), "10.0.0.2".parse());
     let (Ok(x), Ok(y)) = (x, y) else { return Vec::new() };
-    let (ll, other) = (build::link_local(a), build::link_local(b));
+    let (ll, other) = (a.link_local(), b.link_local());
     let mut geneve = Vec::new();
     packet::tunnel::Geneve::put(&mut geneve, 7, false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
     vec![
@@ -236,7 +236,7 @@ const HOST: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 fn udp(src: (&str, u16), dst: (&str, u16), payload: &[u8]) -> Option<Vec<u8>> {
     let end = |(ip, port): (&str, u16)| Some((ip.parse().ok()?, port));
-    packet::build::udp([0x33; 6], HOST, end(src)?, end(dst)?, 64, payload)
+    packet::build::udp(packet::Mac([0x33; 6]), packet::Mac(HOST), end(src)?, end(dst)?, 64, payload)
 }
 
 /// DHCP (RFC 2131): each kind of message, with the options that a port's configuration puts into the flow.
@@ -313,7 +313,15 @@ pub fn packet_ins() -> Vec<Vec<u8>> {
         ("fe80::9", "ff02::2", 58, &solicitation),
     ] {
         let (Ok(src), Ok(dst)) = (src.parse(), dst.parse()) else { continue };
-        frames.extend(packet::build::ip_packet([0x33; 6], HOST, src, dst, proto, 64, payload));
+        frames.extend(packet::build::ip_packet(
+            packet::Mac([0x33; 6]),
+            packet::Mac(HOST),
+            src,
+            dst,
+            proto,
+            64,
+            payload,
+        ));
     }
     frames.extend(udp(("10.0.0.9", 4000), ("10.0.0.1", 99), b"data"));
     (0..32)
@@ -324,7 +332,13 @@ pub fn packet_ins() -> Vec<Vec<u8>> {
 
 pub fn lacp() -> Vec<Vec<u8>> {
     use packet::lacp::{Info, compose};
-    let one =
-        |n: u8| Info { sys_priority: 7, sys_id: [2, 0, 0, 0, 0, n], key: 1, port_priority: 9, port_id: 1, state: n };
+    let one = |n: u8| Info {
+        sys_priority: 7,
+        sys_id: packet::Mac([2, 0, 0, 0, 0, n]),
+        key: 1,
+        port_priority: 9,
+        port_id: 1,
+        state: n,
+    };
     vec![compose(one(0x3d), one(0x05)), compose(one(0xc7), Info::default())]
 }

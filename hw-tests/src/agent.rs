@@ -329,7 +329,7 @@ fn udp_garbage(to: SocketAddr, count: u64) -> Result<()> {
 /// machine without an address hears them.
 fn dhcp(interface: &str) -> Result<Lease> {
     let mac = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
-    let mac: Vec<u8> = mac.trim().split(':').filter_map(|b| u8::from_str_radix(b, 16).ok()).collect();
+    let mac: packet::Mac = mac.trim().parse()?;
     let s = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
     s.set_broadcast(true)?;
     s.bind_device(Some(interface.as_bytes()))?;
@@ -337,13 +337,13 @@ fn dhcp(interface: &str) -> Result<Lease> {
     s.set_read_timeout(Some(Duration::from_secs(1)))?;
     let s: UdpSocket = s.into();
     let xid = (clock() as u32).to_be_bytes();
-    let offer = exchange(&s, &message(1, xid, &mac, &[]), xid, 2).context("no DHCP offer")?;
+    let offer = exchange(&s, &message(1, xid, mac, &[]), xid, 2).context("no DHCP offer")?;
     let mut wanted = vec![50, 4];
     wanted.extend(offer.address.octets());
     let server = offer.server.context("the offer names no server")?;
     wanted.extend([54, 4]);
     wanted.extend(server.octets());
-    let ack = exchange(&s, &message(3, xid, &mac, &wanted), xid, 5).context("no DHCP acknowledgement")?;
+    let ack = exchange(&s, &message(3, xid, mac, &wanted), xid, 5).context("no DHCP acknowledgement")?;
     let lease = Lease { address: ack.address, prefix: ack.prefix, router: ack.router, mtu: ack.mtu, lease: ack.lease };
     let ip = |args: &[&str]| crate::lab::run("ip", args);
     ip(&["addr", "replace", &format!("{}/{}", lease.address, lease.prefix), "dev", interface])?;
@@ -356,14 +356,12 @@ fn dhcp(interface: &str) -> Result<Lease> {
     Ok(lease)
 }
 
-fn message(kind: u8, xid: [u8; 4], mac: &[u8], options: &[u8]) -> Vec<u8> {
+fn message(kind: u8, xid: [u8; 4], mac: packet::Mac, options: &[u8]) -> Vec<u8> {
     let mut m = vec![0; 236];
     m[..4].copy_from_slice(&[1, 1, 6, 0]);
     m[4..8].copy_from_slice(&xid);
     m[10] = 0x80;
-    for (to, from) in m[28..34].iter_mut().zip(mac) {
-        *to = *from;
-    }
+    m[28..34].copy_from_slice(&mac[..]);
     m.extend([99, 130, 83, 99, 53, 1, kind]);
     m.extend(options);
     m.extend([55, 4, 1, 3, 26, 51, 255]);

@@ -3,7 +3,7 @@
 use crate::database::connect;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::{Client, Transaction};
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
     let mut txn = Transaction::new(client.schema().context("the database has no schema")?);
     let root = match db.open_vswitch.iter().next() {
         Some((id, _)) => *id,
-        None => txn.insert("Open_vSwitch", []),
+        None => txn.insert_row::<ovs::OpenVswitch>([]),
     };
     let row = db.open_vswitch.get(&root).map(|r| (**r).clone()).unwrap_or_default();
     match command {
@@ -97,7 +97,7 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             if let Some(t) = datapath_type {
                 set("ovn-bridge-datapath-type", t);
             }
-            txn.update("Open_vSwitch", root, [("external_ids", ids.to_datum())]);
+            txn.update_row(root, [ovs::OpenVswitch::external_ids(&ids)]);
         }
         Command::Bridge { name, interfaces, datapath_type } => {
             bridge(&db, root, &name, &interfaces, datapath_type.as_deref(), &mut txn)?;
@@ -111,18 +111,18 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             }
             let ids: Map<Str, Str> = Map::from([("iface-id".into(), port.as_str().into())]);
             let new = add_port(&interface, None, ids, "", &mut txn);
-            txn.mutate("Bridge", *id, "ports", "insert", &Set::from([new]).to_datum());
+            txn.add_to_row(*id, ovs::Bridge::ports(&Set::from([new])));
         }
         Command::Unplug { interface } => {
             let port = db.port.iter().find(|(_, p)| *p.name == *interface).map(|(id, _)| *id);
             let Some(port) = port else { bail!("no port has the name {interface}") };
             for (id, _) in db.bridge.iter().filter(|(_, b)| b.ports.contains(&port)) {
-                txn.mutate("Bridge", *id, "ports", "delete", &Set::from([port]).to_datum());
+                txn.remove_from_row(*id, ovs::Bridge::ports(&Set::from([port])));
             }
         }
     }
     let cfg = row.next_cfg + 1;
-    txn.update("Open_vSwitch", root, [("next_cfg", cfg.to_datum())]);
+    txn.update_row(root, [ovs::OpenVswitch::next_cfg(&cfg)]);
     client.commit(txn).await?;
     taken_over(&client, cfg, limit).await
 }
@@ -146,28 +146,32 @@ fn bridge(
         }
     }
     match db.bridge.iter().find(|(_, b)| &*b.name == name) {
-        Some((id, _)) => txn.mutate("Bridge", *id, "ports", "insert", &ports.to_datum()),
+        Some((id, _)) => txn.add_to_row(*id, ovs::Bridge::ports(&ports)),
         None => {
             ports.insert(add_port(name, None, Map::new(), "internal", txn));
-            let mut columns = vec![("name", Str::from(name).to_datum()), ("ports", ports.to_datum())];
+            let mut columns = vec![ovs::Bridge::name(&Str::from(name)), ovs::Bridge::ports(&ports)];
             if let Some(k) = kind {
-                columns.push(("datapath_type", Str::from(k).to_datum()));
+                columns.push(ovs::Bridge::datapath_type(&Str::from(k)));
             }
-            let id = txn.insert("Bridge", columns);
-            txn.mutate("Open_vSwitch", root, "bridges", "insert", &Set::from([id]).to_datum());
+            let id = txn.insert_row(columns);
+            txn.add_to_row(root, ovs::OpenVswitch::bridges(&Set::from([id])));
         }
     }
     Ok(())
 }
 
 fn add_port(name: &str, tag: Option<i64>, ids: Map<Str, Str>, kind: &str, txn: &mut Transaction) -> Uuid {
-    let iface =
-        [("name", Str::from(name).to_datum()), ("external_ids", ids.to_datum()), ("type", Str::from(kind).to_datum())];
-    let iface = txn.insert("Interface", iface);
-    txn.insert(
-        "Port",
-        [("name", Str::from(name).to_datum()), ("interfaces", Set::from([iface]).to_datum()), ("tag", tag.to_datum())],
-    )
+    let iface = [
+        ovs::Interface::name(&Str::from(name)),
+        ovs::Interface::external_ids(&ids),
+        ovs::Interface::r#type(&Str::from(kind)),
+    ];
+    let iface = txn.insert_row(iface);
+    txn.insert_row([
+        ovs::Port::name(&Str::from(name)),
+        ovs::Port::interfaces(&Set::from([iface])),
+        ovs::Port::tag(&tag),
+    ])
 }
 
 /// Waits for the switch, as ovs-vsctl does; then tells of interfaces that it could not open.

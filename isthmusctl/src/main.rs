@@ -5,6 +5,7 @@ mod chassis;
 mod database;
 mod document;
 mod gateways;
+mod ic;
 mod plan;
 mod show;
 mod vtep;
@@ -84,6 +85,14 @@ enum Command {
         #[command(subcommand)]
         command: chassis::Command,
     },
+    /// Zones that are joined.
+    Ic {
+        /// The interconnection southbound database.
+        #[arg(long, env = "OVN_IC_SB_DB", default_value = "unix:/var/run/ovn/ovn_ic_sb_db.sock")]
+        ic_sb: String,
+        #[command(subcommand)]
+        command: ic::Command,
+    },
     /// Top-of-rack switches that are joined to logical networks.
     Vtep {
         /// A switch's hardware_vtep database; may be given several times.
@@ -113,6 +122,7 @@ fn main() -> ExitCode {
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,
+            Command::Ic { ic_sb, command } => ic::run(&ic_sb, &command, limit).await,
             Command::Vtep { vtep_db, command } => vtep::run(&args.sb, &vtep_db, &command, limit).await,
         }
     });

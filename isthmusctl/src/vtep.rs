@@ -161,7 +161,7 @@ fn binding(physical: &str, logical: &str, sb: &sb::Database) -> String {
 
 fn bfd(params: &Map<Str, Str>, status: &Map<Str, Str>) -> String {
     let get = |k: &str| status.get(k).map(|v| &**v);
-    let wanted = params.get("enable").is_some_and(|e| &**e == "true");
+    let wanted = ovn_schema::options::flag(params, "enable");
     match (get("state"), get("diagnostic")) {
         (None, _) if !wanted => "BFD is off".to_string(),
         (None, _) => "BFD is enabled, and the switch says nothing of it".to_string(),

@@ -1,6 +1,7 @@
 //! Integer constants and the forms in which they are written.
 
 use crate::field::ones;
+use packet::Mac;
 use std::fmt::{self, Display};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -74,30 +75,16 @@ fn write(f: &mut fmt::Formatter<'_>, value: u128, format: Format) -> fmt::Result
         Format::Ipv4 => Ipv4Addr::from(value as u32).fmt(f),
         Format::Ipv6 => Ipv6Addr::from(value).fmt(f),
         Format::Decimal => value.fmt(f),
-        Format::Ethernet => {
-            let [.., a, b, c, d, e, g] = value.to_be_bytes();
-            write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-        }
+        Format::Ethernet => Mac::from_u64(value as u64).fmt(f),
     }
 }
 
-/// An Ethernet address's octets.
-pub fn ethernet_octets(s: &str) -> Option<[u8; 6]> {
-    ethernet(s)?.to_be_bytes()[10..].try_into().ok()
-}
-
-/// An Ethernet address's value.
-pub fn ethernet(s: &str) -> Option<u128> {
-    let mut n = 0;
-    let mut v = 0u128;
-    for part in s.split(':') {
-        if part.is_empty() || part.len() > 2 {
-            return None;
-        }
-        v = v << 8 | u128::from(u8::from_str_radix(part, 16).ok()?);
-        n += 1;
+/// An Ethernet address as the language writes it: one or two digits a byte.
+fn ethernet(s: &str) -> Option<u128> {
+    if s.split(':').any(|byte| byte.len() > 2) {
+        return None;
     }
-    (n == 6).then_some(v)
+    s.parse().ok().map(|mac: Mac| mac.into())
 }
 
 /// The length of what can be a constant's part at the start of `s`: up to two dots, and up to a colon behind a dot, so

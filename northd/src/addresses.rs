@@ -1,56 +1,7 @@
 //! MAC and IP addresses as the northbound database writes them.
 
-use std::fmt;
+pub use packet::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
-
-/// An Ethernet address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl FromStr for Mac {
-    type Err = ();
-
-    fn from_str(s: &str) -> Result<Mac, ()> {
-        let mut mac = [0; 6];
-        let mut parts = s.split(':');
-        for byte in &mut mac {
-            let part = parts.next().ok_or(())?;
-            // Any number of zeros may lead.
-            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
-                return Err(());
-            }
-            *byte = u8::from_str_radix(part, 16).map_err(|_| ())?;
-        }
-        if parts.next().is_some() { Err(()) } else { Ok(Mac(mac)) }
-    }
-}
-
-impl Mac {
-    /// The link-local IPv6 address made of it (RFC 4291 appendix A).
-    pub fn link_local(self) -> Ipv6Addr {
-        let [a, b, c, d, e, f] = self.0;
-        Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-    }
-
-    /// As a number.
-    pub fn to_u64(self) -> u64 {
-        self.0.iter().fold(0, |n, b| n << 8 | u64::from(*b))
-    }
-
-    /// The low 48 bits of a number.
-    pub fn from_u64(n: u64) -> Mac {
-        let [_, _, a, b, c, d, e, f] = n.to_be_bytes();
-        Mac([a, b, c, d, e, f])
-    }
-}
 
 /// An IPv4 address with a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -133,12 +84,6 @@ pub fn is_link_local(a: Ipv6Addr) -> bool {
 /// The solicited-node multicast address (RFC 4291 section 2.7.1).
 pub fn solicited_node(a: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::from_bits(0xff02_0000_0000_0000_0000_0001_ff00_0000 | a.to_bits() & 0xff_ffff)
-}
-
-/// The Ethernet address of an IPv6 multicast group (RFC 2464 section 7).
-pub fn multicast_mac(a: Ipv6Addr) -> Mac {
-    let [.., a, b, c, d] = a.octets();
-    Mac([0x33, 0x33, a, b, c, d])
 }
 
 /// An address with an optional prefix length or netmask; without one, a host.
@@ -229,18 +174,6 @@ pub fn quoted(s: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn macs() {
-        assert_eq!("0A:1b:c:00:00:Ff".parse::<Mac>().map(|m| m.to_string()), Ok("0a:1b:0c:00:00:ff".into()));
-        for bad in ["", "00:00:00:00:00", "00:00:00:00:00:00:00", "00:00:00:00:00:0g", "100:0:0:0:0:0"] {
-            assert_eq!(bad.parse::<Mac>(), Err(()), "{bad}");
-        }
-        assert_eq!("0:0:0:0:0:010".parse(), Ok(Mac([0, 0, 0, 0, 0, 16])));
-        let mac: Mac = "00:00:00:00:ff:01".parse().unwrap();
-        assert_eq!(mac.link_local().to_string(), "fe80::200:ff:fe00:ff01");
-        assert_eq!(Mac::from_u64(mac.to_u64()), mac);
-    }
 
     #[test]
     fn networks() {

@@ -5,6 +5,7 @@
 
 use crate::field::{FieldId, Subfield};
 use crate::flow_match::Match;
+use crate::ids::{GroupId, MeterId};
 use crate::port::PortNo;
 use std::net::IpAddr;
 
@@ -136,7 +137,7 @@ pub struct ControllerAction {
     /// Freeze the packet; the controller resumes it.
     pub pause: bool,
     /// Rate limit.
-    pub meter_id: Option<u32>,
+    pub meter_id: Option<MeterId>,
 }
 
 impl Default for ControllerAction {
@@ -351,7 +352,7 @@ pub enum Action {
     /// `controller(...)`.
     Controller(Box<ControllerAction>),
     /// `group:N`.
-    Group(u32),
+    Group(GroupId),
     /// `set_queue:N`.
     SetQueue(u32),
     /// `pop_queue`.
@@ -442,7 +443,7 @@ pub enum Action {
     /// `delete_field:FIELD`.
     DeleteField(FieldId),
     /// `meter:N`.
-    Meter(u32),
+    Meter(MeterId),
     /// `clear_actions`.
     ClearActions,
     /// `write_actions(...)`.
@@ -494,7 +495,7 @@ pub fn outputs_to_port(actions: &[Action], want: PortNo) -> bool {
 }
 
 /// Whether a list uses a group (for `out_group` filters).
-pub fn outputs_to_group(actions: &[Action], want: u32) -> bool {
+pub fn outputs_to_group(actions: &[Action], want: GroupId) -> bool {
     actions.iter().any(|a| match a {
         Action::Group(g) => *g == want,
         Action::Clone(v) | Action::WriteActions(v) => outputs_to_group(v, want),

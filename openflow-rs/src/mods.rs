@@ -3,18 +3,11 @@
 use crate::action::Action;
 use crate::field::FieldId;
 use crate::flow_match::Match;
+use crate::ids::{GroupId, MeterId};
 use crate::port::PortNo;
 
 /// Table number that means all tables in deletions and dumps.
 pub const TABLE_ALL: u8 = 0xff;
-/// Group number that means any group.
-pub const GROUP_ANY: u32 = 0xffff_ffff;
-/// Group number that means all groups.
-pub const GROUP_ALL: u32 = 0xffff_fffc;
-/// Meter number that means all meters.
-pub const METER_ALL: u32 = 0xffff_ffff;
-/// The pseudo-meter of packets to the controller.
-pub const METER_CONTROLLER: u32 = 0xffff_fffe;
 /// Default flow priority.
 pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
@@ -94,8 +87,8 @@ pub struct FlowMod {
     pub flags: FlowFlags,
     /// Deletions: only flows that output here ([`PortNo::ANY`] for all).
     pub out_port: PortNo,
-    /// Deletions: only flows that use this group ([`GROUP_ANY`] for all).
-    pub out_group: u32,
+    /// Deletions: only flows that use this group ([`GroupId::ANY`] for all).
+    pub out_group: GroupId,
     /// Buffered packet to send through, `0xffffffff` for none.
     pub buffer_id: u32,
     /// A modification that meets no flow adds one, as in OpenFlow 1.0.
@@ -119,7 +112,7 @@ impl Default for FlowMod {
             importance: 0,
             flags: FlowFlags(0),
             out_port: PortNo::ANY,
-            out_group: GROUP_ANY,
+            out_group: GroupId::ANY,
             buffer_id: 0xffff_ffff,
             or_add: false,
             matches: Match::new(),
@@ -193,7 +186,7 @@ pub struct Bucket {
     /// Live while this port is up.
     pub watch_port: PortNo,
     /// Live while this group is.
-    pub watch_group: u32,
+    pub watch_group: GroupId,
     /// Actions.
     pub actions: Vec<Action>,
 }
@@ -201,7 +194,7 @@ pub struct Bucket {
 impl Bucket {
     /// A bucket with an id, a weight and actions.
     pub fn new(id: u32, weight: u16, actions: Vec<Action>) -> Self {
-        Bucket { id, weight, watch_port: PortNo::ANY, watch_group: GROUP_ANY, actions }
+        Bucket { id, weight, watch_port: PortNo::ANY, watch_group: GroupId::ANY, actions }
     }
 }
 
@@ -220,7 +213,7 @@ pub struct SelectionMethod {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Group {
     /// Group id.
-    pub id: u32,
+    pub id: GroupId,
     /// Kind.
     pub group_type: GroupType,
     /// Selection method.
@@ -282,7 +275,7 @@ pub struct MeterBand {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MeterConfig {
     /// Meter id.
-    pub id: u32,
+    pub id: MeterId,
     /// Flags: 1 kbps, 2 pktps, 4 burst, 8 stats.
     pub flags: u16,
     /// Bands.

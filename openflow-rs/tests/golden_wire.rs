@@ -1,5 +1,7 @@
 //! Every recorded flow, group and meter survives encoding and decoding, and messages round-trip.
 
+use openflow_rs::GroupId;
+use openflow_rs::MeterId;
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, parse_flow, parse_group};
 use openflow_rs::*;
@@ -163,7 +165,7 @@ fn long_replies_are_split() {
 fn messages_round_trip() {
     let desc = PortDesc {
         port: PortNo(3),
-        hw_addr: [1, 2, 3, 4, 5, 6],
+        hw_addr: packet::Mac([1, 2, 3, 4, 5, 6]),
         name: "vif1".into(),
         config: 0,
         state: 4,
@@ -233,11 +235,19 @@ fn messages_round_trip() {
         Message::MultipartReply { more: false, body: MultipartReply::Aggregate(1, 2, 3) },
         Message::MultipartReply {
             more: false,
-            body: MultipartReply::MeterStats(vec![MeterStats { id: 1, bands: vec![(1, 2)], ..Default::default() }]),
+            body: MultipartReply::MeterStats(vec![MeterStats {
+                id: MeterId(1),
+                bands: vec![(1, 2)],
+                ..Default::default()
+            }]),
         },
         Message::MultipartReply {
             more: false,
-            body: MultipartReply::GroupStats(vec![GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() }]),
+            body: MultipartReply::GroupStats(vec![GroupStats {
+                id: GroupId(1),
+                buckets: vec![(1, 2)],
+                ..Default::default()
+            }]),
         },
         Message::FlowRemoved(FlowRemoved {
             table: 3,
@@ -261,7 +271,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
     let desc = PortDesc {
         port: PortNo(3),
         name: "vif1".into(),
-        hw_addr: [1; 6],
+        hw_addr: packet::Mac([1; 6]),
         config: 0,
         state: 4,
         curr: 0x840,
@@ -299,7 +309,11 @@ fn messages_of_1_1_and_1_2_round_trip() {
         Message::MultipartReply {
             more: false,
             body: MultipartReply::GroupStats(vec![
-                GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() };
+                GroupStats {
+                    id: GroupId(1),
+                    buckets: vec![(1, 2)],
+                    ..Default::default()
+                };
                 2
             ]),
         },
@@ -332,7 +346,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
             Message::GetAsyncRequest,
             Message::MeterMod(MeterMod {
                 command: MeterModCommand::Delete,
-                meter: MeterConfig { id: 1, flags: 0, bands: Vec::new() },
+                meter: MeterConfig { id: MeterId(1), flags: 0, bands: Vec::new() },
             }),
         ] {
             let e = Message::decode(&m.encode(v, 7)).expect_err("later");
@@ -361,7 +375,7 @@ fn flow_monitors_round_trip() {
         flags: 0x1f,
         table: 3,
         out_port: PortNo(2),
-        out_group: openflow_rs::mods::GROUP_ANY,
+        out_group: GroupId::ANY,
         matches: matches.clone(),
     };
     let mut flow = FlowMod::add(4, 7, 9, matches.clone(), vec![Action::output(PortNo(5))]);

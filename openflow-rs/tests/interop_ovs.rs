@@ -1,6 +1,8 @@
 //! Against the installed Open vSwitch: flows that we encode are shown by `ovs-ofctl` as the same text, and we decode
 //! its replies to the same text.
 
+use openflow_rs::GroupId;
+use openflow_rs::MeterId;
 use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, meter_to_string, parse_flow, parse_group, parse_meter};
@@ -217,14 +219,14 @@ async fn compare_flows(ovs: &Ovs, lines: &[String]) {
         .into_iter()
         .map(|id| {
             let mut m = meter.clone();
-            m.id = id;
+            m.id = MeterId(id);
             Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter: m })
         })
         .collect();
     ask(&mut tx, &mut rx, &meters).await;
     for id in used(lines, "group:").into_iter().chain([1]).collect::<BTreeSet<_>>() {
         let mut g = group.clone();
-        g.id = id;
+        g.id = GroupId(id);
         ask(&mut tx, &mut rx, &[Message::GroupMod(GroupMod::new(GroupModCommand::Add, g))]).await;
     }
     let control =
@@ -237,12 +239,12 @@ async fn compare_flows(ovs: &Ovs, lines: &[String]) {
     }
     batch.push(control(BundleCommand::CommitRequest));
     ask(&mut tx, &mut rx, &batch).await;
-    let got = ask(&mut tx, &mut rx, &[Message::MultipartRequest(MultipartRequest::GroupDesc(1))]).await;
+    let got = ask(&mut tx, &mut rx, &[Message::MultipartRequest(MultipartRequest::GroupDesc(GroupId(1)))]).await;
     assert!(
         matches!(&got[..], [Message::MultipartReply { body: MultipartReply::GroupDesc(l), .. }] if group_to_string(&l[0]) == format!(" {groups}")),
         "{got:?}"
     );
-    let got = ask(&mut tx, &mut rx, &[Message::MultipartRequest(MultipartRequest::MeterConfig(1))]).await;
+    let got = ask(&mut tx, &mut rx, &[Message::MultipartRequest(MultipartRequest::MeterConfig(MeterId(1)))]).await;
     assert!(
         matches!(&got[..], [Message::MultipartReply { body: MultipartReply::MeterConfig(l), .. }] if *l == [meter.clone()]),
         "{got:?}"
@@ -252,9 +254,9 @@ async fn compare_flows(ovs: &Ovs, lines: &[String]) {
         MultipartRequest::Table,
         MultipartRequest::PortDesc(PortNo::ANY),
         MultipartRequest::PortStats(PortNo::ANY),
-        MultipartRequest::GroupStats(openflow_rs::mods::GROUP_ALL),
+        MultipartRequest::GroupStats(GroupId::ALL),
         MultipartRequest::GroupFeatures,
-        MultipartRequest::MeterStats(1),
+        MultipartRequest::MeterStats(MeterId(1)),
         MultipartRequest::MeterFeatures,
         MultipartRequest::Aggregate(FlowStatsRequest::default()),
     ] {
@@ -303,17 +305,17 @@ fn open_vswitch_shows_the_recorded_groups_and_meters_as_they_are() {
     for (_, text) in &cases {
         for line in text.lines().filter(|l| l.starts_with(" group_id=")) {
             let mut g = parse_group(line).expect("group");
-            g.id = 0;
+            g.id = GroupId(0);
             if seen.insert(group_to_string(&g)) {
-                g.id = 1 + groups.len() as u32;
+                g.id = GroupId(1 + groups.len() as u32);
                 groups.push(g);
             }
         }
         for block in text.split("\n\n").filter_map(|b| b.find("meter=").map(|at| b[at..].trim())) {
             let mut m = parse_meter(block).expect("meter");
-            m.id = 0;
+            m.id = MeterId(0);
             if seen.insert(meter_to_string(&m)) {
-                m.id = 1 + meters.len() as u32;
+                m.id = MeterId(1 + meters.len() as u32);
                 meters.push(m);
             }
         }
@@ -340,8 +342,8 @@ fn open_vswitch_shows_the_recorded_groups_and_meters_as_they_are() {
         &mut tx,
         &mut rx,
         &[
-            Message::MultipartRequest(MultipartRequest::GroupDesc(openflow_rs::mods::GROUP_ALL)),
-            Message::MultipartRequest(MultipartRequest::MeterConfig(u32::MAX)),
+            Message::MultipartRequest(MultipartRequest::GroupDesc(GroupId::ALL)),
+            Message::MultipartRequest(MultipartRequest::MeterConfig(MeterId(u32::MAX))),
         ],
     ));
     let (mut theirs, mut limits) = (Vec::new(), Vec::new());

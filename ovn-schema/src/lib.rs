@@ -15,10 +15,12 @@
 //! does not know is passed over, as OVN tolerates older and newer servers.
 
 pub mod columns;
+mod index;
 mod macros;
 pub mod options;
 pub mod order;
 mod table;
+mod write;
 
 pub mod ic_nb;
 pub mod ic_sb;
@@ -27,6 +29,8 @@ pub mod ovs;
 pub mod sb;
 pub mod vtep;
 
+pub use index::Index;
 pub(crate) use macros::database;
 pub use ovsdb_rs::{Real, Str, Uuid};
 pub use table::{Change, ColumnValue, InDatabase, Map, Rows, Set, Table};
+pub use write::{Cell, Write};

@@ -15,6 +15,14 @@ macro_rules! database {
             $(#[doc = concat!("Column `", $cname, "`.")] pub $field: $ty,)*
         }
 
+        impl $T {
+            $(#[doc = concat!("Column `", $cname, "` with a value to write.")]
+            #[inline]
+            pub fn $field(value: &$ty) -> $crate::Cell<$T> {
+                $crate::Cell::new($cname, $crate::ColumnValue::to_datum(value))
+            })*
+        }
+
         impl $crate::Table for $T {
             const NAME: &'static str = $tname;
 

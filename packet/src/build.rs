@@ -3,13 +3,10 @@
 use crate::{Headers, Mac, checksum, ethertype, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The broadcast address.
-pub const BROADCAST: Mac = [0xff; 6];
-
 fn ethernet(dst: Mac, src: Mac, et: u16) -> Vec<u8> {
     let mut p = Vec::with_capacity(128);
-    p.extend_from_slice(&dst);
-    p.extend_from_slice(&src);
+    p.extend_from_slice(&dst[..]);
+    p.extend_from_slice(&src[..]);
     p.extend_from_slice(&et.to_be_bytes());
     p
 }
@@ -19,16 +16,16 @@ pub fn arp(op: u16, eth_dst: Mac, sha: Mac, spa: Ipv4Addr, tha: Mac, tpa: Ipv4Ad
     let mut p = ethernet(eth_dst, sha, ethertype::ARP);
     p.extend_from_slice(&[0, 1, 8, 0, 6, 4]);
     p.extend_from_slice(&op.to_be_bytes());
-    p.extend_from_slice(&sha);
+    p.extend_from_slice(&sha[..]);
     p.extend_from_slice(&spa.octets());
-    p.extend_from_slice(&tha);
+    p.extend_from_slice(&tha[..]);
     p.extend_from_slice(&tpa.octets());
     p
 }
 
 /// Who has `target`?
 pub fn arp_request(mac: Mac, ip: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
-    arp(1, BROADCAST, mac, ip, [0; 6], target)
+    arp(1, Mac::BROADCAST, mac, ip, Mac::ZERO, target)
 }
 
 /// `ip` is at `mac`.
@@ -38,16 +35,16 @@ pub fn arp_reply(mac: Mac, ip: Ipv4Addr, to_mac: Mac, to_ip: Ipv4Addr) -> Vec<u8
 
 /// Tells everyone that `ip` is at `mac`.
 pub fn gratuitous_arp(mac: Mac, ip: Ipv4Addr) -> Vec<u8> {
-    arp(1, BROADCAST, mac, ip, [0; 6], ip)
+    arp(1, Mac::BROADCAST, mac, ip, Mac::ZERO, ip)
 }
 
 /// A reverse ARP announcement, for addresses without IP.
 pub fn rarp(mac: Mac) -> Vec<u8> {
-    let mut p = ethernet(BROADCAST, mac, ethertype::RARP);
+    let mut p = ethernet(Mac::BROADCAST, mac, ethertype::RARP);
     p.extend_from_slice(&[0, 1, 8, 0, 6, 4, 0, 3]);
-    p.extend_from_slice(&mac);
+    p.extend_from_slice(&mac[..]);
     p.extend_from_slice(&[0; 4]);
-    p.extend_from_slice(&mac);
+    p.extend_from_slice(&mac[..]);
     p.extend_from_slice(&[0; 4]);
     p
 }
@@ -56,19 +53,6 @@ pub fn rarp(mac: Mac) -> Vec<u8> {
 pub fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let o = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(o[13]), u16::from(o[14]) << 8 | u16::from(o[15]))
-}
-
-/// Ethernet address of an IPv6 multicast group (RFC 2464 section 7).
-pub fn ipv6_multicast_mac(ip: Ipv6Addr) -> Mac {
-    let o = ip.octets();
-    [0x33, 0x33, o[12], o[13], o[14], o[15]]
-}
-
-/// Link-local address from an Ethernet address (RFC 4291 appendix A).
-pub fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    let w = |x: u8, y: u8| u16::from(x) << 8 | u16::from(y);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, w(a ^ 2, b), w(c, 0xff), w(0xfe, d), w(e, f))
 }
 
 /// Fills lengths and checksums of the IP packet of a frame built here.
@@ -148,8 +132,8 @@ pub fn nd_ns(mac: Mac, src: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let mut body = vec![135, 0, 0, 0, 0, 0, 0, 0];
     body.extend_from_slice(&target.octets());
     body.extend_from_slice(&[1, 1]);
-    body.extend_from_slice(&mac);
-    ip_packet(ipv6_multicast_mac(dst), mac, src.into(), dst.into(), ipproto::ICMPV6, 255, &body).unwrap_or_default()
+    body.extend_from_slice(&mac[..]);
+    ip_packet(Mac::of_ipv6_group(dst), mac, src.into(), dst.into(), ipproto::ICMPV6, 255, &body).unwrap_or_default()
 }
 
 /// A neighbour advertisement (RFC 4861 section 4.4); flags: 0x80 router, 0x40 solicited, 0x20 override.
@@ -157,7 +141,7 @@ pub fn nd_na(mac: Mac, target: Ipv6Addr, to_mac: Mac, to: Ipv6Addr, flags: u8) -
     let mut body = vec![136, 0, 0, 0, flags, 0, 0, 0];
     body.extend_from_slice(&target.octets());
     body.extend_from_slice(&[2, 1]);
-    body.extend_from_slice(&mac);
+    body.extend_from_slice(&mac[..]);
     ip_packet(to_mac, mac, target.into(), to.into(), ipproto::ICMPV6, 255, &body).unwrap_or_default()
 }
 
@@ -208,8 +192,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const A: Mac = [2, 0, 0, 0, 0, 1];
-    const B: Mac = [2, 0, 0, 0, 0, 2];
+    const A: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const B: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
     #[test]
     fn built_packets_check() {
@@ -223,7 +207,7 @@ mod tests {
         assert!(h.is_ipv4() && checksum::l4_ok(&e, &h) && h.proto == 1);
         assert!(icmp_error(&e, A, b, 3, 3, 0).is_none(), "no error about an error");
         let t: Ipv6Addr = "fe80::1".parse().expect("address");
-        let p = nd_ns(A, link_local(A), t);
+        let p = nd_ns(A, A.link_local(), t);
         let h = Headers::parse(&p).expect("headers");
         let nd = crate::nd_options(&p, &h).expect("nd");
         assert_eq!((nd.target, nd.sll.map(|s| s.0), checksum::l4_ok(&p, &h)), (t.into(), Some(A), true));

@@ -180,6 +180,7 @@ pub fn crc32c(b: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mac;
 
     /// RFC 1071 section 4.1, word by word.
     fn slow(b: &[u8]) -> u16 {
@@ -204,7 +205,8 @@ mod tests {
                     [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
                 };
                 let body: Vec<u8> = (0..n).map(|i| (i * 7) as u8).collect();
-                let mut p = build::udp([2; 6], [4; 6], (ends[0], 1), (ends[1], 2), 64, &body).expect("a packet");
+                let mut p =
+                    build::udp(Mac([2; 6]), Mac([4; 6]), (ends[0], 1), (ends[1], 2), 64, &body).expect("a packet");
                 let right = p.clone();
                 let end = p.len();
                 // That of all but the rest is that of the packet with nothing there.

@@ -1,6 +1,6 @@
 //! Where the headers of a packet are.
 
-use crate::{be16, be128, ethertype, ipproto, mac_at};
+use crate::{Mac, be16, be128, ethertype, ipproto, mac_at};
 
 /// A VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -207,9 +207,9 @@ pub struct NdOptions {
     /// Target.
     pub target: u128,
     /// Source link-layer address, and its offset in the packet.
-    pub sll: Option<(crate::Mac, usize)>,
+    pub sll: Option<(Mac, usize)>,
     /// Target link-layer address, and its offset in the packet.
-    pub tll: Option<(crate::Mac, usize)>,
+    pub tll: Option<(Mac, usize)>,
 }
 
 /// Reads them; `None` if the message is malformed.
@@ -241,7 +241,7 @@ pub fn nd_fields(p: &[u8], h: &Headers) -> Option<(NdOptions, bool)> {
             _ => None,
         };
         if let Some(slot) = slot {
-            if slot.is_some_and(|(mac, _)| mac != [0; 6]) {
+            if slot.is_some_and(|(mac, _)| mac != Mac::ZERO) {
                 return None;
             }
             *slot = Some((mac_at(p, at + 2)?, at + 2));

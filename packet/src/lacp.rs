@@ -49,7 +49,7 @@ impl Info {
     fn put(self, o: &mut Vec<u8>, kind: u8) {
         o.extend_from_slice(&[kind, 20]);
         o.extend_from_slice(&self.sys_priority.to_be_bytes());
-        o.extend_from_slice(&self.sys_id);
+        o.extend_from_slice(&self.sys_id[..]);
         for v in [self.key, self.port_priority, self.port_id] {
             o.extend_from_slice(&v.to_be_bytes());
         }
@@ -96,7 +96,7 @@ mod tests {
     fn pdus_survive_and_cut_ones_do_not() {
         let one = |n: u8| Info {
             sys_priority: 7,
-            sys_id: [2, 0, 0, 0, 0, n],
+            sys_id: Mac([2, 0, 0, 0, 0, n]),
             key: 3,
             port_priority: 9,
             port_id: n.into(),

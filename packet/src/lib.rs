@@ -8,9 +8,11 @@ pub mod dhcpv6;
 pub mod dns;
 mod headers;
 pub mod lacp;
+mod mac;
 pub mod tunnel;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};
+pub use mac::{Mac, NotAMac};
 
 /// EtherTypes.
 pub mod ethertype {
@@ -46,9 +48,6 @@ pub mod ipproto {
     pub const SCTP: u8 = 132;
 }
 
-/// An Ethernet address.
-pub type Mac = [u8; 6];
-
 /// Big-endian 16 bits at an offset; `None` past the end.
 #[inline]
 pub fn be16(b: &[u8], at: usize) -> Option<u16> {
@@ -61,10 +60,10 @@ pub fn be32(b: &[u8], at: usize) -> Option<u32> {
     b.get(at..at + 4).and_then(|s| s.try_into().ok()).map(u32::from_be_bytes)
 }
 
-/// Six bytes at an offset.
+/// An Ethernet address at an offset; `None` past the end.
 #[inline]
 pub fn mac_at(b: &[u8], at: usize) -> Option<Mac> {
-    b.get(at..at + 6).and_then(|s| s.try_into().ok())
+    b.get(at..at + 6).and_then(|s| s.try_into().ok()).map(Mac)
 }
 
 /// Sixteen bytes at an offset, as a number.

@@ -106,13 +106,13 @@ impl Rig {
             len: 24,
             gateway: None,
             source: here,
-            source_mac: HERE,
+            source_mac: packet::Mac(HERE),
             egress: Egress::Bridge("br-under".into()),
             hop_source: None,
             table: Route::MAIN,
             own: false,
         }]);
-        r.switch.underlay.set_neighbour(there, Some(THERE));
+        r.switch.underlay.set_neighbour(there, Some(packet::Mac(THERE)));
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
         r.apply(int, &Message::TlvTableMod(TlvTableMod { command: 0, maps: vec![map] }));
         let group = parse_group(SERVICE).expect("group");
@@ -125,7 +125,7 @@ impl Rig {
         }
         r.switch.count_late();
         // The bridge learns where the next hop is.
-        let mut hello = build::gratuitous_arp(NEXT, [172, 16, 0, 254].into());
+        let mut hello = build::gratuitous_arp(packet::Mac(NEXT), [172, 16, 0, 254].into());
         hello.splice(12..12, [0x81, 0].into_iter().chain(VLAN.to_be_bytes()));
         let mut p = Packet::new();
         p.becomes(&hello);

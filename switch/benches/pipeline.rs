@@ -32,7 +32,7 @@ fn packet(n: u16, reply: bool) -> Vec<u8> {
     let (a, b): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [8, 8, 8, 8].into());
     let nat: IpAddr = [172, 16, 0, 1].into();
     let (src, dst) = if reply { ((b, 53), (nat, 2000 + n)) } else { ((a, 2000 + n), (b, 53)) };
-    build::udp([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0xa], src, dst, 64, &[7; 22]).expect("udp")
+    build::udp(packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 0xa]), src, dst, 64, &[7; 22]).expect("udp")
 }
 
 fn run(c: &mut Criterion, name: &str, flows: &[String], open: bool) {

@@ -24,9 +24,8 @@ use crate::tunnel::TunnelConfig;
 use openflow_rs::OfError as E;
 use openflow_rs::action::Action;
 use openflow_rs::message::{FlowRemoved, TlvMap};
-use openflow_rs::mods::METER_ALL;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{MeterMod, MeterModCommand, PortNo};
+use openflow_rs::{GroupId, MeterId, MeterMod, MeterModCommand, PortNo};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -136,7 +135,7 @@ impl Port {
             vlan: VlanMode::Trunk(Vec::new()),
             priority_tags: PriorityTags::Never,
             protected: false,
-            hw_addr: [0; 6],
+            hw_addr: packet::Mac::ZERO,
             no_flood: false,
             config: 0,
             link: PortLink::default(),
@@ -170,8 +169,8 @@ pub struct Bridge {
     pub ports: BTreeMap<PortNo, Port>,
     /// Shared with transactions of this bridge; a shared table is copied when it is changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
-    pub(crate) groups: BTreeMap<u32, GroupState>,
-    pub(crate) meters: BTreeMap<u32, Meter>,
+    pub(crate) groups: BTreeMap<GroupId, GroupState>,
+    pub(crate) meters: BTreeMap<MeterId, Meter>,
     /// Geneve options mapped to `tun_metadata` fields.
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
@@ -224,7 +223,7 @@ pub struct FlowUpdate {
 /// What has changed beside flows, and makes cached flows stale that depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Invalidation {
-    Group(u32),
+    Group(GroupId),
     Live(PortNo),
 }
 
@@ -327,7 +326,7 @@ impl Bridge {
             MeterModCommand::Add | MeterModCommand::Modify => {
                 self.meters.insert(id, Meter::new(m.meter.clone(), now));
             }
-            MeterModCommand::Delete if id == METER_ALL => self.meters.clear(),
+            MeterModCommand::Delete if id == MeterId::ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),
         }
         // Walks through a meter are not cached: nothing becomes stale.

@@ -1,5 +1,6 @@
 //! What a translation depends on beside flow tables. A change of it makes those cached flows stale that asked for it.
 
+use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use std::net::IpAddr;
 
@@ -7,7 +8,7 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Dependency {
     /// A group of a bridge.
-    Group(usize, u32),
+    Group(usize, GroupId),
     /// Whether a port of a bridge carries packets.
     Live(usize, PortNo),
     /// A neighbour of the network below.

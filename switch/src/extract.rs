@@ -98,9 +98,8 @@ fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
             icmp(p, l4, key);
             if let Some((nd, _)) = nd_fields(p, h) {
                 key.set(F::NdTarget, nd.target);
-                let num = |m: packet::Mac| m.iter().fold(0, |v, x| v << 8 | u128::from(*x));
-                key.set(F::NdSll, nd.sll.map_or(0, |s| num(s.0)));
-                key.set(F::NdTll, nd.tll.map_or(0, |s| num(s.0)));
+                key.set(F::NdSll, nd.sll.map_or(0, |s| s.0.into()));
+                key.set(F::NdTll, nd.tll.map_or(0, |s| s.0.into()));
             }
         }
         _ => {}
@@ -254,7 +253,8 @@ pub(crate) fn tags(key: &FlowKey) -> impl Iterator<Item = (u16, u16)> {
         .map(|(tpid, tci)| (if tpid == 0 { ethertype::VLAN } else { tpid }, tci & !0x1000))
 }
 
-/// Replaces the packet's `have` tags by `want`; false if it lacks headroom.
+/// Replaces the packet's `have` tags by `want`; false if it lacks headroom. Inner tags that stay are left as they are,
+/// with a drop eligible indicator (IEEE 802.1Q section 9.6), which keys do not have.
 pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16)]) -> bool {
     let Some(macs) = pkt.data().first_chunk::<12>().copied() else { return true };
     if want.len() > have {
@@ -268,14 +268,22 @@ pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16
     if let Some(b) = p.first_chunk_mut() {
         *b = macs;
     }
-    for (i, (tpid, tci)) in want.iter().enumerate() {
+    let fresh = want.len().saturating_sub(have);
+    let mut stays = true;
+    for (i, (tpid, tci)) in want.iter().enumerate().rev() {
         if let Some(b) = p.get_mut(12 + 4 * i..).and_then(|b| b.first_chunk_mut()) {
             let ([a, b0], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
-            *b = [a, b0, c, d];
+            stays &= i >= fresh && [b[0], b[1], b[2] & !DEI, b[3]] == [a, b0, c, d];
+            if !stays {
+                *b = [a, b0, c, d];
+            }
         }
     }
     true
 }
+
+/// The drop eligible indicator, in the third byte of a tag.
+const DEI: u8 = 0x10;
 
 /// The 128-bit address at an offset, for conntrack's inner packets.
 pub(crate) fn address(p: &[u8], at: usize, v6: bool) -> Option<u128> {
@@ -308,7 +316,35 @@ pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
 
 /// An Ethernet address as text.
 pub(crate) fn mac_text(v: u128) -> String {
-    let b = (v as u64).to_be_bytes();
-    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
-    hex.join(":")
+    packet::Mac::from_u64(v as u64).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::set_tags;
+
+    fn frame(tags: &[(u16, u16)]) -> Vec<u8> {
+        let mut f = vec![2; 12];
+        tags.iter().for_each(|(tpid, tci)| f.extend([tpid.to_be_bytes(), tci.to_be_bytes()].concat()));
+        f.extend([8, 0, 9, 9]);
+        f
+    }
+
+    #[test]
+    fn inner_tags_that_stay_keep_their_drop_eligible_indicator() {
+        let (outer, inner) = ((0x88a8, 0x0064), (0x8100, 0xeefe));
+        // The tags of a packet, those that it gets, and those that it then has.
+        let cases: [(&[_], &[_], &[_]); 5] = [
+            (&[(0x8100, 0xfefe)], &[outer, inner], &[outer, (0x8100, 0xfefe)]),
+            (&[outer, (0x8100, 0xfefe)], &[inner], &[(0x8100, 0xfefe)]),
+            (&[(0x8100, 0xfefe)], &[(0x8100, 0xe001)], &[(0x8100, 0xe001)]),
+            (&[(0x88a8, 0x1064), (0x8100, 0xfefe)], &[outer, (0x8100, 1)], &[outer, (0x8100, 1)]),
+            (&[(0x88a8, 0x1064), (0x8100, 0xfefe)], &[(0x88a8, 7), inner], &[(0x88a8, 7), (0x8100, 0xfefe)]),
+        ];
+        for (had, wanted, has) in cases {
+            let mut f = frame(had);
+            assert!(set_tags(&mut f, had.len(), wanted));
+            assert_eq!(f, frame(has), "{had:x?} to {wanted:x?}");
+        }
+    }
 }

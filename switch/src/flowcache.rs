@@ -37,6 +37,7 @@ use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
+use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use recorder::{NewConnectionPredictor, Recorder};
 use segment::SegmentCache;
@@ -153,7 +154,7 @@ pub(crate) enum Count {
     },
     Bucket {
         bridge: usize,
-        group: u32,
+        group: GroupId,
         index: usize,
         length: (u8, i32),
     },
@@ -202,9 +203,9 @@ pub struct CacheStats {
     /// Walks that could not be cached.
     pub refused: u64,
     /// Lookups that needed no search because their segment was known.
-    pub guided: u64,
+    pub segment_lookups: u64,
     /// Packets that a connection tracking template served.
-    pub alike: u64,
+    pub ct_template_packets: u64,
     /// Packets whose entry was not at the expected place, or not there at all.
     pub searched: u64,
 }

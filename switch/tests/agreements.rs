@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use switch::{DropReason, Event, Outputs, Port, PortKind, Switch};
 
-const A: Mac = [2, 0, 0, 0, 0, 0xa];
-const B: Mac = [2, 0, 0, 0, 0, 0xb];
+const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
+const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
 const NOW: Duration = Duration::from_secs(10);
 
 fn ip(s: &str) -> IpAddr {
@@ -256,7 +256,7 @@ fn learning_ends_at_its_limit() {
     let learn = "learn(table=1,limit=1,cookie=0x4,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
     let mut s = one(&[], &[&format!("actions={learn},resubmit(,2)"), "table=2,reg0=1 actions=output:4"]);
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
-    let other = tagged(&[&B[..], &B, &p[12..]].concat(), &[]);
+    let other = tagged(&[&B[..], &B[..], &p[12..]].concat(), &[]);
     for (port, q, learned) in [(1, &p, true), (1, &p, true), (2, &p, false), (1, &other, false)] {
         assert_eq!(!send(&mut s, port, q).is_empty(), learned, "from port {port}");
     }

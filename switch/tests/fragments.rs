@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use switch::{DropReason, Outputs, Port, PortKind, Switch};
 
-const A: packet::Mac = [2, 0, 0, 0, 0, 1];
-const B: packet::Mac = [2, 0, 0, 0, 0, 2];
+const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
+const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 2]);
 const FLOWS: &[&str] = &[
     "table=0,in_port=1,ip actions=ct(commit,table=1,zone=5,nat(src=172.16.0.1:7000-7999))",
     "table=0,in_port=1,ipv6 actions=ct(commit,table=1,zone=5)",

@@ -10,7 +10,12 @@ use switch::{Outputs, Port, PortKind, Switch, TunnelConfig, TunnelKind};
 const NOW: Duration = Duration::from_secs(10);
 
 fn packets() -> Vec<Vec<u8>> {
-    let macs: [packet::Mac; 4] = [[0xf0, 0, 0, 0, 0, 1], [0xf0, 0, 0, 0, 0, 2], [0, 0, 0, 0, 1, 1], [0xff; 6]];
+    let macs: [packet::Mac; 4] = [
+        packet::Mac([0xf0, 0, 0, 0, 0, 1]),
+        packet::Mac([0xf0, 0, 0, 0, 0, 2]),
+        packet::Mac([0, 0, 0, 0, 1, 1]),
+        packet::Mac::BROADCAST,
+    ];
     let mut v = Vec::new();
     for (i, m) in macs.iter().enumerate() {
         let src = macs[(i + 1) % 3];
@@ -33,9 +38,9 @@ fn packets() -> Vec<Vec<u8>> {
         );
         v.push(build::ip_packet(*m, src, a.into(), b.into(), 1, 64, &[8, 0, 0, 0, 0, 1, 0, 1]).expect("icmp"));
         v.push(build::rarp(src));
-        let six = build::link_local(src);
-        v.push(build::nd_ns(src, six, build::link_local(*m)));
-        v.push(build::nd_na(src, six, *m, build::link_local(*m), 0x60));
+        let six = src.link_local();
+        v.push(build::nd_ns(src, six, m.link_local()));
+        v.push(build::nd_na(src, six, *m, m.link_local(), 0x60));
     }
     v
 }

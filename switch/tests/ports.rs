@@ -23,7 +23,7 @@ fn flooding() -> Switch {
 /// The devices that a packet from another one leaves by, sent twice so that the second is served from the cache.
 fn leaves(s: &mut Switch, device: u32) -> Vec<u32> {
     let [a, b] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-    let p = build::udp([2; 6], [4; 6], (a, 7), (b, 8), 64, b"hello").expect("udp");
+    let p = build::udp(packet::Mac([2; 6]), packet::Mac([4; 6]), (a, 7), (b, 8), 64, b"hello").expect("udp");
     let mut seen = Vec::new();
     for round in 0..2 {
         let mut out = Outputs::default();

@@ -9,8 +9,8 @@ use switch::{
     BfdPackets, DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode,
 };
 
-const A: packet::Mac = [2, 0, 0, 0, 0, 0xa];
-const B: packet::Mac = [2, 0, 0, 0, 0, 0xb];
+const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
+const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
 const NOW: Duration = Duration::from_secs(10);
 
 fn ip(s: &str) -> IpAddr {
@@ -125,7 +125,8 @@ fn bonds_are_one_port() {
     };
     let packet = |src: u8, dst: u8, port: u16| {
         let (a, b) = ([2, 0, 0, 0, 0, src], [2, 0, 0, 0, 0, dst]);
-        build::udp(a, b, (ip("10.0.0.1"), port), (ip("10.0.0.2"), 2), 64, b"hello").expect("udp")
+        build::udp(packet::Mac(a), packet::Mac(b), (ip("10.0.0.1"), port), (ip("10.0.0.2"), 2), 64, b"hello")
+            .expect("udp")
     };
     let to = |o: Outputs<Vec<u8>>| o.packets.iter().map(|p| p.0).collect::<Vec<_>>();
     s.set_bond(0, bond(3, switch::Spread::Active));
@@ -139,7 +140,7 @@ fn bonds_are_one_port() {
     assert_eq!(members, [2, 3].into());
     assert!(s.take_bond_bytes(0, "b").iter().filter(|n| **n > 0).count() > 20);
     assert_eq!(to(send(&mut s, 3, &packet(9, 1, 1))), [1], "any member takes");
-    let flood = build::arp_request([2, 0, 0, 0, 0, 9], [10, 0, 0, 2].into(), [10, 0, 0, 1].into());
+    let flood = build::arp_request(packet::Mac([2, 0, 0, 0, 0, 9]), [10, 0, 0, 2].into(), [10, 0, 0, 1].into());
     assert_eq!(to(send(&mut s, 3, &flood)), [], "but for broadcasts, of which there are as many as members");
     assert_eq!(to(send(&mut s, 2, &flood)), [1]);
     s.set_bond(0, bond(2, switch::Spread::Source));
@@ -147,7 +148,7 @@ fn bonds_are_one_port() {
     assert_eq!(to(send(&mut s, 3, &packet(1, 7, 1))), [], "what went out comes back from the other end");
     let slow = {
         let mut p = packet(9, 1, 1);
-        p[..6].copy_from_slice(&switch::bond::SLOW_ADDRESS);
+        p[..6].copy_from_slice(&switch::bond::SLOW_ADDRESS[..]);
         p[12..14].copy_from_slice(&switch::bond::SLOW_PROTOCOLS.to_be_bytes());
         p
     };
@@ -590,14 +591,31 @@ fn errors_tell_of_packets_as_they_were_sent() {
             (_, true) => (58, vec![128, 0, 0, 0, 0, 5, 0, 1, 9, 9]),
             _ => (1, vec![8, 0, 0, 0, 0, 5, 0, 1, 9, 9]),
         };
-        let p =
-            build::ip_packet([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], from, to, proto, 64, &body).expect("one family");
+        let p = build::ip_packet(
+            packet::Mac([2, 0, 0, 0, 0, 2]),
+            packet::Mac([2, 0, 0, 0, 0, 1]),
+            from,
+            to,
+            proto,
+            64,
+            &body,
+        )
+        .expect("one family");
         let sent = send(&mut s, port, &p).packets.remove(0).1;
         let h = Headers::parse(&sent).expect("headers");
         let (src, dst) = switch::tunnel::outer_addresses(&sent, &h).expect("addresses");
         assert!((src, dst) != (from, to), "translated");
         let error = [&[if v6 { 1 } else { 3 }, 0, 0, 0, 0, 0, 0, 0], &sent[14..]].concat();
-        let e = build::ip_packet([2; 6], [4; 6], router, src, if v6 { 58 } else { 1 }, 64, &error).expect("one family");
+        let e = build::ip_packet(
+            packet::Mac([2; 6]),
+            packet::Mac([4; 6]),
+            router,
+            src,
+            if v6 { 58 } else { 1 },
+            64,
+            &error,
+        )
+        .expect("one family");
         let told = send(&mut s, 2, &e).packets.remove(0).1;
         good(&told);
         let l4 = if v6 { 54 } else { 34 };
@@ -632,7 +650,8 @@ fn connections_that_cannot_be_say_why() {
     // SCTP has ports, which are translated, and a checksum over all of it.
     let sctp = |from: (&str, u16), to: (&str, u16)| {
         let body = [&from.1.to_be_bytes()[..], &to.1.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 4]].concat();
-        let mut p = build::ip_packet([2; 6], [4; 6], ip(from.0), ip(to.0), 132, 64, &body).expect("one family");
+        let mut p = build::ip_packet(packet::Mac([2; 6]), packet::Mac([4; 6]), ip(from.0), ip(to.0), 132, 64, &body)
+            .expect("one family");
         let h = Headers::parse(&p).expect("headers");
         packet::checksum::set_l4(&mut p, &h);
         p
@@ -706,7 +725,7 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
         gateway: None,
         source: address("10.0.0.1"),
         hop_source: None,
-        source_mac: [2; 6],
+        source_mac: packet::Mac([2; 6]),
         egress,
         own: false,
         table,

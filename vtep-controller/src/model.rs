@@ -2,9 +2,8 @@
 
 use crate::address;
 use crate::output::Key;
-use ovn_schema::{Change, Str, Uuid, sb, vtep};
+use ovn_schema::{Change, Index, Str, Uuid, sb, vtep};
 use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
 
 /// The number of a hardware_vtep database, in the order of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,52 +48,6 @@ pub enum Read {
     LocalsWith(Str),
     /// The tunnels of a hardware_vtep database.
     Tunnels(TorId),
-}
-
-/// An index from a key to rows, in their order. Most keys have one.
-#[derive(Clone, Debug)]
-pub struct Index<K>(HashMap<K, Vec<Uuid>>);
-
-impl<K> Default for Index<K> {
-    fn default() -> Index<K> {
-        Index(HashMap::new())
-    }
-}
-
-impl<K: Eq + Hash + Clone> Index<K> {
-    /// Moves a row from one key to another. Tells whether the keys differ.
-    fn shift(&mut self, id: Uuid, old: Option<K>, new: Option<K>) -> bool {
-        if old == new {
-            return false;
-        }
-        if let Some(k) = old
-            && let Some(set) = self.0.get_mut(&k)
-        {
-            if let Ok(at) = set.binary_search(&id) {
-                set.remove(at);
-            }
-            if set.is_empty() {
-                self.0.remove(&k);
-            }
-        }
-        if let Some(k) = new {
-            let set = self.0.entry(k).or_insert_with(|| Vec::with_capacity(1));
-            if let Err(at) = set.binary_search(&id) {
-                set.insert(at, id);
-            }
-        }
-        true
-    }
-
-    /// The rows under a key.
-    pub fn get<'a>(&'a self, key: &K) -> impl Iterator<Item = Uuid> + use<'a, K> {
-        self.0.get(key).into_iter().flatten().copied()
-    }
-
-    /// The rows under a key, all keys.
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
-        self.0.keys()
-    }
 }
 
 /// What a change means: reads of units, and keys of outputs whose actual state it touched.

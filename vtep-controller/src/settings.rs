@@ -44,8 +44,8 @@ impl<'a> Places<'a> {
     fn flag(&self, key: &str, default: bool, bad: &mut Vec<String>) -> bool {
         match self.get(key).map(|v| &**v) {
             None => default,
-            Some("true") => true,
-            Some("false") => false,
+            Some(v) if v.eq_ignore_ascii_case("true") => true,
+            Some(v) if v.eq_ignore_ascii_case("false") => false,
             Some(other) => {
                 bad.push(format!("{key}={other}: expected true or false; {default} is used"));
                 default

@@ -27,7 +27,7 @@ fn hostile(n: u64, datapath: u64, port: u64) -> Vec<u8> {
     let b = n.to_be_bytes();
     let mac = [0x0e, 1, b[4], b[5], b[6], b[7]];
     let ip = Ipv4Addr::new(11, b[5], b[6], b[7]);
-    let packet = packet::build::arp_request(mac, ip, Ipv4Addr::new(10, 0, 0, 1));
+    let packet = packet::build::arp_request(packet::Mac(mac), ip, Ipv4Addr::new(10, 0, 0, 1));
     let userdata = vec![0, 0, 0, PUT_ARP, 0, 0, 0, 0];
     let metadata = metadata(datapath, port).with(FieldId::Reg0, u32::from(ip).into());
     encode(PacketIn {
@@ -51,7 +51,7 @@ fn discovery(n: u32, datapath: u64, port: u64, userdata: &[u8], mac: [u8; 6]) ->
     body.resize(236, 0);
     body.extend([99, 130, 83, 99, 53, 1, 1, 255]);
     let (from, to) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::BROADCAST));
-    let packet = packet::build::udp([0xff; 6], mac, (from, 68), (to, 67), 64, &body)?;
+    let packet = packet::build::udp(packet::Mac::BROADCAST, packet::Mac(mac), (from, 68), (to, 67), 64, &body)?;
     let p = PacketIn {
         total_len: packet.len() as u32,
         packet,

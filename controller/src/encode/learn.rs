@@ -150,7 +150,7 @@ mod tests {
             port: &|_| None,
             resident: &|_| false,
             tunnel: &|_| None,
-            group: &|_| 0,
+            group: &|_| openflow_rs::GroupId(0),
             meter: &|_| None,
             dhcp_option: &|_, _| None,
             controller_meter: None,

@@ -13,7 +13,7 @@ use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
 use logical_flow::field::ones;
 use openflow_rs::action::ControllerAction;
-use openflow_rs::{Action, Group, PortNo, Subfield};
+use openflow_rs::{Action, Group, GroupId, MeterId, PortNo, Subfield};
 pub(crate) use options::{route_information, search_list};
 
 /// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
@@ -38,13 +38,13 @@ pub struct Site<'a> {
     /// The OpenFlow port of the tunnel to the chassis of a logical port on another chassis.
     pub tunnel: &'a dyn Fn(&str) -> Option<u16>,
     /// The OpenFlow group of this content; the same content has the same number.
-    pub group: &'a dyn Fn(Group) -> u32,
+    pub group: &'a dyn Fn(Group) -> GroupId,
     /// The OpenFlow meter of this name.
-    pub meter: &'a dyn Fn(&str) -> Option<u32>,
+    pub meter: &'a dyn Fn(&str) -> Option<MeterId>,
     /// A DHCP option by name: its code and type (tables DHCP_Options and DHCPv6_Options).
     pub dhcp_option: OptionLookup<'a>,
     /// The meter for what goes to the controller.
-    pub controller_meter: Option<u32>,
+    pub controller_meter: Option<MeterId>,
     /// The flow's cookie.
     pub cookie: u32,
     /// The logical flow.

@@ -12,6 +12,7 @@ use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, FieldId, Match};
 use ovn_schema::Str;
 use ovn_schema::sb::PortBinding;
+use packet::Mac;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -32,23 +33,24 @@ fn signs(strategies: &str, addresses: &BTreeSet<Str>) -> Vec<Match> {
     }
     for text in addresses {
         let mut words = text.split_whitespace();
-        let Some(mac) = words.next().and_then(logical_flow::constant::ethernet) else { continue };
+        let Some(mac) = words.next().and_then(|w| w.parse::<Mac>().ok()) else { continue };
+        let eth = u128::from(mac);
         let ips: Vec<IpAddr> = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
         let v4 =
             ips.iter().filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(u128::from(u32::from(*ip))) } else { None });
         for ip in v4.filter(|_| has("garp")) {
-            let m = Match::new().with(FieldId::EthType, 0x0806).with(FieldId::EthSrc, mac).with(FieldId::ArpSha, mac);
+            let m = Match::new().with(FieldId::EthType, 0x0806).with(FieldId::EthSrc, eth).with(FieldId::ArpSha, eth);
             out.push(m.with(FieldId::ArpSpa, ip).with(FieldId::ArpTpa, ip));
         }
         let mut v6: Vec<u128> =
             ips.iter().filter_map(|ip| if let IpAddr::V6(ip) = ip { Some(u128::from(*ip)) } else { None }).collect();
-        if let (false, Ok(bytes)) = (v6.is_empty(), <[u8; 6]>::try_from(&mac.to_be_bytes()[10..])) {
-            v6.insert(0, packet::build::link_local(bytes).into());
+        if !v6.is_empty() {
+            v6.insert(0, mac.link_local().into());
         }
         for ip in v6.into_iter().filter(|_| has("na")) {
             let m = Match::new().with(FieldId::EthType, 0x86dd).with(FieldId::IpProto, 58);
             let m = m.with(FieldId::Icmpv6Type, 136).with(FieldId::Icmpv6Code, 0).with(FieldId::Ipv6Src, ip);
-            out.push(m.with(FieldId::NdTarget, ip).with(FieldId::NdTll, mac));
+            out.push(m.with(FieldId::NdTarget, ip).with(FieldId::NdTll, eth));
         }
     }
     out

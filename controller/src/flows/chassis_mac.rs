@@ -18,14 +18,14 @@ const CONJUNCTION: u32 = 100;
 fn own(chassis: &sb::Chassis, network: &str) -> Option<u128> {
     let mappings = chassis.other_config.get("ovn-chassis-mac-mappings")?;
     let mac = mappings.split(',').find_map(|m| m.trim().split_once(':').filter(|(n, _)| *n == network))?.1;
-    logical_flow::constant::ethernet(mac)
+    of::ethernet(mac)
 }
 
 /// Says which of a chassis' mappings are none.
 pub fn check(chassis: &sb::Chassis) {
     let mappings = chassis.other_config.get("ovn-chassis-mac-mappings").map(|m| &**m).unwrap_or_default();
     for entry in mappings.split(',').map(str::trim).filter(|e| !e.is_empty()) {
-        if entry.split_once(':').and_then(|(_, mac)| logical_flow::constant::ethernet(mac)).is_none() {
+        if entry.split_once(':').and_then(|(_, mac)| of::ethernet(mac)).is_none() {
             tracing::warn!(target: "physical", "Parsing of ovn-chassis-mac-mappings failed for: \"{entry}\" of chassis {}, the correct format is \"NETWORK1:MAC1,NETWORK2:MAC2\"", chassis.name);
         }
     }
@@ -33,7 +33,7 @@ pub fn check(chassis: &sb::Chassis) {
 
 /// The Ethernet address of a router port.
 fn mac_of(p: &sb::PortBinding) -> Option<u128> {
-    logical_flow::constant::ethernet(p.mac.first()?.split_whitespace().next()?)
+    of::ethernet(p.mac.first()?.split_whitespace().next()?)
 }
 
 /// The other chassis' addresses: one clause of the conjunction, for all networks.
@@ -43,7 +43,7 @@ pub(super) fn others(view: &mut Seen<'_>) {
     for id in all.into_iter().filter(|id| Some(*id) != me) {
         let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, id) else { continue };
         let mappings = c.other_config.get("ovn-chassis-mac-mappings").map(|m| &**m).unwrap_or_default();
-        for mac in mappings.split(',').filter_map(|m| logical_flow::constant::ethernet(m.trim().split_once(':')?.1)) {
+        for mac in mappings.split(',').filter_map(|m| of::ethernet(m.trim().split_once(':')?.1)) {
             let clause = vec![Action::Conjunction { id: CONJUNCTION, clause: 0, n_clauses: 2 }];
             emit(view, t::PHY_TO_LOG, 180, Match::new().with(FieldId::EthSrc, mac), 0, clause);
         }

@@ -83,7 +83,7 @@ impl fmt::Display for Connections {
 /// The connections of a next hop, while it is known and its router is here.
 pub(super) fn next_hop(id: Uuid, view: &mut Seen<'_>) {
     let Some(n) = row::<sb::EcmpNexthop>(view, TableId::EcmpNexthop, id) else { return };
-    let Some(mac) = logical_flow::constant::ethernet(&n.mac).and_then(|m| u64::try_from(m).ok()) else { return };
+    let Some(mac) = n.mac.parse::<packet::Mac>().ok().map(packet::Mac::to_u64) else { return };
     if !is_local(view, n.datapath) {
         return;
     }

@@ -1,6 +1,7 @@
 //! Numbers for groups, meters and conjunctions, given out as long as something uses them.
 
 use openflow_rs::Group;
+use openflow_rs::{GroupId, MeterId};
 use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -100,13 +101,13 @@ pub struct Ids {
 
 impl Ids {
     /// The number of a group; the same content has the same number.
-    pub fn group(&self, group: &Group) -> u32 {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).get(group)
+    pub fn group(&self, group: &Group) -> GroupId {
+        GroupId(self.groups.lock().unwrap_or_else(PoisonError::into_inner).get(group))
     }
 
     /// The number of a meter.
-    pub fn meter(&self, name: &str) -> u32 {
-        self.meters.lock().unwrap_or_else(PoisonError::into_inner).get(&name.into())
+    pub fn meter(&self, name: &str) -> MeterId {
+        MeterId(self.meters.lock().unwrap_or_else(PoisonError::into_inner).get(&name.into()))
     }
 
     /// The first of `n` conjunction numbers of a logical flow in a datapath; 0 where it needs none.
@@ -118,13 +119,13 @@ impl Ids {
     }
 
     /// A group that the switch has no more.
-    pub fn release_group(&self, id: u32) {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).release(id);
+    pub fn release_group(&self, id: GroupId) {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).release(id.0);
     }
 
     /// A meter that the switch has no more.
-    pub fn release_meter(&self, id: u32) {
-        self.meters.lock().unwrap_or_else(PoisonError::into_inner).release(id);
+    pub fn release_meter(&self, id: MeterId) {
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner).release(id.0);
     }
 
     /// A logical flow that is gone.
@@ -133,19 +134,19 @@ impl Ids {
     }
 
     /// The groups by their content.
-    pub fn groups(&self) -> BTreeMap<String, u32> {
+    pub fn groups(&self) -> BTreeMap<String, GroupId> {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let text = |g: &Group| {
             let line = openflow_rs::text::group_to_string(g);
             line.trim().split_once(',').map_or_else(String::new, |(_, content)| content.to_string())
         };
-        groups.names.iter().map(|(id, g)| (text(g), *id)).collect()
+        groups.names.iter().map(|(id, g)| (text(g), GroupId(*id))).collect()
     }
 
     /// The meters by name.
-    pub fn meters(&self) -> BTreeMap<String, u32> {
+    pub fn meters(&self) -> BTreeMap<String, MeterId> {
         let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        meters.names.iter().map(|(id, name)| (name.to_string(), *id)).collect()
+        meters.names.iter().map(|(id, name)| (name.to_string(), MeterId(*id))).collect()
     }
 
     /// Conjunction numbers: flow, datapath, the first one, and how many.
@@ -173,11 +174,14 @@ mod tests {
     #[test]
     fn numbers_come_back() {
         let ids = Ids::default();
-        assert_eq!((ids.meter("a"), ids.meter("b"), ids.meter("c"), ids.meter("a")), (1, 2, 3, 1));
-        ids.release_meter(2);
-        assert_eq!((ids.meter("d"), ids.meter("b")), (2, 4));
-        (1..=4).for_each(|id| ids.release_meter(id));
-        assert_eq!((ids.meter("z"), ids.counts()), (1, (0, 1, 0)));
+        assert_eq!(
+            (ids.meter("a"), ids.meter("b"), ids.meter("c"), ids.meter("a")),
+            (MeterId(1), MeterId(2), MeterId(3), MeterId(1))
+        );
+        ids.release_meter(openflow_rs::MeterId(2));
+        assert_eq!((ids.meter("d"), ids.meter("b")), (MeterId(2), MeterId(4)));
+        (1..=4).for_each(|id| ids.release_meter(openflow_rs::MeterId(id)));
+        assert_eq!((ids.meter("z"), ids.counts()), (MeterId(1), (0, 1, 0)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
-use openflow_rs::{Action, FieldId, Group, PackedActions};
+use openflow_rs::{Action, FieldId, Group, GroupId, MeterId, PackedActions};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::cell::RefCell;
@@ -131,7 +131,7 @@ fn in_datapath(
     if matches.is_empty() {
         return Ok(());
     }
-    let groups: RefCell<Vec<(u32, Group)>> = RefCell::new(Vec::new());
+    let groups: RefCell<Vec<(GroupId, Group)>> = RefCell::new(Vec::new());
     let meters: RefCell<Vec<MeterConfig>> = RefCell::new(Vec::new());
     let meter = |name: &str| {
         let mut config = meter(&mut names.view.borrow_mut(), name)?;
@@ -198,7 +198,7 @@ fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
     };
     let unit = if kilobits { MeterConfig::KBPS } else { MeterConfig::PKTPS };
     let burst = if bands.iter().any(|b| b.burst > 0) { MeterConfig::BURST } else { 0 };
-    Some(MeterConfig { id: 0, flags: unit | burst | MeterConfig::STATS, bands })
+    Some(MeterConfig { id: MeterId(0), flags: unit | burst | MeterConfig::STATS, bands })
 }
 
 /// The OpenFlow port of the tunnel to a port's chassis.

@@ -25,7 +25,7 @@ use incremental::{Derivation, View};
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::mods::MeterConfig;
-use openflow_rs::{Action, FieldId, Group, Match, PackedActions, PackedMatch, PortNo};
+use openflow_rs::{Action, FieldId, Group, GroupId, Match, MeterId, PackedActions, PackedMatch, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::borrow::Cow;
@@ -69,9 +69,9 @@ pub enum Key {
     /// A flow.
     Flow(u8, u16, PackedMatch),
     /// A group.
-    Group(u32),
+    Group(GroupId),
     /// A meter.
-    Meter(u32),
+    Meter(MeterId),
     /// Connections that the switch forgets when the key goes.
     Connections(Box<Connections>),
     /// What is wrong with a row of the southbound database.

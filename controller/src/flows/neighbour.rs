@@ -9,10 +9,6 @@ use ovn_schema::Uuid;
 use ovn_schema::sb::{self, TableId};
 use std::net::IpAddr;
 
-fn ethernet(s: &str) -> Option<u128> {
-    logical_flow::constant::ethernet(s)
-}
-
 /// The port's datapath key and port key, where the port's datapath is local.
 fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
     let p = named(view, name)?;
@@ -24,7 +20,7 @@ fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
 
 /// The flows of a neighbour: `get_arp`/`get_nd`, `lookup_arp`/`lookup_nd`; and, for a learned one, those that count its use.
 fn neighbour(id: Uuid, name: &str, ip: &str, mac: &str, learned: bool, priority: u16, view: &mut Seen<'_>) {
-    let (Ok(ip), Some(mac)) = (ip.parse::<IpAddr>(), ethernet(mac)) else { return };
+    let (Ok(ip), Some(mac)) = (ip.parse::<IpAddr>(), of::ethernet(mac)) else { return };
     let Some((dp, key)) = place(view, name) else { return };
     let base = || Match::new().with(of::DATAPATH, u128::from(dp));
     let found = || of::set_flags(flag::LOOKUP_MAC);
@@ -74,7 +70,7 @@ pub(super) fn static_mac(id: Uuid, view: &mut Seen<'_>) {
 
 pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
-    let Some(mac) = ethernet(&f.mac) else { return };
+    let Some(mac) = of::ethernet(&f.mac) else { return };
     let dp = view.read(Read::DatapathByKey(f.dp_key)).datapath(f.dp_key as u64);
     let Some(dp) = dp.filter(|dp| is_local(view, *dp)) else { return };
     let base = || Match::new().with(of::DATAPATH, f.dp_key as u128);

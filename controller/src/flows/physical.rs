@@ -315,8 +315,7 @@ pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
     let localnet = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key);
     if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && here(view, b.row))
-        && let Some(mac) =
-            b.row.mac.first().and_then(|m| logical_flow::constant::ethernet(m.split_whitespace().next()?))
+        && let Some(mac) = b.row.mac.first().and_then(|m| of::ethernet(m.split_whitespace().next()?))
     {
         // What serves the machine may be a localport, whose packets do not leave otherwise.
         let m = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::OUTPORT, key as u128);

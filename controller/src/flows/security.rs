@@ -5,6 +5,7 @@ use crate::of::{self, flag};
 use crate::tables as t;
 use openflow_rs::{Action, FieldId, Match};
 use ovn_schema::{Uuid, sb};
+use packet::Mac;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// One entry: an Ethernet address and the IP addresses that go with it.
@@ -32,7 +33,7 @@ const VIRTUAL_MASK: u128 = ALL << 8 & ALL;
 /// A virtual router's address, or those of several as `MAC/LENGTH`. The inner None: no router has the address.
 fn virtual_mac(word: &str) -> Option<Option<(u128, u128)>> {
     let (mac, len) = word.split_once('/').map_or((word, None), |(m, l)| (m, Some(l)));
-    let mac = logical_flow::constant::ethernet(mac)?;
+    let mac = of::ethernet(mac)?;
     let Ok(len) = len.map_or(Ok(48), str::parse::<u32>) else { return Some(None) };
     let known = matches!(mac & VIRTUAL_MASK, VIRTUAL4 | VIRTUAL6);
     // Number 0 is no router's.
@@ -46,7 +47,7 @@ fn parse(text: &str) -> Option<Entry> {
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
     let first = words.next()?;
     let vrrp = first == "VRRPv3";
-    let mac = logical_flow::constant::ethernet(if vrrp { words.next()? } else { first })?;
+    let mac = of::ethernet(if vrrp { words.next()? } else { first })?;
     let mut e = Entry { mac, macs4: vec![], macs6: vec![], v4: vec![], broadcasts: vec![], v6: vec![] };
     for w in words {
         if let Some(found) = virtual_mac(w).filter(|_| vrrp) {
@@ -90,9 +91,7 @@ fn parse(text: &str) -> Option<Entry> {
 
 /// The link-local address made from an Ethernet address (RFC 4291 appendix A).
 fn link_local(mac: u128) -> u128 {
-    let m = &mac.to_be_bytes()[10..];
-    let id = [m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]];
-    u128::from(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)) | u128::from(u64::from_be_bytes(id))
+    Mac::from_u64(mac as u64).link_local().into()
 }
 
 /// The link-local addresses made from the Ethernet addresses of a mask, which leaves open bits of the last octet at most.

@@ -238,8 +238,7 @@ impl Input {
                 }
                 rename(&mut self.ports, old.map(|p| &p.logical_port), new.map(|p| &p.logical_port), id);
                 index(&mut self.ports_of, old.map(|p| p.datapath), new.map(|p| p.datapath), id);
-                let advertises =
-                    |p: &&sb::PortBinding| p.options.get("ipv6_ra_send_periodic").is_some_and(|v| &**v == "true");
+                let advertises = |p: &&sb::PortBinding| ovn_schema::options::flag(&p.options, "ipv6_ra_send_periodic");
                 match new.filter(advertises) {
                     Some(_) => self.advertisers.insert(id),
                     None => self.advertisers.remove(&id),

@@ -134,8 +134,8 @@ mod tests {
     use super::*;
     use packet::build;
 
-    const A: [u8; 6] = [0xf0, 0, 0, 0, 0, 1];
-    const B: [u8; 6] = [0xf0, 0, 0, 0, 0, 2];
+    const A: packet::Mac = packet::Mac([0xf0, 0, 0, 0, 0, 1]);
+    const B: packet::Mac = packet::Mac([0xf0, 0, 0, 0, 0, 2]);
     const ENDS: &str = "vlan_tci=0x0000,dl_src=f0:00:00:00:00:01,dl_dst=f0:00:00:00:00:02";
 
     fn ip(src: &str, dst: &str, proto: u8, body: &[u8]) -> Vec<u8> {
@@ -168,7 +168,7 @@ mod tests {
         tagged.extend([0x81, 0, 0x60, 42]);
         tagged.extend(&gre[12..]);
         assert!(describe(&tagged).starts_with("ip,dl_vlan=42,dl_vlan_pcp=3,vlan_tci1=0x0000,dl_src="));
-        let arp = build::arp(1, B, A, "10.0.0.1".parse().unwrap(), [0; 6], "10.0.0.2".parse().unwrap());
+        let arp = build::arp(1, B, A, "10.0.0.1".parse().unwrap(), packet::Mac::ZERO, "10.0.0.2".parse().unwrap());
         assert!(describe(&arp).ends_with(
             "arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1,arp_sha=f0:00:00:00:00:01,arp_tha=00:00:00:00:00:00"
         ));

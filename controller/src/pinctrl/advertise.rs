@@ -11,7 +11,7 @@ use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Str;
 use ovn_schema::sb::PortBinding;
-use packet::{build, ipproto};
+use packet::{Mac, build, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -91,11 +91,10 @@ fn packet(p: &PortBinding) -> Result<Vec<u8>, &'static str> {
         _ => return Err("ipv6_ra_address_mode"),
     };
     let flags = managed | preference(option("ipv6_ra_prf").unwrap_or_default());
-    let mac = option("ipv6_ra_src_eth").and_then(logical_flow::constant::ethernet).ok_or("ipv6_ra_src_eth")?;
-    let mac: [u8; 6] = mac.to_be_bytes()[10..].try_into().map_err(|_| "ipv6_ra_src_eth")?;
+    let mac = option("ipv6_ra_src_eth").and_then(|m| m.parse::<Mac>().ok()).ok_or("ipv6_ra_src_eth")?;
     let src: Ipv6Addr = option("ipv6_ra_src_addr").and_then(|a| a.parse().ok()).ok_or("ipv6_ra_src_addr")?;
     let mut body = vec![134, 0, 0, 0, 255, flags, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1];
-    body.extend(mac);
+    body.extend(*mac);
     if let Some(mtu) = option("ipv6_ra_mtu").and_then(|m| m.parse::<u32>().ok()).filter(|m| *m > 0) {
         body.extend([5, 1, 0, 0]);
         body.extend(mtu.to_be_bytes());
@@ -121,7 +120,7 @@ fn packet(p: &PortBinding) -> Result<Vec<u8>, &'static str> {
         let (word, prefix) = route.split_once('-').ok_or("ipv6_ra_route_info")?;
         body.extend(route_information(preference(word), prefix).ok_or("ipv6_ra_route_info")?);
     }
-    let to = build::ipv6_multicast_mac(ALL_NODES);
+    let to = Mac::of_ipv6_group(ALL_NODES);
     build::ip_packet(to, mac, IpAddr::V6(src), IpAddr::V6(ALL_NODES), ipproto::ICMPV6, 255, &body)
         .ok_or("ipv6_ra_src_addr")
 }

@@ -7,6 +7,7 @@ use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Str;
 use ovn_schema::sb::PortBinding;
+use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 pub struct Address {
     datapath: u64,
     port: u64,
-    mac: [u8; 6],
+    mac: Mac,
     ip: Option<IpAddr>,
     /// It moves from chassis to chassis, so that time counts when it does.
     moves: bool,
@@ -45,16 +46,15 @@ pub struct Announcer {
 }
 
 /// `MAC [IP]… [is_chassis_resident("PORT")]` of `Port_Binding:nat_addresses`.
-fn parse(text: &str) -> Option<([u8; 6], Vec<IpAddr>, Option<&str>)> {
+fn parse(text: &str) -> Option<(Mac, Vec<IpAddr>, Option<&str>)> {
     let (list, condition) = match text.split_once("is_chassis_resident(") {
         Some((list, port)) => (list, Some(port.trim_matches(['"', ')', ' ']))),
         None => (text, None),
     };
     let mut words = list.split_whitespace();
-    let mac = logical_flow::constant::ethernet(words.next()?)?;
+    let mac = words.next()?.parse().ok()?;
     let ips = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
-    let bytes = mac.to_be_bytes();
-    Some((bytes[10..].try_into().ok()?, ips, condition))
+    Some((mac, ips, condition))
 }
 
 /// Whether a port resides here, as the match language means it.
@@ -142,7 +142,7 @@ fn message(a: &Address) -> Message {
         Some(IpAddr::V4(ip)) => packet::build::gratuitous_arp(a.mac, ip),
         Some(IpAddr::V6(ip)) => {
             let all = std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            packet::build::nd_na(a.mac, ip, [0x33, 0x33, 0, 0, 0, 1], all, 0x20)
+            packet::build::nd_na(a.mac, ip, Mac([0x33, 0x33, 0, 0, 0, 1]), all, 0x20)
         }
         None => packet::build::rarp(a.mac),
     };
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn new_addresses_are_announced_at_once_and_then_ever_less_often() {
-        let a = Address { datapath: 1, port: 2, mac: [2; 6], ip: Some("10.0.0.1".parse().unwrap()), moves: true };
+        let a = Address { datapath: 1, port: 2, mac: Mac([2; 6]), ip: Some("10.0.0.1".parse().unwrap()), moves: true };
         let start = Instant::now();
         let mut n = Announcer::default();
         assert_eq!(n.update(&[a.clone()].into(), None, start).len(), 1);

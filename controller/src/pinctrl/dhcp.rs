@@ -167,7 +167,15 @@ mod tests {
         m.extend(extra);
         m.push(END);
         let any = |a: [u8; 4], p| (IpAddr::from(a), p);
-        let packet = build::udp([0xff; 6], [2, 0, 0, 0, 0, 9], any([0; 4], 68), any([255; 4], 67), 64, &m).unwrap();
+        let packet = build::udp(
+            packet::Mac::BROADCAST,
+            packet::Mac([2, 0, 0, 0, 0, 9]),
+            any([0; 4], 68),
+            any([255; 4], 67),
+            64,
+            &m,
+        )
+        .unwrap();
         PacketIn { packet, ..PacketIn::default() }
     }
 

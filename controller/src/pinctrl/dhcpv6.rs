@@ -99,7 +99,8 @@ mod tests {
             put(&mut m, *code, value);
         }
         let (a, b) = ("fe80::1".parse().unwrap(), "ff02::1:2".parse().unwrap());
-        let packet = build::udp([0x33; 6], [2, 0, 0, 0, 0, 9], (a, 546), (b, 547), 1, &m).unwrap();
+        let packet =
+            build::udp(packet::Mac([0x33; 6]), packet::Mac([2, 0, 0, 0, 0, 9]), (a, 546), (b, 547), 1, &m).unwrap();
         PacketIn { packet, ..PacketIn::default() }
     }
 

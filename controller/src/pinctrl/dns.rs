@@ -157,8 +157,14 @@ mod tests {
         m.push(0);
         m.extend(kind.to_be_bytes());
         m.extend([0, 1]);
-        let packet =
-            build::udp([1; 6], [2; 6], (IpAddr::from([10, 0, 0, 9]), 4000), (IpAddr::from([8, 8, 8, 8]), 53), 64, &m);
+        let packet = build::udp(
+            packet::Mac([1; 6]),
+            packet::Mac([2; 6]),
+            (IpAddr::from([10, 0, 0, 9]), 4000),
+            (IpAddr::from([8, 8, 8, 8]), 53),
+            64,
+            &m,
+        );
         let mut p = PacketIn { packet: packet.unwrap(), ..PacketIn::default() };
         p.metadata.set(of::DATAPATH, 5);
         p

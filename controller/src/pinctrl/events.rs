@@ -3,7 +3,7 @@
 
 use crate::model::Input;
 use crate::plan::Plan;
-use ovn_schema::{ColumnValue, Map, Str, Uuid};
+use ovn_schema::{Map, Str, Uuid, Write, sb};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -68,12 +68,12 @@ impl Events {
             }
             let event_info: Map<Str, Str> = info.clone().into_iter().collect();
             let columns = [
-                ("event_type", Str::from(EMPTY_BACKENDS.1).to_datum()),
-                ("event_info", event_info.to_datum()),
-                ("seq_num", number.to_datum()),
-                ("chassis", Some::<Uuid>(me).to_datum()),
+                sb::ControllerEvent::event_type(&Str::from(EMPTY_BACKENDS.1)),
+                sb::ControllerEvent::event_info(&event_info),
+                sb::ControllerEvent::seq_num(number),
+                sb::ControllerEvent::chassis(&Some::<Uuid>(me)),
             ];
-            plan.part(format!("Controller_Event {info:?}"), *number).txn.insert("Controller_Event", columns);
+            plan.part(format!("Controller_Event {info:?}"), *number).txn.insert_row(columns);
         }
     }
 }

@@ -7,12 +7,11 @@ use crate::model::Input;
 use crate::of::{self, flag};
 use crate::plan::Plan;
 use crate::tables;
-use logical_flow::constant::ethernet_octets;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{ColumnValue, Str, Uuid};
-use packet::{Headers, build, ipproto};
+use ovn_schema::{Str, Uuid, Write};
+use packet::{Headers, Mac, build, ipproto};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,8 +33,8 @@ struct Target {
     key: Key,
     /// The port by which questions go out, by key.
     to: u32,
-    mac: [u8; 6],
-    source: ([u8; 6], IpAddr),
+    mac: Mac,
+    source: (Mac, IpAddr),
     interval: Duration,
     timeout: Duration,
     successes: u32,
@@ -95,7 +94,7 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
             // The question goes in by one port of the function, and has to come out by the other.
             let (_, entry) = input.port(&m.logical_input_port).filter(|(_, p)| here(p))?;
             to = entry.tunnel_key as u32;
-            ethernet_octets(&m.mac)?
+            m.mac.parse::<Mac>().ok()?
         }
         Some("network-function") => return None,
         Some("logical-switch-port") => owner(p, ip)?,
@@ -109,7 +108,7 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
         key: (datapath, p.tunnel_key as u32, ip, protocol, if protocol == Protocol::Icmp { 0 } else { m.port as u16 }),
         to,
         mac: owner_mac,
-        source: (ethernet_octets(&m.src_mac)?, source),
+        source: (m.src_mac.parse::<Mac>().ok()?, source),
         interval: seconds("interval", 5),
         timeout: seconds("timeout", 3),
         successes: number("success_count", 1),
@@ -118,10 +117,10 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
 }
 
 /// The Ethernet address with which a port has an IP address; one without IP addresses has any.
-fn owner(p: &sb::PortBinding, ip: IpAddr) -> Option<[u8; 6]> {
+fn owner(p: &sb::PortBinding, ip: IpAddr) -> Option<Mac> {
     p.mac.iter().find_map(|text: &Str| {
         let mut words = text.split_whitespace();
-        let mac = ethernet_octets(words.next()?)?;
+        let mac = words.next()?.parse::<Mac>().ok()?;
         let ips: Vec<IpAddr> = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
         (ips.is_empty() || ips.contains(&ip)).then_some(mac)
     })
@@ -213,7 +212,7 @@ impl Checks {
             if row.status.as_deref() != Some(status) {
                 let object = format!("Service_Monitor of {} {}:{}", row.logical_port, row.ip, row.port);
                 let txn = &mut plan.part(object, status).txn;
-                txn.update("Service_Monitor", *id, [("status", Some(Str::from(status)).to_datum())]);
+                txn.update_row(*id, [sb::ServiceMonitor::status(&Some(Str::from(status)))]);
             }
         }
     }
@@ -340,7 +339,7 @@ mod tests {
     use std::sync::Arc;
 
     const ME: Uuid = Uuid::from_u128(1);
-    const MACHINE: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    const MACHINE: Mac = Mac([2, 0, 0, 0, 0, 9]);
 
     fn world(protocol: &str, ip: &str, src: &str, change: impl Fn(&mut sb::ServiceMonitor)) -> Input {
         let mut db = sb::Database::default();
@@ -402,7 +401,7 @@ mod tests {
             true => ("10.0.0.9".parse().unwrap(), "10.0.0.1".parse().unwrap()),
             false => ("fd00::9".parse().unwrap(), "fd00::1".parse().unwrap()),
         };
-        build::ip_packet([2, 0, 0, 0, 0, 1], MACHINE, from, to, ipproto::TCP, 64, &body).unwrap()
+        build::ip_packet(Mac([2, 0, 0, 0, 0, 1]), MACHINE, from, to, ipproto::TCP, 64, &body).unwrap()
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Packets made from other packets.
 
-use packet::{Headers, be16, be32, build, checksum, ethertype, ipproto, mac_at};
+use packet::{Headers, Mac, be16, be32, build, checksum, ethertype, ipproto, mac_at};
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The Ethernet addresses, destination first.
-fn macs(p: &[u8]) -> Option<([u8; 6], [u8; 6])> {
+fn macs(p: &[u8]) -> Option<(Mac, Mac)> {
     Some((mac_at(p, 0)?, mac_at(p, 6)?))
 }
 
@@ -28,24 +28,17 @@ pub(super) fn arp(p: &[u8]) -> Option<Vec<u8>> {
         // An IPv6 packet whose next hop is an IPv4 one (RFC 5549) has no IPv4 address to offer.
         _ => (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED),
     };
-    Some(build::arp(1, eth_dst, eth_src, spa, [0; 6], tpa))
+    Some(build::arp(1, eth_dst, eth_src, spa, Mac::ZERO, tpa))
 }
 
 /// ovn-sb(5), action `nd_ns`: asks for the next hop, wherever the packet goes in the end, and of whatever version it is.
 pub(super) fn neighbour_solicitation(p: &[u8], next_hop: Ipv6Addr) -> Option<Vec<u8>> {
     let (_, eth_src) = macs(p)?;
-    Some(build::nd_ns(eth_src, build::link_local(eth_src), next_hop))
+    Some(build::nd_ns(eth_src, eth_src.link_local(), next_hop))
 }
 
 /// A packet of this controller: IPv4 packets may not be fragmented on the way.
-fn own(
-    eth_dst: [u8; 6],
-    eth_src: [u8; 6],
-    (src, dst): (IpAddr, IpAddr),
-    proto: u8,
-    ttl: u8,
-    body: &[u8],
-) -> Option<Vec<u8>> {
+fn own(eth_dst: Mac, eth_src: Mac, (src, dst): (IpAddr, IpAddr), proto: u8, ttl: u8, body: &[u8]) -> Option<Vec<u8>> {
     let mut p = build::ip_packet(eth_dst, eth_src, src, dst, proto, ttl, body)?;
     if src.is_ipv4() {
         *p.get_mut(20)? = 0x40;
@@ -259,8 +252,8 @@ pub(super) fn set_inner_source(p: &mut [u8], address: [u8; 4]) -> Option<()> {
 mod tests {
     use super::*;
 
-    const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
-    const B: [u8; 6] = [2, 0, 0, 0, 0, 2];
+    const A: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const B: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
     fn tcp(flags: u8) -> Vec<u8> {
         let body = [0, 80, 1, 2, 0, 0, 0, 5, 0, 0, 0, 9, 0x50, flags, 0, 0, 0, 0, 0, 0];
@@ -288,7 +281,7 @@ mod tests {
         assert_eq!(packet::nd_options(&ns, &h).unwrap().target, u128::from(hop));
         assert_eq!(ns[..6], [0x33, 0x33, 0xff, 0xcd, 0x12, 0x34]);
         let (src, dst) = addresses(&ns, &h).unwrap();
-        assert_eq!(src, IpAddr::V6(build::link_local(A)));
+        assert_eq!(src, IpAddr::V6(A.link_local()));
         assert_eq!(dst, IpAddr::V6(build::solicited_node(hop)));
     }
 

@@ -25,8 +25,9 @@ use crate::{flows, of};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
-use ovn_schema::{ColumnValue, Uuid, sb};
+use ovn_schema::{Uuid, Write, sb};
 use packet::Headers;
+use packet::Mac;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub enum Report {
         /// Its IP address.
         ip: IpAddr,
         /// Its Ethernet address.
-        mac: [u8; 6],
+        mac: Mac,
     },
     /// An Ethernet address behind a switch port.
     Forwarding {
@@ -69,7 +70,7 @@ pub enum Report {
         /// The port's key.
         port: u32,
         /// The address.
-        mac: [u8; 6],
+        mac: Mac,
     },
     /// A port's machine runs here now (`activation_strategy`); datapath and port by key.
     Activated(u64, u32),
@@ -215,13 +216,13 @@ impl Services {
     }
 
     /// Sends the packets on whose next hop is known now.
-    pub fn resolved(&mut self, datapath: u64, port: u32, ip: IpAddr, mac: [u8; 6]) -> Vec<Message> {
+    pub fn resolved(&mut self, datapath: u64, port: u32, ip: IpAddr, mac: Mac) -> Vec<Message> {
         let Some(w) = self.waiting.remove(&(datapath, port, ip)) else { return Vec::new() };
         w.packets
             .into_iter()
             .map(|mut p| {
                 if let Some(dst) = p.packet.get_mut(..6) {
-                    dst.copy_from_slice(&mac);
+                    dst.copy_from_slice(&mac[..]);
                 }
                 Message::Resume(p)
             })
@@ -263,7 +264,7 @@ impl Activated {
             let mut options = p.options.clone();
             options.insert(flows::ACTIVATED.into(), list.clone());
             let part = plan.part(format!("Port_Binding of {}:{}", p.logical_port, flows::ACTIVATED), list);
-            part.txn.update("Port_Binding", id, [("options", options.to_datum())]);
+            part.txn.update_row(id, [sb::PortBinding::options(&options)]);
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
-use packet::{Headers, build, checksum, ipproto};
+use ovn_schema::{Set, Str, Uuid, Write};
+use packet::{Headers, Mac, build, checksum, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ struct Config {
     max_response: u64,
     sequence: i64,
     /// Queries: from which Ethernet address and IP addresses.
-    querier: Option<([u8; 6], Vec<IpAddr>)>,
+    querier: Option<(Mac, Vec<IpAddr>)>,
 }
 
 /// How a group was asked for.
@@ -112,7 +112,7 @@ fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
     let mut complaint = None;
     let querier = (m.querier == Some(true)).then(|| {
         let ips: Vec<IpAddr> = [&m.ip4_src, &m.ip6_src].into_iter().filter_map(|a| a.parse().ok()).collect();
-        let mac = logical_flow::constant::ethernet_octets(&m.eth_src);
+        let mac = m.eth_src.parse::<Mac>().ok();
         if ips.is_empty() {
             complaint = Some("IGMP Querier enabled without a valid IPv4 or IPv6 address");
         } else if mac.is_none() {
@@ -249,21 +249,21 @@ impl Snooping {
                 let protocol = Str::from(protocol);
                 match before {
                     Some((id, g)) => {
-                        txn.exchange("IGMP_Group", id, "ports", &g.ports.to_datum(), &ports.to_datum());
+                        txn.exchange_in_row(id, sb::IgmpGroup::ports(&g.ports), sb::IgmpGroup::ports(&ports));
                         if g.protocol != protocol {
-                            txn.update("IGMP_Group", id, [("protocol", protocol.to_datum())]);
+                            txn.update_row(id, [sb::IgmpGroup::protocol(&protocol)]);
                         }
                     }
                     None => {
                         let columns = [
-                            ("address", Str::from(&*address).to_datum()),
-                            ("datapath", Some(*datapath).to_datum()),
-                            ("chassis", Some(me).to_datum()),
-                            ("chassis_name", input.local.chassis_name.to_datum()),
-                            ("ports", ports.to_datum()),
-                            ("protocol", protocol.to_datum()),
+                            sb::IgmpGroup::address(&Str::from(&*address)),
+                            sb::IgmpGroup::datapath(&Some(*datapath)),
+                            sb::IgmpGroup::chassis(&Some(me)),
+                            sb::IgmpGroup::chassis_name(&input.local.chassis_name),
+                            sb::IgmpGroup::ports(&ports),
+                            sb::IgmpGroup::protocol(&protocol),
                         ];
-                        txn.insert("IGMP_Group", columns);
+                        txn.insert_row(columns);
                     }
                 }
             }
@@ -403,7 +403,7 @@ fn records(b: &[u8], size: usize, version: Version) -> Vec<Said> {
 }
 
 /// A general query, of IGMPv3 or MLDv2.
-fn query(mac: [u8; 6], source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
+fn query(mac: Mac, source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
     match source {
         IpAddr::V4(_) => {
             // Tenths of seconds.
@@ -412,7 +412,7 @@ fn query(mac: [u8; 6], source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
             let sum = checksum::of(&body).to_be_bytes();
             body[2..4].copy_from_slice(&sum);
             let to = Ipv4Addr::new(224, 0, 0, 1).into();
-            let mut p = build::ip_packet([1, 0, 0x5e, 0, 0, 1], mac, source, to, IGMP, 1, &body)?;
+            let mut p = build::ip_packet(Mac([1, 0, 0x5e, 0, 0, 1]), mac, source, to, IGMP, 1, &body)?;
             // It is not to be fragmented.
             *p.get_mut(20)? = 0x40;
             checksum::set_ipv4(&mut p, 14);
@@ -426,7 +426,7 @@ fn query(mac: [u8; 6], source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
             body.extend([0; 18]);
             body.extend([0, u8::try_from(max_response).unwrap_or(u8::MAX), 0, 0]);
             // The Ethernet address is ovn-controller's; RFC 2464 would have 33:33:00:00:00:01.
-            build::ip_packet([0x33, 0x33, 0, 0, 0, 0], mac, source, to.into(), 0, 1, &body)
+            build::ip_packet(Mac([0x33, 0x33, 0, 0, 0, 0]), mac, source, to.into(), 0, 1, &body)
         }
     }
 }
@@ -467,13 +467,13 @@ mod tests {
         let sum = checksum::of(&body).to_be_bytes();
         body[2..4].copy_from_slice(&sum);
         let (from, to) = ("10.0.0.9".parse().unwrap(), "224.0.0.22".parse().unwrap());
-        build::ip_packet([1, 0, 0x5e, 0, 0, 22], [2, 0, 0, 0, 0, 9], from, to, IGMP, 1, &body).unwrap()
+        build::ip_packet(Mac([1, 0, 0x5e, 0, 0, 22]), Mac([2, 0, 0, 0, 0, 9]), from, to, IGMP, 1, &body).unwrap()
     }
 
     fn mld(body: &[u8]) -> Vec<u8> {
         let body = [&[58, 0, 5, 2, 0, 0, 0, 0][..], body].concat();
         let (from, to) = ("fe80::9".parse().unwrap(), "ff02::16".parse().unwrap());
-        build::ip_packet([0x33, 0x33, 0, 0, 0, 22], [2, 0, 0, 0, 0, 9], from, to, 0, 1, &body).unwrap()
+        build::ip_packet(Mac([0x33, 0x33, 0, 0, 0, 22]), Mac([2, 0, 0, 0, 0, 9]), from, to, 0, 1, &body).unwrap()
     }
 
     fn hear(s: &mut Snooping, packet: Vec<u8>, port: u128, input: &Input, now: Instant) -> Option<u64> {
@@ -519,7 +519,7 @@ mod tests {
         let (input, now) = (world(|_| {}, Vec::new()), Instant::now());
         let mut s = Snooping::default();
         s.observe(&input, now);
-        let q = query([2, 0, 0, 0, 0, 9], "10.0.0.9".parse().unwrap(), 1).unwrap();
+        let q = query(Mac([2, 0, 0, 0, 0, 9]), "10.0.0.9".parse().unwrap(), 1).unwrap();
         assert_eq!(hear(&mut s, q, 3, &input, now), Some(FLOOD_L2));
         hear(&mut s, igmp(&[0x16, 0, 0, 0, 239, 0, 0, 2]), 3, &input, now);
         assert_eq!(known(&s), [("mrouters".to_string(), "", vec![3])]);

@@ -8,6 +8,7 @@ use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Uuid;
 use ovn_schema::sb::{self, TableId};
+use packet::Mac;
 use packet::build;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -43,7 +44,7 @@ fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<(u64, u64, Vec<u8>)> {
     }
     let ip: IpAddr = n.nexthop.parse().ok()?;
     let mut words = p.mac.first()?.split_whitespace();
-    let mac = logical_flow::constant::ethernet_octets(words.next()?)?;
+    let mac = words.next()?.parse::<Mac>().ok()?;
     let own: Vec<IpAddr> = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
     let packet = match ip {
         IpAddr::V4(ip) => {
@@ -52,7 +53,7 @@ fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<(u64, u64, Vec<u8>)> {
         }
         IpAddr::V6(ip) => {
             let source = own.iter().find_map(|a| if let IpAddr::V6(a) = a { Some(*a) } else { None });
-            build::nd_ns(mac, source.unwrap_or_else(|| build::link_local(mac)), ip)
+            build::nd_ns(mac, source.unwrap_or_else(|| mac.link_local()), ip)
         }
     };
     let dp = input.sb.datapath_binding.get(&p.datapath)?;

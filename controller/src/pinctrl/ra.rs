@@ -34,8 +34,16 @@ mod tests {
     #[test]
     fn a_solicitation_becomes_an_advertisement() {
         let (host, all) = ("fe80::1".parse().unwrap(), "ff02::2".parse().unwrap());
-        let rs =
-            build::ip_packet([0x33; 6], [2; 6], host, all, ipproto::ICMPV6, 255, &[133, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        let rs = build::ip_packet(
+            packet::Mac([0x33; 6]),
+            packet::Mac([2; 6]),
+            host,
+            all,
+            ipproto::ICMPV6,
+            255,
+            &[133, 0, 0, 0, 0, 0, 0, 0],
+        )
+        .unwrap();
         let mut data = crate::of::field_header(FieldId::XxReg1).to_vec();
         data.extend(5u32.to_be_bytes());
         data.extend([134, 0, 0, 0, 255, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -46,8 +54,16 @@ mod tests {
         assert_eq!(o.metadata.get(FieldId::XxReg1).0, 1 << 5);
         assert!(reply(&o, &data).is_none(), "an advertisement is not answered");
         let nobody = "::".parse().unwrap();
-        let rs = build::ip_packet([0x33; 6], [2; 6], nobody, all, ipproto::ICMPV6, 255, &[133, 0, 0, 0, 0, 0, 0, 0])
-            .unwrap();
+        let rs = build::ip_packet(
+            packet::Mac([0x33; 6]),
+            packet::Mac([2; 6]),
+            nobody,
+            all,
+            ipproto::ICMPV6,
+            255,
+            &[133, 0, 0, 0, 0, 0, 0, 0],
+        )
+        .unwrap();
         let o = reply(&PacketIn { packet: rs, ..PacketIn::default() }, &data).unwrap();
         let h = Headers::parse(&o.packet).unwrap();
         // The next stage makes the source the destination.

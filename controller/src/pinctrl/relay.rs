@@ -79,7 +79,7 @@ pub(super) fn response(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     let mac = m.client();
     let at = m.headers.l3 + 16;
     let before: [u8; 4] = p.packet.get(at..at + 4)?.try_into().ok()?;
-    out.packet.get_mut(..6)?.copy_from_slice(&mac);
+    out.packet.get_mut(..6)?.copy_from_slice(&mac[..]);
     out.packet.get_mut(at..at + 4)?.copy_from_slice(&to.octets());
     checksum::set_ipv4(&mut out.packet, m.headers.l3);
     udp_sum(&mut out.packet, &m.headers, &before, &to.octets())?;
@@ -123,7 +123,9 @@ mod tests {
         m.extend(options);
         m.push(255);
         let (from, to) = (Ipv4Addr::new(172, 16, 1, 1).into(), Ipv4Addr::new(192, 168, 1, 1).into());
-        let packet = build::udp([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], (from, 67), (to, 67), 64, &m).unwrap();
+        let packet =
+            build::udp(packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]), (from, 67), (to, 67), 64, &m)
+                .unwrap();
         PacketIn { packet, ..PacketIn::default() }
     }
 

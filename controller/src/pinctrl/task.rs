@@ -15,6 +15,7 @@ use openflow_rs::Message;
 use openflow_rs::connection::{ConnectionError, Receiver, Sender};
 use openflow_rs::message::SwitchConfig;
 use ovsdb_rs::stream::BoxStream;
+use packet::Mac;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -38,7 +39,7 @@ pub struct Resolved {
     /// Its IP address.
     pub ip: IpAddr,
     /// Its Ethernet address.
-    pub mac: [u8; 6],
+    pub mac: Mac,
 }
 
 /// A handle on the services; they end with it.

@@ -228,6 +228,6 @@ impl Controller {
     }
 }
 
-fn numbered(list: BTreeMap<String, u32>) -> String {
+fn numbered(list: BTreeMap<String, impl std::fmt::Display>) -> String {
     list.into_iter().map(|(name, id)| format!("{name}: {id}\n")).collect()
 }

@@ -11,6 +11,7 @@ use crate::zones;
 use incremental::Engine;
 use ovn_schema::{Change, Uuid, ovs, sb};
 use ovsdb_rs::client::{Event, Update};
+use packet::Mac;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,7 +163,7 @@ impl Controller {
         let Some(task) = self.packets.as_ref().filter(|_| self.derived) else { return };
         let Some(dp) = self.input.sb.datapath_binding.get(&m.datapath) else { return };
         let Some((_, p)) = self.input.port(&m.logical_port) else { return };
-        let (Ok(ip), Some(mac)) = (m.ip.parse(), logical_flow::constant::ethernet_octets(&m.mac)) else { return };
+        let (Ok(ip), Some(mac)) = (m.ip.parse(), m.mac.parse::<Mac>().ok()) else { return };
         task.resolved(Resolved { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u32, ip, mac });
     }
 

@@ -5,7 +5,7 @@ use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge};
 use crate::{mirrors, plumbing, queues, switch_config, zones};
-use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
+use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -108,9 +108,9 @@ impl Controller {
             return;
         };
         let key: Str = format!("ovn-chassis-idx-{}", s.system_id).into();
-        let pair = Map::<Str, Str>::from([(key, free.into())]).to_datum();
+        let pair = Map::from([(key, free.into())]);
         let txn = &mut plan.part("Open_vSwitch:other_config", &s.system_id).txn;
-        txn.mutate("Open_vSwitch", *root, "other_config", "insert", &pair);
+        txn.add_to_row(*root, ovs::OpenVswitch::other_config(&pair));
     }
 
     /// Zones, start and configuration number, in the bridge's `external_ids`.

@@ -5,7 +5,7 @@ use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::Settings;
 use crate::{chassis, learned};
-use ovn_schema::ColumnValue;
+use ovn_schema::{Write, sb};
 use std::time::{Duration, Instant};
 
 impl Controller {
@@ -74,8 +74,8 @@ impl Controller {
             && wanted
             && due
         {
-            let columns = [("nb_cfg", cfg.to_datum()), ("nb_cfg_timestamp", self.realised_at.to_datum())];
-            plan.part("Chassis_Private:nb_cfg", cfg).txn.update("Chassis_Private", *id, columns);
+            let columns = [sb::ChassisPrivate::nb_cfg(&cfg), sb::ChassisPrivate::nb_cfg_timestamp(&self.realised_at)];
+            plan.part("Chassis_Private:nb_cfg", cfg).txn.update_row(*id, columns);
         }
     }
 

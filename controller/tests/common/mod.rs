@@ -97,7 +97,7 @@ fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
                     if let Some(Value::Group(g)) = c.after.first() {
                         let text = openflow_rs::text::group_to_string(g);
                         groups.extend(group_texts(&text));
-                        assert!(groups.contains_key(id), "{text}");
+                        assert!(groups.contains_key(&id.0), "{text}");
                     }
                 }
             }

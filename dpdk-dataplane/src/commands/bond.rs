@@ -3,8 +3,8 @@
 use crate::pmd::{Command, MainPmd};
 use crate::ports::bond::lacp::{Lacp, LacpStatus, state};
 use crate::ports::bond::{Bond, Member};
-use crate::ports::netdev::mac_text;
 use openflow_rs::PortNo;
+use packet::Mac;
 use std::fmt::Write;
 use switch::Spread;
 
@@ -86,9 +86,9 @@ fn show(w: &mut MainPmd, args: &[String]) -> Answer {
             Some(n) => format!("{n} (no such member)"),
         };
         let active = b.members.iter().find(|m| Some(m.spec.port) == b.active);
-        let (mac, name) = active.map_or(([0; 6], "none"), |m| (m.spec.mac, m.spec.name.as_str()));
+        let (mac, name) = active.map_or((Mac::ZERO, "none"), |m| (m.spec.mac, m.spec.name.as_str()));
         let _ = writeln!(out, "lacp_status: {status}\nlacp_fallback_ab: {fallback}\nactive-backup primary: {primary}");
-        let _ = writeln!(out, "active member mac: {}({name})\n", mac_text(mac));
+        let _ = writeln!(out, "active member mac: {mac}({name})\n");
         b.members.iter().for_each(|m| show_member(b, m, &mut out));
         out
     });
@@ -147,7 +147,7 @@ fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
 }
 
 fn hash(_: &mut MainPmd, args: &[String]) -> Answer {
-    let mac = crate::config::parse_mac(word(args, 0)).ok_or("invalid mac")?;
+    let mac = word(args, 0).parse::<Mac>().map_err(|_| "invalid mac")?;
     let vlan = args.get(1).map_or(Ok(0), |v| v.parse().map_err(|_| "invalid vlan"))?;
     let basis = args.get(2).map_or(Ok(0), |v| v.parse().map_err(|_| "invalid basis"))?;
     let mac = mac.iter().fold(0, |v, b| v << 8 | u64::from(*b));
@@ -176,7 +176,7 @@ fn show_lacp(w: &mut MainPmd, args: &[String]) -> Answer {
             b.spec.name,
             if s.active { "active" } else { "passive" },
             if l.negotiated { " negotiated" } else { "" },
-            mac_text(s.sys_id),
+            s.sys_id,
             s.sys_priority,
             l.key,
             if s.fast { "fast" } else { "slow" }
@@ -199,7 +199,7 @@ fn show_lacp(w: &mut MainPmd, args: &[String]) -> Answer {
                 let _ = writeln!(
                     out,
                     "\n  {who} sys_id: {}\n  {who} sys_priority: {}\n  {who} port_id: {}\n  {who} port_priority: {}\n  {who} key: {}\n  {who} state: {}",
-                    mac_text(info.sys_id),
+                    info.sys_id,
                     info.sys_priority,
                     info.port_id,
                     info.port_priority,

@@ -6,9 +6,12 @@ use daemon::Daemon;
 use std::net::IpAddr;
 use tokio::sync::{mpsc, oneshot};
 
-type Parse = fn(&[String]) -> Result<Request, String>;
+pub(super) type Parse = fn(&[String]) -> Result<Request, String>;
 
-const COMMANDS: &[(&str, &str, usize, usize, Parse)] = &[
+/// Name, usage, numbers of arguments, and how the arguments are parsed.
+pub(super) type RequestCommand = (&'static str, &'static str, usize, usize, Parse);
+
+const COMMANDS: &[RequestCommand] = &[
     ("bridge/reconnect", "[bridge]", 0, 1, |args| Ok(Request::Reconnect(args.first().cloned()))),
     ("ovs/route/add", "ip_addr/prefix_len out_br_name [gw] [pkt_mark=mark]", 2, 4, add),
     ("ovs/route/del", "ip_addr/prefix_len [pkt_mark=mark]", 1, 2, delete),
@@ -16,7 +19,16 @@ const COMMANDS: &[(&str, &str, usize, usize, Parse)] = &[
 
 /// Adds the commands.
 pub(super) fn register(d: &Daemon, requests: &mpsc::UnboundedSender<OperatorRequest>) {
-    for (name, usage, min, max, parse) in COMMANDS.iter().copied() {
+    register_requests(d, requests, COMMANDS);
+}
+
+/// Adds commands that the control plane carries out.
+pub(super) fn register_requests(
+    d: &Daemon,
+    requests: &mpsc::UnboundedSender<OperatorRequest>,
+    commands: &[RequestCommand],
+) {
+    for (name, usage, min, max, parse) in commands.iter().copied() {
         let requests = requests.clone();
         d.commands().register_async(name, usage, min, max, move |args| {
             let requests = requests.clone();
@@ -31,7 +43,7 @@ pub(super) fn register(d: &Daemon, requests: &mpsc::UnboundedSender<OperatorRequ
 }
 
 /// Parses `ADDRESS/LENGTH`, or an address alone.
-fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+pub(super) fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let parsed = || {
         let address: IpAddr = address.parse().ok()?;

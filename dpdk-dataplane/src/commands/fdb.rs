@@ -2,10 +2,10 @@
 //! (ovs-vswitchd(8)).
 
 use super::{bridge, bridges};
-use crate::config::parse_mac;
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
+use packet::Mac;
 use std::fmt::Write;
 use switch::Bridge;
 
@@ -61,7 +61,7 @@ fn delete(w: &mut MainPmd, args: &[String]) -> Answer {
 fn key(vlan: &str, mac: &str) -> Result<(u16, u64), String> {
     let vlan =
         vlan.parse().ok().filter(|v| *v < 4096).ok_or_else(|| format!("{vlan}: expected a VLAN from 0 to 4095"))?;
-    let mac = parse_mac(mac).ok_or("bad MAC address")?;
+    let mac = mac.parse::<Mac>().map_err(|_| "bad MAC address")?;
     Ok((vlan, mac.iter().fold(0, |n, b| n << 8 | u64::from(*b))))
 }
 

@@ -6,8 +6,10 @@ mod conntrack;
 mod control;
 mod coverage;
 mod datapath;
+mod dummy;
 mod fdb;
 mod flows;
+mod frame_text;
 mod others;
 mod qos;
 mod show;
@@ -16,6 +18,7 @@ mod underlay;
 
 use crate::openflow::Connections;
 use crate::pmd::{Command, Handle, MainPmd};
+use crate::ports::dummy::Dummies;
 use crate::reconcile::OperatorRequest;
 use daemon::Daemon;
 use std::fmt::Write;
@@ -25,15 +28,19 @@ use switch::{BridgeId, DropReason};
 use tokio::sync::mpsc;
 
 /// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
-/// it ends. Otherwise they stay, with their addresses, for the next start.
+/// it ends. Otherwise they stay, with their addresses, for the next start. Commands for dummies are there if these are.
 pub fn register(
     d: &Daemon,
     pmd: &Handle,
     connections: &Connections,
     clean_up: &Arc<AtomicBool>,
     requests: &mpsc::UnboundedSender<OperatorRequest>,
+    dummies: Option<&Dummies>,
 ) {
     let c = d.commands();
+    if let Some(dummies) = dummies {
+        dummy::register(d, pmd, dummies, requests);
+    }
     coverage::register(d, pmd);
     flows::register(d, pmd);
     others::register(d);
@@ -125,7 +132,7 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     let mut out = String::from("IP                                            MAC                 Origin\n");
     for (ip, mac, learned) in rows {
         let origin = if learned { "packet" } else { "kernel" };
-        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), crate::ports::netdev::mac_text(mac));
+        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), mac);
     }
     Ok(out)
 }
@@ -133,7 +140,7 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
 fn loop_statistics(w: &MainPmd) -> String {
     let c = w.counters;
     let mut out = format!(
-        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
+        "main pmd thread:\n  iterations: {}\n  idle iterations: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest iteration: {} us\n  connections: {}\n",
         c.polls,
         c.idle,
         c.sleeps,
@@ -148,7 +155,7 @@ fn loop_statistics(w: &MainPmd) -> String {
         w.switch.conntrack.len()
     );
     for (processor, figures) in w.fast.counters() {
-        let _ = writeln!(out, "worker thread of processor {processor}:");
+        let _ = writeln!(out, "pmd thread core_id {processor}:");
         for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(figures) {
             let _ = writeln!(out, "  {name}: {n}");
         }

@@ -117,8 +117,7 @@ fn parse_hex(s: &str) -> Option<Vec<u8>> {
 }
 
 fn mac(m: &Match, f: F) -> Mac {
-    let b = (m.get(f).0 as u64).to_be_bytes();
-    [b[2], b[3], b[4], b[5], b[6], b[7]]
+    Mac::from_u64(m.get(f).0 as u64)
 }
 
 fn v4(m: &Match, f: F) -> Ipv4Addr {
@@ -134,7 +133,7 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
             let op = (m.get(F::ArpOp).0 as u16).max(1);
             let mut p = build::arp(op, dst, mac(m, F::ArpSha), v4(m, F::ArpSpa), mac(m, F::ArpTha), v4(m, F::ArpTpa));
             if let Some(b) = p.get_mut(6..12) {
-                b.copy_from_slice(&src);
+                b.copy_from_slice(&src[..]);
             }
             p
         }
@@ -143,7 +142,7 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
         }
         _ => {
             let kind = if kind == 0 { 0x05ff } else { kind as u16 };
-            let mut p = [dst, src].concat();
+            let mut p = [*dst, *src].concat();
             p.extend_from_slice(&kind.to_be_bytes());
             p.resize(60, 0);
             p
@@ -188,7 +187,7 @@ fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
                 body.extend(m.get(F::NdTarget).0.to_be_bytes());
                 let (option, f) = if kind == 135 { (1, F::NdSll) } else { (2, F::NdTll) };
                 body.extend([option, 1]);
-                body.extend(mac(m, f));
+                body.extend(*mac(m, f));
             }
         }
         _ => {}

@@ -1,6 +1,7 @@
 //! Routes and neighbours of tunnels: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
 
 use crate::pmd::MainPmd;
+use packet::Mac;
 use std::fmt::Write;
 use std::net::IpAddr;
 use switch::Route;
@@ -97,7 +98,7 @@ pub(super) fn set(w: &mut MainPmd, args: &[String]) -> Answer {
     }
     let hop = address(args, 1)?;
     let text = args.get(2).map(String::as_str).unwrap_or_default();
-    let mac = crate::config::parse_mac(text).ok_or_else(|| format!("{text}: bad MAC address"))?;
+    let mac = text.parse::<Mac>().map_err(|_| format!("{text}: bad MAC address"))?;
     let now = w.now();
     w.neighbours.teach(hop, mac, now);
     w.switch.underlay.set_neighbour(hop, Some(mac));

@@ -1,8 +1,8 @@
 //! BFD: what column `bfd` of an `Interface` asks for (ovs-vswitchd.conf.db(5)).
 
-use super::{get, number, parse_mac};
+use super::{get, number};
 use bfd_rs::Config;
-use ovn_schema::{Map, Str};
+use ovn_schema::{Map, Str, options};
 use packet::Mac;
 use std::net::Ipv4Addr;
 use switch::BfdPackets;
@@ -48,15 +48,15 @@ impl BfdSpec {
 
 /// A tunnel's BFD, if it is enabled.
 pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
-    if get(c, "enable") != Some("true") {
+    if !options::flag(c, "enable") {
         return None;
     }
     let ms = |key, default: u32| {
         number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
     };
-    let mac = |key| get(c, key).and_then(parse_mac).filter(|m| *m != [0; 6]);
+    let mac = |key| get(c, key).and_then(|m| m.parse::<Mac>().ok()).filter(|m| *m != Mac::ZERO);
     let ip = |key, default| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(default);
-    let flag = |key| get(c, key) == Some("true");
+    let flag = |key| options::flag(c, key);
     let min_rx = ms("min_rx", 1000);
     let decay = number::<u32>(c, "decay_min_rx").ok().flatten().filter(|v| *v > 0).map(|v| v.saturating_mul(1000));
     if decay.is_some_and(|d| d < min_rx) {
@@ -74,7 +74,7 @@ pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
             congestion_control: false,
         },
         local_src: mac("bfd_local_src_mac").unwrap_or(src),
-        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
+        local_dst: mac("bfd_local_dst_mac").unwrap_or(Mac([0x00, 0x23, 0x20, 0, 0, 1])),
         remote_dst: mac("bfd_remote_dst_mac"),
         src_ip: ip("bfd_src_ip", SOURCE),
         dst_ip: ip("bfd_dst_ip", Ipv4Addr::new(169, 254, 1, 0)),
@@ -95,10 +95,12 @@ mod tests {
 
     #[test]
     fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
+        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), Mac([2; 6])).expect("enabled");
         assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
-        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
+        assert_eq!((b.local_dst, b.remote_dst), (Mac([0, 0x23, 0x20, 0, 0, 1]), None));
         assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), [2; 6]), None);
+        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), Mac([2; 6])), None);
+        let asked = |on| bfd("tun", &map(&[("enable", on), ("cpath_down", on)]), Mac([2; 6]));
+        assert!(asked("True").is_some_and(|b| b.session.concatenated_path_down) && asked("yes").is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Bonds: what a `Port` with several interfaces, or with LACP, asks for.
 
-use super::{get, number, parse_mac};
-use ovn_schema::{Map, Str, Uuid, ovs};
+use super::{get, number};
+use ovn_schema::{Map, Str, Uuid, options, ovs};
 use packet::Mac;
 use std::time::Duration;
 use switch::Spread;
@@ -85,7 +85,7 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
         let (lacp_id, lacp_priority) = (number("lacp-port-id"), number("lacp-port-priority"));
         BondMember { name: i.name.to_string(), lacp_id, lacp_priority }
     };
-    let flag = |key: &str| get(o, key) == Some("true");
+    let flag = |key: &str| options::flag(o, key);
     let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
     Some(BondSpec {
         row,
@@ -109,11 +109,11 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
         all_active: flag("all-members-active") || flag("all-slaves-active"),
         miimon: (get(o, "bond-detect-mode") == Some("miimon"))
             .then(|| Duration::from_millis(said(&p.name, o, "bond-miimon-interval").unwrap_or(200).max(100))),
-        last: p.bond_active_slave.as_deref().and_then(parse_mac),
+        last: p.bond_active_slave.as_deref().and_then(|m| m.parse::<Mac>().ok()),
         lacp: lacp.map(|l| LacpSpec {
             active: l == "active",
             fast: get(o, "lacp-time") == Some("fast"),
-            sys_id: get(o, "lacp-system-id").and_then(parse_mac).unwrap_or(bridge_mac),
+            sys_id: get(o, "lacp-system-id").and_then(|m| m.parse::<Mac>().ok()).unwrap_or(bridge_mac),
             sys_priority: said(&p.name, o, "lacp-system-priority").filter(|n| *n != 0).unwrap_or(65534),
             fallback: flag("lacp-fallback-ab"),
         }),

@@ -1,6 +1,6 @@
 //! Collectors of IPFIX, sFlow and NetFlow: whom a bridge tells of its packets, and how much (ovs-vswitchd.conf.db(5)).
 
-use ovn_schema::{Set, Str, Uuid, ovs};
+use ovn_schema::{Set, Str, Uuid, options, ovs};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub struct IpfixSpec {
 pub fn ipfix(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<IpfixSpec> {
     let row = db.ipfix.get(&bridge.ipfix?)?;
     let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
-    let on = |key: &str| row.other_config.get(key).is_none_or(|v| &**v != "false");
+    let on = |key: &str| options::bool(&row.other_config, key, true);
     Some(IpfixSpec {
         set: collector_set(row),
         sampling: number(row.sampling, 400).max(1),
@@ -69,7 +69,7 @@ fn collector_set(row: &ovs::Ipfix) -> CollectorSet {
         active: seconds(row.cache_active_timeout, 0),
         most: row.cache_max_flows.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         template: seconds(row.template_interval, 600),
-        tunnels: row.other_config.get("enable-tunnel-sampling").is_none_or(|v| &**v != "false"),
+        tunnels: options::bool(&row.other_config, "enable-tunnel-sampling", true),
         observer: row.other_config.get("virtual_obs_id").map(|v| v.to_string()).filter(|v| {
             let fits = v.len() < 255;
             if !fits {

@@ -8,6 +8,7 @@
 //! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
 //! | [`collectors`] | IPFIX, sFlow and NetFlow |
 //! | [`zones`] | connection tracking zones |
+//! | [`dummy`] | which devices are dummies, and their options |
 //! | [`dpdk`] | DPDK's arguments, processors and memory |
 
 pub mod bfd;
@@ -15,6 +16,7 @@ pub mod bond;
 pub mod collectors;
 pub mod controller;
 pub mod dpdk;
+pub mod dummy;
 pub mod mirror;
 pub mod port;
 pub mod qos;
@@ -24,11 +26,12 @@ pub mod zones;
 use bond::BondSpec;
 use collectors::CollectorSet;
 use controller::ControllerSpec;
+use dummy::DummyMode;
 use mirror::MirrorSpec;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
-use port::{Kind, PortError, PortSpec, queues_of};
+use port::{Kind, Owner, PortError, PortSpec, queues_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use switch::{TableConfig, TunnelConfig};
@@ -66,12 +69,6 @@ pub struct BridgeSpec {
     pub bonds: Vec<BondSpec>,
 }
 
-/// Parses `aa:bb:cc:dd:ee:ff`.
-pub fn parse_mac(s: &str) -> Option<Mac> {
-    let parts: Vec<u8> = s.split(':').map(|p| u8::from_str_radix(p, 16)).collect::<Result<_, _>>().ok()?;
-    parts.try_into().ok()
-}
-
 fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
     m.get(key).map(|v| &**v)
 }
@@ -96,18 +93,14 @@ fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T
 /// An address that follows from a row's id: the same after a restart, and hardly the same for two bridges.
 fn own_mac(id: Uuid) -> Mac {
     let b = id.as_bytes();
-    [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]]
-}
-
-fn mac_number(m: Mac) -> u64 {
-    m.iter().fold(0, |v, b| v << 8 | u64::from(*b))
+    Mac([0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]])
 }
 
 /// The bridges that the database asks for, by name.
-pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
+pub fn bridges(db: &ovs::Database, dummies: DummyMode) -> Vec<BridgeSpec> {
     let Some(root) = db.open_vswitch.values().next() else { return Vec::new() };
     let mut v: Vec<BridgeSpec> =
-        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b))).collect();
+        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b, dummies))).collect();
     v.sort_by(|a, b| a.name.cmp(&b.name));
     refuse_twins(&mut v);
     v
@@ -144,17 +137,18 @@ fn refuse_twins(bridges: &mut [BridgeSpec]) {
     }
 }
 
-fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
-    let mac = get(&b.other_config, "hwaddr").and_then(parse_mac).unwrap_or_else(|| own_mac(uuid));
+fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -> BridgeSpec {
+    let mac = get(&b.other_config, "hwaddr").and_then(|m| m.parse::<Mac>().ok()).unwrap_or_else(|| own_mac(uuid));
     let wanted = get(&b.other_config, "datapath-id")
         .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
         .filter(|d| *d != 0);
+    let owner = Owner { name: &b.name, mac, dummy: dummies.covers_datapath(&b.datapath_type) };
     let mut ports = Vec::new();
     let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
     for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
         for id in p.interfaces.iter() {
             let Some(i) = db.interface.get(id) else { continue };
-            let mut s = port::port(*id, i, p, mac, &b.name);
+            let mut s = port::port(*id, i, p, &owner, dummies);
             if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
@@ -180,7 +174,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror::mirror(db, *id, m))).collect(),
         controllers,
         name: b.name.to_string(),
-        datapath_id: wanted.unwrap_or(mac_number(mac)),
+        datapath_id: wanted.unwrap_or(mac.to_u64()),
         mac,
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),

@@ -1,9 +1,10 @@
 //! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
 
 use super::bfd::{BfdSpec, bfd};
+use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
 use super::tunnel::{TunnelError, tunnel, without_effect};
-use super::{get, number, parse_mac};
+use super::{get, number};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
@@ -24,6 +25,11 @@ pub enum Kind {
     Dpdk(String),
     /// A vhost-user socket.
     VhostClient(String),
+    /// A device of this process alone (`--enable-dummy`).
+    Dummy {
+        /// It is in the place of an internal port.
+        internal: bool,
+    },
 }
 
 /// Why an Interface row cannot be followed; in Open vSwitch's words where it has some. The text stands in column
@@ -113,6 +119,8 @@ pub struct PortSpec {
     pub mac: Option<Mac>,
     /// `mtu_request`.
     pub mtu: Option<u32>,
+    /// Options of a dummy.
+    pub dummy: DummyOptions,
     /// Queues, descriptors and MTU of a DPDK device.
     pub setup: PortConfig,
     /// BFD, if enabled.
@@ -125,21 +133,30 @@ pub struct PortSpec {
     pub egress: Result<Egress, QosError>,
 }
 
-pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
+/// A bridge, as far as its ports have to know it.
+pub(super) struct Owner<'a> {
+    pub name: &'a str,
+    pub mac: Mac,
+    /// Its internal ports are dummies.
+    pub dummy: bool,
+}
+
+pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<'_>, dummies: DummyMode) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
-    let mac = i.mac.as_deref().and_then(parse_mac);
-    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
-    let mut kind = kind(i, bridge);
+    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
+    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac));
+    let mut kind = kind(i, owner, dummies);
     if let Ok(Kind::Tunnel(t)) = &mut kind {
         t.bfd = bfd.map(|b| b.packets());
     }
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
-        tap: &*i.r#type == "tap" && &*i.name != bridge,
+        tap: &*i.r#type == "tap" && &*i.name != owner.name,
         interface: uuid,
         setup: setup(i, &kind, mtu),
         name: i.name.to_string(),
         complaint: complaint(i, &kind),
+        dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
         bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
         kind,
         vlan: vlan(p),
@@ -199,6 +216,7 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -
 fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<String> {
     let what = match kind {
         Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
+        Ok(Kind::Dummy { .. }) => dummy::without_effect(&i.options),
         Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
             let wrong = get(&i.options, key).filter(|_| queues_of(&i.options, key).is_none())?;
             Some(format!("{key}={wrong}: expected a number of queues; there is one"))
@@ -245,15 +263,18 @@ fn vlan(p: &ovs::Port) -> VlanMode {
 /// The longest path of a socket, in bytes (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
-fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, PortError> {
+fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kind, PortError> {
     let port = || i.name.to_string();
     let option = |key: &str| get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
     let of_tunnel = |error| PortError::Tunnel { port: port(), error };
     match &*i.r#type {
         // The bridge's own port is internal, whatever its type.
-        _ if &*i.name == bridge => Ok(Kind::Internal),
+        kind if &*i.name == owner.name || kind == "internal" => {
+            Ok(if owner.dummy { Kind::Dummy { internal: true } } else { Kind::Internal })
+        }
+        kind if dummies.covers(kind) => Ok(Kind::Dummy { internal: false }),
         "" | "system" => Ok(Kind::System),
-        "internal" | "tap" => Ok(Kind::Internal),
+        "tap" => Ok(Kind::Internal),
         "patch" => match get(&i.options, "peer") {
             None => Err(PortError::NoPeer(port())),
             Some(peer) if peer == &*i.name => Err(PortError::OwnPeer(port())),

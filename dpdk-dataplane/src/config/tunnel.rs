@@ -60,7 +60,6 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
         None | Some("flow") => Ok(None),
         Some(a) => a.parse().map(Some).map_err(|_| TunnelError::Address { key, value: a.into() }),
     };
-    let flag = |key: &str| get(o, key).map(|v| v == "true");
     get(o, "remote_ip").ok_or(TunnelError::NoRemote(name))?;
     let mut t = TunnelConfig::new(kind, address("remote_ip")?);
     t.local = address("local_ip")?;
@@ -70,8 +69,9 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
         None => Some(0),
         Some(k) => Some(parse_key(k).ok_or_else(|| TunnelError::Key(k.into()))?),
     };
-    t.csum = flag("csum").unwrap_or(false);
-    t.df = flag("df_default").unwrap_or(true);
+    // Open vSwitch compares these two letter by letter, unlike other switches of options.
+    t.csum = get(o, "csum") == Some("true");
+    t.df = get(o, "df_default") != Some("false");
     if let Some(p) = number(o, "dst_port")? {
         t.udp_port = p;
     }
@@ -156,6 +156,12 @@ mod tests {
         assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
         assert!(without_effect(&flow, &map(&[])).is_none());
         assert!(without_effect(&fixed, &map(&[])).is_some_and(|w| w.contains("7000")));
+        for (df, csum, expected) in [("false", "true", (false, true)), ("no", "True", (true, false))] {
+            let Ok(Kind::Tunnel(t)) = t(&[("remote_ip", "10.0.0.2"), ("df_default", df), ("csum", csum)]) else {
+                panic!("a tunnel")
+            };
+            assert_eq!((t.df, t.csum), expected, "{df} {csum}");
+        }
         assert_eq!(t(&[]), Err(TunnelError::NoRemote("geneve")));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
     }

@@ -122,7 +122,7 @@ impl Xdr {
 
     /// An Ethernet address.
     fn mac(&mut self, mac: Mac) -> &mut Xdr {
-        self.0.extend(mac);
+        self.0.extend(*mac);
         self.0.extend([0; 2]);
         self
     }

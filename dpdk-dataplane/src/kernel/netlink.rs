@@ -223,7 +223,7 @@ fn link(m: &rtnetlink::packet_route::link::LinkMessage) -> Option<(String, Link)
     let flags = m.header.flags;
     let mut l = Link {
         index: m.header.index,
-        mac: [0; 6],
+        mac: Mac::ZERO,
         mtu: 0,
         admin_up: flags.contains(LinkFlags::Up),
         up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
@@ -371,7 +371,7 @@ async fn read(h: &Handle) -> Result<KernelSnapshot, rtnetlink::Error> {
             }
         }
         if let (Some(ip), Some(mac)) = (ip, mac)
-            && mac != [0; 6]
+            && mac != Mac::ZERO
         {
             host.neighbours.insert(ip, mac);
         }

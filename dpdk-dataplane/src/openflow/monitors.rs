@@ -1,11 +1,12 @@
 //! Flow monitors (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
 
 use crate::pmd::MainPmd;
+use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;
 use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
-use openflow_rs::mods::{FlowMod, GROUP_ANY, TABLE_ALL};
+use openflow_rs::mods::{FlowMod, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
 use switch::classifier::Rule;
 use switch::{BridgeId, FlowUpdate as Told};
@@ -37,7 +38,7 @@ pub(super) fn change(list: &mut Vec<FlowMonitor>, m: &FlowMonitor) -> Result<(),
 fn concerns(m: &FlowMonitor, r: &Rule) -> bool {
     (m.table == TABLE_ALL || m.table == r.table)
         && (m.out_port == PortNo::ANY || outputs_to_port(&r.actions, m.out_port))
-        && (m.out_group == GROUP_ANY || outputs_to_group(&r.actions, m.out_group))
+        && (m.out_group == GroupId::ANY || outputs_to_group(&r.actions, m.out_group))
         && r.matches.is_within(&m.matches)
 }
 

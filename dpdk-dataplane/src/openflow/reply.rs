@@ -9,7 +9,8 @@ use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
-use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
+use openflow_rs::{GroupId, MeterId};
+
 use openflow_rs::wire::DecodeError;
 use std::time::Duration;
 use switch::{Bridge, BridgeId, Port, PortKind};
@@ -82,7 +83,7 @@ pub(super) fn multipart(
         Q::MeterConfig(id) => {
             has_meter(b, *id)?;
             P::MeterConfig(
-                b.meters().filter(|m| *id == METER_ALL || m.config.id == *id).map(|m| m.config.clone()).collect(),
+                b.meters().filter(|m| *id == MeterId::ALL || m.config.id == *id).map(|m| m.config.clone()).collect(),
             )
         }
         Q::MeterFeatures => P::MeterFeatures(MeterFeatures {
@@ -198,8 +199,8 @@ fn ports(b: &Bridge, n: PortNo) -> impl Iterator<Item = &Port> {
 }
 
 /// Refuses a request for a meter that does not exist.
-fn has_meter(b: &Bridge, id: u32) -> Result<(), DecodeError> {
-    let there = id == METER_ALL || b.meters().any(|m| m.config.id == id);
+fn has_meter(b: &Bridge, id: MeterId) -> Result<(), DecodeError> {
+    let there = id == MeterId::ALL || b.meters().any(|m| m.config.id == id);
     if there { Ok(()) } else { Err(error(12, 3, format!("meter {id} does not exist"))) }
 }
 
@@ -286,11 +287,11 @@ fn queue_stats(
     Ok(each_queue(w, bridge, port, queue)?.into_iter().map(stats).collect())
 }
 
-fn groups(b: &Bridge, id: u32) -> impl Iterator<Item = &switch::bridge::GroupState> {
-    b.groups().filter(move |g| id == GROUP_ALL || id == GROUP_ANY || g.group.id == id)
+fn groups(b: &Bridge, id: GroupId) -> impl Iterator<Item = &switch::bridge::GroupState> {
+    b.groups().filter(move |g| id == GroupId::ALL || id == GroupId::ANY || g.group.id == id)
 }
 
-fn group_stats(b: &Bridge, id: u32, now: Duration) -> Vec<GroupStats> {
+fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
     groups(b, id)
         .map(|g| {
             let (duration_sec, duration_nsec) = age(g.created, now);
@@ -307,7 +308,7 @@ fn group_stats(b: &Bridge, id: u32, now: Duration) -> Vec<GroupStats> {
         .collect()
 }
 
-fn flows_of_meter(b: &Bridge, id: u32) -> u32 {
+fn flows_of_meter(b: &Bridge, id: MeterId) -> u32 {
     let uses = |a: &Action| match a {
         Action::Meter(m) => *m == id,
         Action::Controller(c) => c.meter_id == Some(id),
@@ -316,9 +317,9 @@ fn flows_of_meter(b: &Bridge, id: u32) -> u32 {
     b.flows().filter(|r| r.actions.iter().any(uses)).count() as u32
 }
 
-fn meter_stats(b: &Bridge, id: u32, now: Duration) -> Vec<MeterStats> {
+fn meter_stats(b: &Bridge, id: MeterId, now: Duration) -> Vec<MeterStats> {
     b.meters()
-        .filter(|m| id == METER_ALL || m.config.id == id)
+        .filter(|m| id == MeterId::ALL || m.config.id == id)
         .map(|m| {
             let (duration_sec, duration_nsec) = age(m.created, now);
             MeterStats {

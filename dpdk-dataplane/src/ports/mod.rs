@@ -7,11 +7,13 @@
 //! | [`bond`] | bonds and LACP |
 //! | [`qos`] | policers, and queues that shape what a port sends |
 //! | [`netdev`] | network devices: which driver opens which |
+//! | [`dummy`] | devices of this process alone, for test beds |
 //! | [`neighbours`] | Ethernet addresses of tunnels' next hops |
 //! | [`frame`] | packets in DPDK's memory |
 
 pub mod bfd;
 pub mod bond;
+pub mod dummy;
 pub mod frame;
 pub mod neighbours;
 pub mod netdev;

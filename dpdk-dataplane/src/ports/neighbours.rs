@@ -21,7 +21,8 @@ pub struct Neighbours {
     /// The age at which an unconfirmed address is forgotten.
     pub aging: Duration,
     kernel: HashMap<IpAddr, Mac>,
-    learned: HashMap<IpAddr, (Mac, Duration)>,
+    /// With the time at which each was learned; none: an operator has set it.
+    learned: HashMap<IpAddr, (Mac, Option<Duration>)>,
     /// When each was last asked for.
     asked: HashMap<IpAddr, Duration>,
 }
@@ -62,14 +63,14 @@ impl Neighbours {
         if !self.asked.contains_key(&a) && !self.kernel.contains_key(&a) {
             return None;
         }
-        self.learned.insert(a, (mac, now));
+        self.learned.insert(a, (mac, Some(now)));
         Some((a, mac))
     }
 
-    /// Learns from an operator.
+    /// Learns from an operator. Such an address is not confirmed and does not age; packets may teach another.
     pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration) {
         self.asked.entry(a).or_insert(now);
-        self.learned.insert(a, (mac, now));
+        self.learned.insert(a, (mac, None));
     }
 
     /// Forgets all learned addresses; gives whose they were.
@@ -80,7 +81,7 @@ impl Neighbours {
     /// Forgets old addresses. Gives those to be confirmed, and those that were forgotten.
     pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let old = |limit: Duration| -> Vec<IpAddr> {
-            self.learned.iter().filter(|(_, (_, t))| *t + limit <= now).map(|(a, _)| *a).collect()
+            self.learned.iter().filter(|(_, (_, t))| t.is_some_and(|t| t + limit <= now)).map(|(a, _)| *a).collect()
         };
         let (ask, forget) = (old(REFRESH.min(self.aging)), old(self.aging));
         for a in &forget {
@@ -141,8 +142,8 @@ mod tests {
     #[test]
     fn only_wanted_addresses_are_learned_and_age() {
         let mut n = Neighbours::default();
-        let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
-        let reply = packet::build::arp_reply(mac, a, [2, 0, 0, 0, 0, 1], Ipv4Addr::new(10, 0, 0, 1));
+        let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
+        let reply = packet::build::arp_reply(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let t = Duration::from_secs;
         assert_eq!(n.snoop(&reply, t(0)), None);
         assert!(n.want(a.into(), t(0)) && !n.want(a.into(), Duration::from_millis(900)) && n.want(a.into(), t(1)));
@@ -151,12 +152,16 @@ mod tests {
         assert_eq!(n.age(t(40)), (vec![a.into()], vec![]));
         assert_eq!(n.age(t(200)).1, vec![IpAddr::from(a)]);
         assert_eq!(n.iter().count(), 0);
+        n.teach(a.into(), mac, t(200));
+        assert_eq!(n.age(t(2000)), (vec![], vec![]), "an operator's is neither asked for nor forgotten");
+        assert_eq!(n.snoop(&reply, t(2000)), Some((a.into(), mac)));
+        assert_eq!(n.age(t(2040)), (vec![a.into()], vec![]));
     }
 
     #[test]
     fn advertisements_are_read() {
-        let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
-        let na = packet::build::nd_na(mac, a, [2, 0, 0, 0, 0, 1], Ipv6Addr::LOCALHOST, 0x60);
+        let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
+        let na = packet::build::nd_na(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv6Addr::LOCALHOST, 0x60);
         assert_eq!(sender(&na), Some((a.into(), mac)));
         assert_eq!(sender(&[0; 20]), None);
     }

@@ -39,11 +39,6 @@ pub struct Device {
     pub full: u64,
 }
 
-/// Text of an Ethernet address.
-pub fn mac_text(m: Mac) -> String {
-    m.map(|b| format!("{b:02x}")).join(":")
-}
-
 /// The most bytes of a frame beside its payload: an Ethernet header with two VLAN tags.
 const BESIDE: usize = 22;
 /// Bytes of a slot of AF_PACKET's ring that are not the frame's (packet(7), TPACKET_V2).

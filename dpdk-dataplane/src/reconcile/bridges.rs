@@ -13,8 +13,10 @@ use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
 use openflow_rs::action::Action;
-use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
-use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
+use openflow_rs::mods::TABLE_ALL;
+use openflow_rs::{
+    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, MeterConfig, MeterId, MeterMod, MeterModCommand, PortNo,
+};
 use std::collections::BTreeMap;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
@@ -92,7 +94,7 @@ impl Reconciler {
             spec: spec.clone(),
             sockets: Vec::new(),
             controllers: Controllers::default(),
-            since: tokio::time::Instant::now(),
+            since: self.pmd.clock.instant(),
             standalone,
             ports: BTreeMap::new(),
             next: 1,
@@ -130,9 +132,10 @@ impl Reconciler {
     /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three
     /// probe intervals.
     pub(super) fn fail_over(&mut self) {
+        let now = self.pmd.clock.instant();
         for b in self.bridges.values_mut() {
             let alone = b.spec.controllers.is_empty()
-                || b.controllers.alone(b.since).is_some_and(|t| t >= b.controllers.patience());
+                || b.controllers.alone(b.since, now).is_some_and(|t| t >= b.controllers.patience());
             let standalone = !b.spec.secure && alone;
             if std::mem::replace(&mut b.standalone, standalone) != standalone {
                 if !b.spec.controllers.is_empty() {
@@ -185,7 +188,9 @@ impl Reconciler {
     async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
         let id = b.id;
         let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
-        if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
+        if let Some(dummy) = self.test_bed.dummies.get(&p.spec.name) {
+            dummy.set_mac(mac);
+        } else if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
             tracing::warn!(target: "netdev", "{}: its address cannot be changed: {e}", p.spec.name);
             return;
         }
@@ -267,10 +272,10 @@ impl Reconciler {
             w.bfd.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
-            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GROUP_ALL, ..Default::default() });
+            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
             let meters = MeterMod {
                 command: MeterModCommand::Delete,
-                meter: MeterConfig { id: openflow_rs::mods::METER_ALL, ..Default::default() },
+                meter: MeterConfig { id: MeterId::ALL, ..Default::default() },
             };
             // A deletion of everything is never refused.
             let _ = b.flow_mod(&FlowMod::delete_all(), now);
@@ -327,6 +332,9 @@ impl Reconciler {
             // Closing may take long.
             let _ = tokio::task::spawn_blocking(move || drop(device)).await;
         }
+        if matches!(p.spec.kind, Ok(Kind::Dummy { .. })) {
+            self.test_bed.dummies.remove(&p.spec.name);
+        }
         // A tap that another program made stays, as in Open vSwitch.
         let ours = || !p.spec.tap || self.kernel.snapshot().links.get(&p.spec.name).is_some_and(|l| l.made_here);
         if matches!(p.spec.kind, Ok(Kind::Internal))
@@ -345,6 +353,10 @@ impl Reconciler {
             tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
         }
         if let Some(p) = b.ports.get_mut(&spec.name) {
+            if matches!(spec.kind, Ok(Kind::Dummy { .. })) && p.no.is_some() {
+                // Also where nothing has changed: capture files that were deleted are made again.
+                p.error = self.change_dummy(spec, p.device).await;
+            }
             if p.spec == *spec {
                 return;
             }
@@ -374,7 +386,7 @@ impl Reconciler {
             spec: spec.clone(),
             no: None,
             device: None,
-            mac: [0; 6],
+            mac: packet::Mac::ZERO,
             ifindex: None,
             error: None,
             wait_for_link: false,

@@ -6,6 +6,7 @@ use crate::config::port::{Kind, PortError, PortSpec};
 use crate::pmd::{Jobs, MainPmd, PmdEnded};
 use crate::ports::frame::memory;
 use crate::ports::netdev::{self, Device, DeviceSpec};
+use dpdk_rs::Port;
 use packet::Mac;
 use std::sync::Arc;
 use switch::PortKind;
@@ -57,6 +58,9 @@ pub(super) enum DeviceError {
     Task(#[from] tokio::task::JoinError),
 }
 
+/// The MTU of a dummy that asks for none.
+const DUMMY_MTU: u32 = 1500;
+
 /// What to do about a PCI device that DPDK does not know.
 const PCI_HINT: &str = "; PCI devices are looked for at the start, if other_config:dpdk-extra says so (-a ADDRESS)";
 
@@ -72,6 +76,7 @@ impl Reconciler {
         let device = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
+            Kind::Dummy { internal } => return self.make_dummy(bridge, spec, internal).await,
             Kind::System => {
                 if !there {
                     return Err(DeviceError::NoSuchDevice(spec.name.clone()));
@@ -108,6 +113,31 @@ impl Reconciler {
         }
         made.complaint = complaint.or(made.complaint);
         Ok(made)
+    }
+
+    /// Makes a dummy.
+    async fn make_dummy(&self, bridge: &BridgeSpec, spec: &PortSpec, internal: bool) -> Result<Made, DeviceError> {
+        let Some(memory) = memory() else { return Err(DeviceError::NoMemory) };
+        let of_bridge = (spec.name == bridge.name).then_some(bridge.mac);
+        let dummy = self.test_bed.dummies.make(&spec.name, spec.mac.or(of_bridge));
+        let complaint = dummy.configure(&spec.dummy);
+        complaint.iter().for_each(|c| tracing::warn!(target: "netdev_dummy", "{c}"));
+        let mac = dummy.mac();
+        let port = Port::software(memory, &spec.name, mac, dummy);
+        port.limit(Some(spec.mtu.unwrap_or(DUMMY_MTU)));
+        let device = Device { port: Arc::new(port), internal, full: 0 };
+        let number = self.pmd.run(move |w| w.add_device(device)).await?;
+        let kind = if internal { PortKind::Internal(number) } else { PortKind::Device(number) };
+        Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint })
+    }
+
+    /// Has a dummy follow the new row of its port.
+    pub(super) async fn change_dummy(&self, new: &PortSpec, device: Option<u32>) -> Option<String> {
+        let complaint = self.test_bed.dummies.get(&new.name)?.configure(&new.dummy);
+        complaint.iter().for_each(|c| tracing::warn!(target: "netdev_dummy", "{c}"));
+        let (mtu, device) = (new.mtu.unwrap_or(DUMMY_MTU), device?);
+        self.pmd.post(move |w| w.device(device).into_iter().for_each(|d| d.port.limit(Some(mtu))));
+        complaint
     }
 
     async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, DeviceError> {
@@ -265,5 +295,5 @@ fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
 fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
     let b = spec.interface.as_bytes();
     let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
-    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
+    spec.mac.unwrap_or(if local { bridge.mac } else { Mac(derived) })
 }

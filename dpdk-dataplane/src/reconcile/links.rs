@@ -103,7 +103,8 @@ impl Reconciler {
                     }
                     None => PortLink {
                         up: device.up,
-                        admin_up: true,
+                        // A dummy has no carrier but that.
+                        admin_up: device.up || !matches!(p.spec.kind, Ok(Kind::Dummy { .. })),
                         mbps: if device.up && device.speed != u32::MAX { device.speed } else { 0 },
                         full_duplex: device.full_duplex,
                         copper: false,

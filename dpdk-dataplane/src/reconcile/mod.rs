@@ -23,6 +23,7 @@ mod zones;
 pub use requests::{OperatorRequest, Request};
 pub use underlay::OwnRoute;
 
+use crate::config::dummy::DummyMode;
 use crate::config::port::{Kind, PortSpec};
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, BridgeSpec};
@@ -34,9 +35,10 @@ use crate::openflow::{Connections, Controllers, Socket};
 use crate::pmd::{self, Handle, Jobs, Notice};
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
+use crate::ports::dummy::Dummies;
 use daemon::Daemon;
 use openflow_rs::PortNo;
-use ovn_schema::{Map, Str, ovs};
+use ovn_schema::{Map, Str, options, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
 use std::collections::BTreeMap;
@@ -46,6 +48,9 @@ use switch::BridgeId;
 use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+
+/// How often links, bonds and status are looked at.
+const TICK: Duration = Duration::from_millis(500);
 
 /// The tables that are replicated.
 const TABLES: &[&str] = &[
@@ -127,6 +132,7 @@ impl RunningPort {
     /// name, as RFC 2863 wants one that stays.
     pub(crate) fn index(&self) -> Option<u32> {
         match self.spec.kind {
+            Ok(Kind::Dummy { .. }) => self.spec.dummy.ifindex,
             Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {
                 let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
                 Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
@@ -189,6 +195,18 @@ pub struct Inputs {
     pub notices: mpsc::UnboundedReceiver<Notice>,
     /// Commands of operators.
     pub requests: mpsc::UnboundedReceiver<OperatorRequest>,
+    /// What is in the place of the machine.
+    pub test_bed: TestBed,
+}
+
+/// What is in the place of the machine's network, for test beds.
+pub struct TestBed {
+    /// Which devices are dummies.
+    pub mode: DummyMode,
+    /// The dummies.
+    pub dummies: Dummies,
+    /// The kernel's routes are not used (`--disable-system-route`).
+    pub no_kernel_routes: bool,
 }
 
 /// The state of the control plane.
@@ -206,6 +224,7 @@ pub struct Reconciler {
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
     host: watch::Receiver<KernelSnapshot>,
+    pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
     collectors: watch::Sender<export::ExportConfig>,
     /// The datapath's features have been logged.
@@ -230,9 +249,10 @@ impl Reconciler {
         collectors: watch::Sender<export::ExportConfig>,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
-        let Inputs { db, kernel, notices, requests } = inputs;
+        let Inputs { db, kernel, notices, requests, test_bed } = inputs;
         let host = kernel.watch();
         Reconciler {
+            next_statistics: pmd.clock.instant(),
             pmd,
             kernel,
             connections,
@@ -244,12 +264,12 @@ impl Reconciler {
             requests,
             own_routes: Vec::new(),
             host,
+            test_bed,
             zones: ZoneSpecs::default(),
             collectors,
             processors: None,
             probed: false,
             applied_cfg: 0,
-            next_statistics: Instant::now(),
             statistics: Map::new(),
             done_tx,
             done_rx,
@@ -266,17 +286,24 @@ impl Reconciler {
 
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
-        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        let clock = self.pmd.clock.clone();
+        let mut tick = clock.instant();
         loop {
-            let (mut rows, mut host, mut time) = (false, false, false);
+            let (mut rows, mut host, mut time, mut ticked) = (false, false, false, None);
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(n) = self.notices.recv() => self.notice(n),
-                Some(a) = self.requests.recv() => host = self.serve_request(a),
+                Some((request, answer)) = self.requests.recv() => match request {
+                    Request::Tick => (time, ticked) = (true, Some(answer)),
+                    _ => host = self.serve_request((request, answer)),
+                },
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
-                _ = tick.tick() => time = true,
+                () = clock.sleep_until(tick) => time = true,
+            }
+            if time {
+                tick = clock.instant() + TICK;
             }
             while let Ok(n) = self.notices.try_recv() {
                 self.notice(n);
@@ -303,10 +330,14 @@ impl Reconciler {
             if time {
                 self.fail_over();
             }
-            if time && Instant::now() >= self.next_statistics {
+            if time && clock.instant() >= self.next_statistics {
                 self.collect().await;
             }
             self.write();
+            if let Some(answer) = ticked {
+                // The one who asked may have gone.
+                let _ = answer.send(Ok(String::new()));
+            }
         }
     }
 
@@ -354,18 +385,18 @@ impl Reconciler {
         let (wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
             let sleep = config::dpdk::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
-            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
+            (config::bridges(&self.db.rows, self.test_bed.mode), root.map_or(0, |r| r.next_cfg), sleep)
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
         let all = pmd::processors();
-        let processors = other_config.map(|o| config::dpdk::worker_processors(o, &all)).unwrap_or_default();
+        let processors = other_config.map(|o| config::dpdk::pmd_processors(o, &all)).unwrap_or_default();
         if self.processors.as_ref() != Some(&processors) {
             self.processors = Some(processors.clone());
             self.pmd.post(move |w| w.move_to(&processors, &all));
         }
         let tags = other_config.map_or(1, config::tags);
         let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
-        let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
+        let isolate = other_config.is_none_or(|o| options::bool(o, "pmd-rxq-isolate", true));
         self.pmd.post(move |w| {
             w.set_sleep_max(sleep);
             w.switch.underlay.set_tags(tags);
@@ -382,9 +413,9 @@ impl Reconciler {
     async fn collect(&mut self) {
         let interval = self.db.rows.open_vswitch.values().next();
         let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
-        self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        self.next_statistics = self.pmd.clock.instant() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
         let root = self.db.rows.open_vswitch.values().next();
-        let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
+        let asked = root.is_some_and(|r| options::flag(&r.other_config, "enable-statistics"));
         let rundir = self.rundir.clone();
         let read =
             tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
@@ -425,8 +456,8 @@ impl Reconciler {
             return;
         }
         let Some(schema) = self.db.client.schema() else { return };
-        let mut txn = Transaction::new(schema);
-        status::root(&self.db.rows, self.applied_cfg, &self.statistics, &mut txn);
+        let (mut txn, now) = (Transaction::new(schema), self.pmd.clock.instant());
+        status::root(&self.db.rows, self.applied_cfg, &self.statistics, self.test_bed.mode.is_on(), &mut txn);
         status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
@@ -437,7 +468,7 @@ impl Reconciler {
                 status::mirror(&self.db.rows, m, b, &mut txn);
             }
             for (id, s) in b.controllers.status() {
-                status::controller(&self.db.rows, id, &s, &mut txn);
+                status::controller(&self.db.rows, id, &s, now, &mut txn);
             }
             for p in b.ports.values() {
                 status::interface(&self.db.rows, p, self.missing_peer(p), &mut txn);

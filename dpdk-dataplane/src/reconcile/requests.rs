@@ -14,6 +14,12 @@ pub enum Request {
     AddRoute(OwnRoute),
     /// Delete such a route.
     DeleteRoute(IpAddr, u8),
+    /// Give a dummy an address, in a network with this length of its prefix.
+    AddAddress(String, IpAddr, u8),
+    /// Do what is due by the time, and answer when that is done.
+    Tick,
+    /// Take a dummy up or down, or all of them.
+    SetAdminState(Option<String>, bool),
 }
 
 /// A command, and where its answer goes.
@@ -27,10 +33,28 @@ impl Reconciler {
             Request::Reconnect(bridge) => self.reconnect(bridge.as_deref()),
             Request::AddRoute(r) => self.add_route(r),
             Request::DeleteRoute(prefix, len) => self.delete_route(prefix, len),
+            Request::AddAddress(name, address, len) => self.add_address(&name, address, len),
+            // The loop does it.
+            Request::Tick => Ok(String::new()),
+            Request::SetAdminState(name, up) => self.set_admin_state(name.as_deref(), up),
         };
         // The one who asked may have gone.
         let _ = answer.send(done);
         routes
+    }
+
+    fn add_address(&self, name: &str, address: IpAddr, len: u8) -> Result<String, String> {
+        self.test_bed.dummies.get(name).ok_or("Unknown Dummy Interface")?.add_address(address, len);
+        Ok("OK".into())
+    }
+
+    fn set_admin_state(&self, name: Option<&str>, up: bool) -> Result<String, String> {
+        let dummies = &self.test_bed.dummies;
+        match name {
+            Some(name) => dummies.get(name).ok_or("Unknown Dummy Interface")?.set_up(up),
+            None => dummies.all().iter().for_each(|(_, d)| d.set_up(up)),
+        }
+        Ok("OK".into())
     }
 
     fn reconnect(&mut self, bridge: Option<&str>) -> Result<String, String> {

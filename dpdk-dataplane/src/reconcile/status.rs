@@ -6,11 +6,11 @@ use crate::config::bond::BondSpec;
 use crate::config::mirror::{MirrorSpec, MirrorTarget};
 use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
-use crate::ports::netdev::mac_text;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
+use tokio::time::Instant;
 
 /// `Open_vSwitch:iface_types`.
 const TYPES: &[&str] = &["dpdk", "dpdkvhostuserclient", "geneve", "internal", "patch", "system", "tap", "vxlan"];
@@ -23,14 +23,14 @@ fn text(s: &str) -> Option<Str> {
     Some(s.into())
 }
 
-/// Collects the columns that differ.
+/// Collects the columns of a row that differ from these values.
 macro_rules! differing {
-    ($row:expr, $($field:ident = $value:expr),* $(,)?) => {{
+    ($T:ty, $row:expr, $($field:ident = $value:expr),* $(,)?) => {{
         let mut columns = Vec::new();
         $({
             let value = $value;
             if $row.$field != value {
-                columns.push((stringify!($field), value.to_datum()));
+                columns.push(<$T>::$field(&value));
             }
         })*
         columns
@@ -38,20 +38,22 @@ macro_rules! differing {
 }
 
 /// The row of Open_vSwitch.
-pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>, txn: &mut Transaction) {
+pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>, dummies: bool, txn: &mut Transaction) {
     let Some((id, row)) = db.open_vswitch.iter().next() else { return };
+    let extra: &[&str] = if dummies { &["dummy"] } else { &[] };
     let columns = differing!(
+        ovs::OpenVswitch,
         row,
         cur_cfg = applied,
         dpdk_initialized = true,
         dpdk_version = text(env!("ISTHMUS_DPDK_VERSION")),
         ovs_version = text(env!("CARGO_PKG_VERSION")),
-        iface_types = set(TYPES),
-        datapath_types = set(&["netdev", "system"]),
+        iface_types = set(&[TYPES, extra].concat()),
+        datapath_types = set(&[&["netdev", "system"], extra].concat()),
         statistics = statistics.clone(),
     );
     if !columns.is_empty() {
-        txn.update("Open_vSwitch", *id, columns);
+        txn.update_row(*id, columns);
     }
 }
 
@@ -64,13 +66,13 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
         let Some(row) = db.datapath.get(id) else { continue };
         let mut columns = Vec::new();
         if row.capabilities != can {
-            columns.push(("capabilities", can.to_datum()));
+            columns.push(ovs::Datapath::capabilities(&can));
         }
         if row.datapath_version != version {
-            columns.push(("datapath_version", version.to_datum()));
+            columns.push(ovs::Datapath::datapath_version(&version));
         }
         if !columns.is_empty() {
-            txn.update("Datapath", *id, columns);
+            txn.update_row(*id, columns);
         }
     }
 }
@@ -79,17 +81,18 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
 pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.bridge.get(&b.spec.uuid) else { return };
     let columns = differing!(
+        ovs::Bridge,
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
     );
     if !columns.is_empty() {
-        txn.update("Bridge", b.spec.uuid, columns);
+        txn.update_row(b.spec.uuid, columns);
     }
 }
 
 /// The row of a controller.
-pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn: &mut Transaction) {
+pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, now: Instant, txn: &mut Transaction) {
     let Some(row) = db.controller.get(&id) else { return };
     let mut status: Map<Str, Str> = Map::new();
     if !s.state.is_empty() {
@@ -100,7 +103,9 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     let times = [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)];
     for (key, since) in times.into_iter().filter(|_| !s.state.is_empty()) {
         let old = row.status.get(key).filter(|_| same).cloned();
-        if let Some(v) = old.or_else(|| since.map(|t| t.elapsed().as_secs().to_string().as_str().into())) {
+        if let Some(v) =
+            old.or_else(|| since.map(|t| now.saturating_duration_since(t).as_secs().to_string().as_str().into()))
+        {
             status.insert(key.into(), v);
         }
     }
@@ -113,9 +118,15 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
             status.insert(format!("packet-in-{kind}-{what}").as_str().into(), n.to_string().as_str().into());
         }
     }
-    let columns = differing!(row, is_connected = s.connected, role = s.role.map(Str::from), status = status.clone(),);
+    let columns = differing!(
+        ovs::Controller,
+        row,
+        is_connected = s.connected,
+        role = s.role.map(Str::from),
+        status = status.clone(),
+    );
     if !columns.is_empty() {
-        txn.update("Controller", id, columns);
+        txn.update_row(id, columns);
     }
 }
 
@@ -123,9 +134,9 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
 pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.port.get(&s.row) else { return };
     let active = b.bonds.get(&s.name).map(|s| s.active.unwrap_or_default());
-    let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&mac_text(m))));
+    let columns = differing!(ovs::Port, row, bond_active_slave = active.and_then(|m| text(&m.to_string())));
     if !columns.is_empty() {
-        txn.update("Port", s.row, columns);
+        txn.update_row(s.row, columns);
     }
 }
 
@@ -138,11 +149,12 @@ pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn:
     };
     let sent = |key: &str| port.and_then(|p| p.statistics.get(key)).map(|v| (Str::from(key), *v));
     let columns = differing!(
+        ovs::Mirror,
         row,
         statistics = ["tx_bytes", "tx_packets"].iter().filter_map(|k| sent(k)).collect::<Map<Str, i64>>()
     );
     if !columns.is_empty() {
-        txn.update("Mirror", m.uuid, columns);
+        txn.update_row(m.uuid, columns);
     }
 }
 
@@ -152,6 +164,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
     let up = |up: bool| text(if up { "up" } else { "down" });
     let Some(no) = p.no else {
         let columns = differing!(
+            ovs::Interface,
             row,
             ofport = Some(-1),
             error = p.error.as_deref().map(Str::from),
@@ -169,7 +182,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             status = Map::<Str, Str>::new(),
         );
         if !columns.is_empty() {
-            txn.update("Interface", p.spec.interface, columns);
+            txn.update_row(p.spec.interface, columns);
         }
         return;
     };
@@ -177,6 +190,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
     let speed = i64::from(link.mbps) * 1_000_000;
     let number = if no == PortNo::LOCAL { 65534 } else { i64::from(no.0) };
     let columns = differing!(
+        ovs::Interface,
         row,
         ofport = Some(number),
         error = match alone {
@@ -189,7 +203,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         link_speed = (speed > 0).then_some(speed),
         duplex = (speed > 0).then(|| Str::from(if link.full_duplex { "full" } else { "half" })),
         link_resets = Some(p.link_resets),
-        mac_in_use = text(&mac_text(p.mac)),
+        mac_in_use = text(&p.mac.to_string()),
         mtu = link.mtu.map(i64::from),
         ifindex = match &p.spec.kind {
             Ok(Kind::Patch(_) | Kind::Tunnel(_)) => Some(0),
@@ -201,7 +215,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         status = driver(p),
     );
     if !columns.is_empty() {
-        txn.update("Interface", p.spec.interface, columns);
+        txn.update_row(p.spec.interface, columns);
     }
 }
 

@@ -2,15 +2,16 @@
 
 use super::Reconciler;
 use crate::config::port::Kind;
-use crate::kernel::netlink::{KernelRoute, KernelSnapshot};
+use crate::kernel::netlink::{KernelRoute, KernelSnapshot, Link};
 use crate::pmd::Jobs;
+use crate::ports::dummy::Dummy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{Egress, Route};
 
 impl Reconciler {
     pub(super) async fn apply_underlay(&mut self) {
-        let host = self.kernel.snapshot();
+        let host = self.host();
         let ours = self.internal_links(&host);
         for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
             let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
@@ -91,13 +92,30 @@ impl Reconciler {
     /// The bridges of internal ports, by the kernel's index of the port.
     fn internal_links(&self, host: &KernelSnapshot) -> HashMap<u32, String> {
         let ports = self.bridges.values().flat_map(|b| b.ports.values().map(move |p| (b, p)));
-        let internal = ports.filter(|(_, p)| p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal)));
+        let internal = ports.filter(|(_, p)| {
+            p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
+        });
         internal.filter_map(|(b, p)| Some((host.links.get(&p.spec.name)?.index, b.spec.name.clone()))).collect()
+    }
+
+    /// The kernel's tables, with the links, addresses and routes of dummies; without the kernel's routes if these are not
+    /// to be used.
+    fn host(&self) -> KernelSnapshot {
+        let mut host = self.kernel.snapshot();
+        if self.test_bed.no_kernel_routes {
+            host.routes.clear();
+        }
+        for p in self.bridges.values().flat_map(|b| b.ports.values()) {
+            let (Some(device), Ok(Kind::Dummy { .. })) = (p.device, &p.spec.kind) else { continue };
+            let Some(dummy) = self.test_bed.dummies.get(&p.spec.name) else { continue };
+            add_dummy(&mut host, &p.spec.name, FIRST_DUMMY_LINK + device, &dummy);
+        }
+        host
     }
 
     /// Adds a route, in place of one to the same prefix. The caller tells the switch.
     pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
-        let host = self.kernel.snapshot();
+        let host = self.host();
         r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
         let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
         self.own_routes.retain(|o| (o.prefix, o.len) != (r.prefix, r.len));
@@ -109,6 +127,24 @@ impl Reconciler {
         let before = self.own_routes.len();
         self.own_routes.retain(|o| (o.prefix, o.len) != (masked(prefix, len), len));
         if self.own_routes.len() < before { Ok("OK\n".into()) } else { Err("Not found".into()) }
+    }
+}
+
+/// The index of the link that stands for device 0, if that is a dummy. The kernel counts from 1, and does not come here.
+const FIRST_DUMMY_LINK: u32 = 1 << 30;
+
+/// Adds a dummy to the links; for each of its addresses, the routes that a kernel would have.
+fn add_dummy(host: &mut KernelSnapshot, name: &str, index: u32, dummy: &Dummy) {
+    let (mac, up) = (dummy.mac(), dummy.is_up());
+    let link = Link { index, mac, mtu: 1500, admin_up: up, up, peer: None, made_here: true };
+    host.links.insert(name.into(), link);
+    for (address, len) in dummy.addresses() {
+        host.addresses.push((index, address, len));
+        let all = if address.is_ipv4() { 32 } else { 128 };
+        for (table, len) in [(Route::LOCAL, all), (Route::MAIN, len)] {
+            let (prefix, source) = (masked(address, len), Some(address));
+            host.routes.push(KernelRoute { prefix, len, gateway: None, source, link: index, metric: 0, table });
+        }
     }
 }
 
@@ -175,7 +211,6 @@ fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::netlink::Link;
 
     fn address(a: &str) -> IpAddr {
         a.parse().expect("address")
@@ -184,7 +219,7 @@ mod tests {
     fn host() -> KernelSnapshot {
         let link = |index| Link {
             index,
-            mac: [2, 0, 0, 0, 0, index as u8],
+            mac: packet::Mac([2, 0, 0, 0, 0, index as u8]),
             mtu: 1500,
             admin_up: true,
             up: true,

@@ -81,6 +81,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        // The kernel takes a namespace's links away some time after its name. A veth goes at once when it is named, and
+        // with it its end in the switch's namespace, whose name the next machine may take.
+        let _ = run("ip", &["-n", &self.0, "link", "del", "eth0"], &[]);
         let _ = run("ip", &["netns", "del", &self.0], &[]);
     }
 }
@@ -140,17 +143,28 @@ impl Switch {
     /// The same with more in its environment.
     pub fn ours_with(ns: &Namespace, env: &[(&str, &str)]) -> Switch {
         let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
-        s.run_ours(ns, env);
+        s.run_ours(ns, env, &[]);
         s
     }
 
-    pub fn start_ours(&mut self, ns: &Namespace) {
-        self.run_ours(ns, &[]);
+    /// Our dataplane with dummy devices in the place of the machine's, and without the kernel's routes.
+    pub fn test_bed(ns: &Namespace) -> Switch {
+        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        s.start_test_bed(ns);
+        s
     }
 
-    fn run_ours(&mut self, ns: &Namespace, env: &[(&str, &str)]) {
+    pub fn start_test_bed(&mut self, ns: &Namespace) {
+        self.run_ours(ns, &[], &["--enable-dummy=system", "--disable-system-route"]);
+    }
+
+    pub fn start_ours(&mut self, ns: &Namespace) {
+        self.run_ours(ns, &[], &[]);
+    }
+
+    fn run_ours(&mut self, ns: &Namespace, env: &[(&str, &str)], more: &[&str]) {
         let embed = format!("--embed={}", self.dir.path().display());
-        let arguments = [&*embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"];
+        let arguments = [&[&*embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"], more].concat();
         self.spawn_with(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &arguments, env);
         self.wait_for("ctl");
         self.wait_for("db.sock");

@@ -158,7 +158,7 @@ mod tests {
     fn files_come_back() {
         let dir = tempfile::tempdir().expect("directory");
         let flow = Flow {
-            macs: ([2; 6], [4; 6]),
+            macs: (Mac([2; 6]), Mac([4; 6])),
             from: (Ipv4Addr::new(10, 0, 0, 1), 1),
             to: (Ipv4Addr::new(10, 0, 0, 2), 2),
             vlan: Some(7),
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn the_source_port_of_a_tunnel_does_not_count_and_its_content_does() {
         let t = Tunnel {
-            macs: ([2; 6], [4; 6]),
+            macs: (Mac([2; 6]), Mac([4; 6])),
             ips: (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
             vni: 3,
             ports: (1, 2),

@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The gateway's end of the tunnel.
-pub const HERE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x50, 0x11], Ipv4Addr::new(192, 168, 50, 11));
+pub const HERE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x50, 0x11]), Ipv4Addr::new(192, 168, 50, 11));
 /// The hypervisor's.
-pub const THERE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x50, 0x12], Ipv4Addr::new(192, 168, 50, 12));
+pub const THERE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x50, 0x12]), Ipv4Addr::new(192, 168, 50, 12));
 /// The router's port to the VLAN.
-pub const ROUTER: Mac = [2, 0, 0, 0, 0xfe, 3];
+pub const ROUTER: Mac = Mac([2, 0, 0, 0, 0xfe, 3]);
 /// The next hop in the VLAN.
-pub const NEXT: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x99, 1], Ipv4Addr::new(172, 16, 0, 254));
+pub const NEXT: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x99, 1]), Ipv4Addr::new(172, 16, 0, 254));
 /// The machine behind the L2 gateway, and the one on the hypervisor that it talks to.
-pub const L2: (Mac, Mac) = ([2, 0, 0, 0, 0x99, 2], [2, 0, 0, 0, 2, 1]);
+pub const L2: (Mac, Mac) = (Mac([2, 0, 0, 0, 0x99, 2]), Mac([2, 0, 0, 0, 2, 1]));
 /// VLANs of the router and of the L2 gateway.
 pub const VLANS: (u16, u16) = (100, 200);
 /// Hosts on the hypervisor whose sources are translated; one without translation; one with a floating address.
@@ -167,7 +167,7 @@ impl Machine {
         for (port, switch, addresses) in MACHINES {
             self.nb(&["lsp-add", switch, port, "--", "lsp-set-addresses", port, addresses])?;
         }
-        let far = packet_text(L2.0);
+        let far = L2.0.to_string();
         self.nb(&["lsp-add", "wire", "wire-gw", "--", "lsp-set-addresses", "wire-gw", &far])?;
         self.nb(&[
             "lsp-set-type",
@@ -198,7 +198,7 @@ impl Machine {
         let mask = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << worker);
         // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes.
         let extra = format!("other_config:dpdk-extra=\"--legacy-mem --no-huge -m {memory} --no-pci --no-shconf\"");
-        let hwaddr = format!("other_config:hwaddr=\"{}\"", packet_text(HERE.0));
+        let hwaddr = format!("other_config:hwaddr=\"{}\"", HERE.0);
         self.vs(&[
             "--no-wait",
             "init",
@@ -233,7 +233,7 @@ impl Machine {
             self.lab.ip(NAME, &["addr", "replace", &address, "dev", "br-under"])
         })?;
         self.lab.ip(NAME, &["link", "set", "br-under", "up", "mtu", "1600"])?;
-        let (ip, mac) = (THERE.1.to_string(), packet_text(THERE.0));
+        let (ip, mac) = (THERE.1.to_string(), THERE.0.to_string());
         self.lab.ip(NAME, &["neigh", "replace", &ip, "lladdr", &mac, "dev", "br-under", "nud", "permanent"])?;
         self.neighbour()
     }
@@ -241,7 +241,7 @@ impl Machine {
     /// Open vSwitch keeps next hops of its own.
     fn neighbour(&self) -> Result<()> {
         if self.maker == Maker::Debian {
-            self.appctl(&["tnl/arp/set", "br-under", &THERE.1.to_string(), &packet_text(THERE.0)])?;
+            self.appctl(&["tnl/arp/set", "br-under", &THERE.1.to_string(), &THERE.0.to_string()])?;
         }
         Ok(())
     }
@@ -467,11 +467,6 @@ impl Machine {
         })?;
         self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, "in_port=11 actions=output:10"]).map(drop)
     }
-}
-
-/// Text of an Ethernet address.
-pub fn packet_text(m: Mac) -> String {
-    m.map(|b| format!("{b:02x}")).join(":")
 }
 
 /// The port for the file with this number.

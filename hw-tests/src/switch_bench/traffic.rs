@@ -129,11 +129,15 @@ impl Traffic {
         };
         // Who sends through another port is another host of the network.
         let source = (n / self.packets.div_ceil(self.sources)) as u8;
-        let sender = |[a, b, c, d, e, f]: Mac| [a, b, c, d, e + source, f];
+        let sender = |Mac([a, b, c, d, e, f]): Mac| Mac([a, b, c, d, e + source, f]);
         let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan };
         let ends = if self.way == Way::Service { ((near, 5000), (far, port)) } else { ((near, port), (far, 53)) };
         if self.way == Way::Plain {
-            return frames::udp(&flow(([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]), ends.0, ends.1, None), self.sizes, n);
+            return frames::udp(
+                &flow((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])), ends.0, ends.1, None),
+                self.sizes,
+                n,
+            );
         }
         if d == Direction::Out {
             // As the hypervisor's router leaves it: routed, and bound for the port that its gateway serves.

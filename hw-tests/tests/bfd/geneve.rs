@@ -58,7 +58,8 @@ impl Wire for Geneve {
         let s = self.tunnels.get(tunnel as usize - 1).context("a tunnel")?;
         let (to, from) = ([0, 0x23, 0x20, 0, 0, 1], [2, 0, 0, 0, 1, tunnel as u8]);
         let ends = ((p.ends.local, p.source_port), (p.ends.remote, p.ends.path.port()));
-        let frame = build::udp(to, from, ends.0, ends.1, 255, &p.packet.to_bytes()).context("a frame")?;
+        let frame = build::udp(packet::Mac(to), packet::Mac(from), ends.0, ends.1, 255, &p.packet.to_bytes())
+            .context("a frame")?;
         let _ = s.send_to(&[&HEADER[..], &frame].concat(), SocketAddr::from((self.peer, PORT)));
         Ok(())
     }

@@ -116,7 +116,7 @@ fn parse(ctx: &mut Ctx<'_, '_>, gateways: &[&Lrp], uuid: Uuid, row: &Arc<nb::Nat
         return Err(format!("logical_ip {} must be one address", row.logical_ip));
     }
     let mac = match &row.external_mac {
-        Some(mac) => Some(mac.parse().map_err(|()| bad("external_mac", mac))?),
+        Some(mac) => Some(mac.parse().map_err(|_| bad("external_mac", mac))?),
         None => None,
     };
     if row.allowed_ext_ips.is_some() && row.exempted_ext_ips.is_some() {

@@ -154,8 +154,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
         16 => {
             let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
             r.skip(4)?;
-            let mut hw_addr = [0; 6];
-            hw_addr.copy_from_slice(r.take(6)?);
+            let hw_addr = r.mac()?;
             r.skip(2)?;
             let m = PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? };
             if v >= Version::Of14 {

@@ -154,7 +154,7 @@ impl Message {
             Message::PortMod(m) => f(16, &|o| {
                 o.p32(m.port.to_u32());
                 o.zeros(4);
-                o.extend_from_slice(&m.hw_addr);
+                o.extend_from_slice(&m.hw_addr[..]);
                 o.zeros(2);
                 o.p32(m.config);
                 o.p32(m.mask);

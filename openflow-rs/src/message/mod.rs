@@ -250,7 +250,7 @@ pub struct PortMod {
     /// Port.
     pub port: crate::PortNo,
     /// Its address, as a check.
-    pub hw_addr: [u8; 6],
+    pub hw_addr: ::packet::Mac,
     /// Configuration bits.
     pub config: u32,
     /// Bits to change.

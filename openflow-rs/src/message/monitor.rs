@@ -3,7 +3,8 @@
 use super::Version;
 use crate::action::Action;
 use crate::flow_match::Match;
-use crate::mods::{FlowMod, GROUP_ANY};
+use crate::ids::GroupId;
+use crate::mods::FlowMod;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, Put, Reader, Result, decode_actions, encode_actions, flow, of10, oxm};
 
@@ -39,7 +40,7 @@ pub struct FlowMonitor {
     /// Flows with output to this port ([`PortNo::ANY`]: all).
     pub out_port: PortNo,
     /// Flows with this group.
-    pub out_group: u32,
+    pub out_group: GroupId,
     /// Flows within this match.
     pub matches: Match,
 }
@@ -82,7 +83,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
         return;
     }
     o.p32(m.out_port.to_u32());
-    o.p32(m.out_group);
+    o.p32(m.out_group.0);
     o.p16(m.flags);
     o.p8(m.table);
     o.p8(m.command);
@@ -101,7 +102,7 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
             return Err(DecodeError::new(1, 4, format!("flow monitor {id}: flags {flags:#x}")));
         }
         let matches = of10::pull_nxm(r, n, false)?.0;
-        return Ok(FlowMonitor { id, command: 0, flags, table, out_port, out_group: GROUP_ANY, matches });
+        return Ok(FlowMonitor { id, command: 0, flags, table, out_port, out_group: GroupId::ANY, matches });
     }
     let out_port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "port out of range"))?;
     let (out_group, flags, table, command) = (r.u32()?, r.u16()?, r.u8()?, r.u8()?);
@@ -114,7 +115,7 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
         return Err(DecodeError::new(16, 4, format!("flow monitor {id}: command {command}")));
     }
     let matches = oxm::pull_ofp_match(r, false)?;
-    Ok(FlowMonitor { id, command, flags, table, out_port, out_group, matches })
+    Ok(FlowMonitor { id, command, flags, table, out_port, out_group: GroupId(out_group), matches })
 }
 
 fn event(e: FlowEvent, v: Version) -> u16 {

@@ -10,8 +10,9 @@ use super::{
 use crate::action::PacketInReason;
 use crate::field::FieldId;
 use crate::flow_match::Match;
+use crate::ids::GroupId;
 use crate::message::Version;
-use crate::mods::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
+use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, Put, Reader, Result, encode_actions, group, of10};
 
@@ -108,7 +109,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
         Message::QueueGetConfigReply(p, queues) => std(21, |o| queue::put_config(o, *p, queues, Version::Of10)),
         Message::PortMod(p) => std(15, |o| {
             o.p16(p.port.0);
-            o.extend_from_slice(&p.hw_addr);
+            o.extend_from_slice(&p.hw_addr[..]);
             o.p32(p.config);
             o.p32(p.mask);
             o.zeros(8);
@@ -168,8 +169,7 @@ pub(super) fn decode(kind: u8, mut r: Reader<'_>) -> Result<Message> {
         }
         15 => {
             let port = PortNo(r.u16()?);
-            let mut hw_addr = [0; 6];
-            hw_addr.copy_from_slice(r.take(6)?);
+            let hw_addr = r.mac()?;
             Message::PortMod(PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? })
         }
         16 => Message::MultipartRequest(pull_request(r)?),
@@ -347,7 +347,7 @@ fn pull_features(mut r: Reader<'_>) -> Result<Features> {
 
 fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
     o.p16(p.port.0);
-    o.extend_from_slice(&p.hw_addr);
+    o.extend_from_slice(&p.hw_addr[..]);
     put_text(o, &p.name, 16);
     o.p32(p.config);
     // "Live" came later.
@@ -360,8 +360,7 @@ fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
 
 fn pull_port(r: &mut Reader<'_>) -> Result<PortDesc> {
     let port = PortNo(r.u16()?);
-    let mut hw_addr = [0; 6];
-    hw_addr.copy_from_slice(r.take(6)?);
+    let hw_addr = r.mac()?;
     let name = pull_text(r, 16)?;
     let (config, state) = (r.u32()?, r.u32()?);
     let curr = r.u32()?;
@@ -398,7 +397,7 @@ fn put_request(o: &mut Vec<u8>, q: &MultipartRequest) {
         }
         Q::GroupStats(g) | Q::GroupDesc(g) => {
             nicira_head(o, 0, if matches!(q, Q::GroupStats(_)) { GROUP_STATS } else { GROUP_DESC });
-            o.p32(*g);
+            o.p32(g.0);
             o.zeros(4);
         }
         Q::GroupFeatures => nicira_head(o, 0, GROUP_FEATURES),
@@ -460,8 +459,8 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
             r.skip(4)?;
             match subtype {
                 0 | 1 => {}
-                GROUP_STATS => return Ok(Q::GroupStats(r.u32()?)),
-                GROUP_DESC => return Ok(Q::GroupDesc(r.u32()?)),
+                GROUP_STATS => return Ok(Q::GroupStats(GroupId(r.u32()?))),
+                GROUP_DESC => return Ok(Q::GroupDesc(GroupId(r.u32()?))),
                 GROUP_FEATURES => return Ok(Q::GroupFeatures),
                 FLOW_MONITOR => {
                     return Ok(Q::FlowMonitor(all(r, |r| monitor::pull_request(r, Version::Of10))?));
@@ -473,7 +472,7 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
             let table = r.u8()?;
             r.skip(3)?;
             let (matches, cookie, cookie_mask) = of10::pull_nxm(&mut r, n, false)?;
-            let f = FlowStatsRequest { table, out_port, out_group: GROUP_ANY, cookie, cookie_mask, matches };
+            let f = FlowStatsRequest { table, out_port, out_group: GroupId::ANY, cookie, cookie_mask, matches };
             if subtype == 0 { Q::Flow(f) } else { Q::Aggregate(f) }
         }
         k => Q::Other(k, r.buf.to_vec()),

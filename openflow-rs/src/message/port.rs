@@ -3,6 +3,7 @@
 use super::Version;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, Put, Reader, Result};
+use packet::Mac;
 
 /// A port of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,7 +11,7 @@ pub struct PortDesc {
     /// Number.
     pub port: PortNo,
     /// Address.
-    pub hw_addr: [u8; 6],
+    pub hw_addr: Mac,
     /// Name.
     pub name: String,
     /// Configuration bits: 1 is down, 0x10 no flooding.
@@ -78,7 +79,7 @@ pub(super) fn put_desc(o: &mut Vec<u8>, p: &PortDesc, v: Version) {
     } else {
         o.zeros(4);
     }
-    o.extend_from_slice(&p.hw_addr);
+    o.extend_from_slice(&p.hw_addr[..]);
     o.zeros(2);
     put_name(o, &p.name);
     o.p32(p.config);
@@ -101,8 +102,7 @@ pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
     let n =
         if v >= Version::Of14 { len.checked_sub(8).ok_or_else(|| DecodeError::len("port description"))? } else { 56 };
     let mut b = r.sub(n)?;
-    let mut hw_addr = [0; 6];
-    hw_addr.copy_from_slice(b.take(6)?);
+    let hw_addr = b.mac()?;
     b.skip(2)?;
     let name = String::from_utf8_lossy(b.take(16)?).trim_end_matches('\0').to_string();
     let (config, state) = (b.u32()?, b.u32()?);

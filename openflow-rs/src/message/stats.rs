@@ -2,7 +2,8 @@
 
 use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, Version, monitor, port, queue};
 use crate::flow_match::Match;
-use crate::mods::{FlowMod, GROUP_ANY, Group, MeterConfig, TABLE_ALL};
+use crate::ids::{GroupId, MeterId};
+use crate::mods::{FlowMod, Group, MeterConfig, TABLE_ALL};
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, flow, group};
 
@@ -14,7 +15,7 @@ pub struct FlowStatsRequest {
     /// Only flows that output here.
     pub out_port: PortNo,
     /// Only flows that use this group.
-    pub out_group: u32,
+    pub out_group: GroupId,
     /// Cookie to look for.
     pub cookie: u64,
     /// Which of its bits count.
@@ -28,7 +29,7 @@ impl Default for FlowStatsRequest {
         FlowStatsRequest {
             table: TABLE_ALL,
             out_port: PortNo::ANY,
-            out_group: GROUP_ANY,
+            out_group: GroupId::ANY,
             cookie: 0,
             cookie_mask: 0,
             matches: Match::new(),
@@ -85,7 +86,7 @@ pub struct TableStats {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupStats {
     /// Group.
-    pub id: u32,
+    pub id: GroupId,
     /// Flows and groups that refer to it.
     pub ref_count: u32,
     /// Packets.
@@ -117,7 +118,7 @@ pub struct GroupFeatures {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterStats {
     /// Meter.
-    pub id: u32,
+    pub id: MeterId,
     /// Flows that use it.
     pub flow_count: u32,
     /// Packets.
@@ -167,15 +168,15 @@ pub enum MultipartRequest {
     /// Queues: port and queue (OpenFlow 1.4).
     QueueDesc(PortNo, u32),
     /// Group counters.
-    GroupStats(u32),
+    GroupStats(GroupId),
     /// Groups.
-    GroupDesc(u32),
+    GroupDesc(GroupId),
     /// Group features.
     GroupFeatures,
     /// Meter counters.
-    MeterStats(u32),
+    MeterStats(MeterId),
     /// Meters.
-    MeterConfig(u32),
+    MeterConfig(MeterId),
     /// Meter features.
     MeterFeatures,
     /// Table features, uninterpreted.
@@ -266,12 +267,16 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
             o.p32(p.to_u32());
             o.p32(*n);
         }
-        Q::GroupStats(g) | Q::MeterStats(g) | Q::MeterConfig(g) => {
-            o.p32(*g);
+        Q::MeterStats(m) | Q::MeterConfig(m) => {
+            o.p32(m.0);
+            o.zeros(4);
+        }
+        Q::GroupStats(g) => {
+            o.p32(g.0);
             o.zeros(4);
         }
         Q::GroupDesc(g) if v >= Version::Of15 => {
-            o.p32(*g);
+            o.p32(g.0);
             o.zeros(4);
         }
         Q::FlowMonitor(l) => l.iter().for_each(|m| monitor::put_request(o, m, v)),
@@ -295,12 +300,12 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
         3 => Q::Table,
         4 => Q::PortStats(request_port(&mut r)?),
         5 => Q::Queue(request_port(&mut r)?, r.u32()?),
-        6 => Q::GroupStats(r.u32()?),
-        7 if v >= Version::Of15 => Q::GroupDesc(r.u32()?),
-        7 => Q::GroupDesc(crate::mods::GROUP_ALL),
+        6 => Q::GroupStats(GroupId(r.u32()?)),
+        7 if v >= Version::Of15 => Q::GroupDesc(GroupId(r.u32()?)),
+        7 => Q::GroupDesc(GroupId::ALL),
         8 if v >= Version::Of12 => Q::GroupFeatures,
-        9 if v >= Version::Of13 => Q::MeterStats(r.u32()?),
-        10 if v >= Version::Of13 => Q::MeterConfig(r.u32()?),
+        9 if v >= Version::Of13 => Q::MeterStats(MeterId(r.u32()?)),
+        10 if v >= Version::Of13 => Q::MeterConfig(MeterId(r.u32()?)),
         11 if v >= Version::Of13 => Q::MeterFeatures,
         12 if v >= Version::Of13 => Q::TableFeatures(r.buf.to_vec()),
         13 if v >= Version::Of15 => Q::PortDesc(request_port(&mut r)?),
@@ -440,7 +445,7 @@ fn put_group_stats(o: &mut Vec<u8>, s: &GroupStats, v: Version) {
     let start = o.len();
     o.p16(0);
     o.zeros(2);
-    o.p32(s.id);
+    o.p32(s.id.0);
     o.p32(s.ref_count);
     o.zeros(4);
     o.p64(s.packets);
@@ -454,7 +459,7 @@ fn put_group_stats(o: &mut Vec<u8>, s: &GroupStats, v: Version) {
 }
 
 fn put_meter_stats(o: &mut Vec<u8>, s: &MeterStats) {
-    o.p32(s.id);
+    o.p32(s.id.0);
     o.p16(40 + 16 * s.bands.len() as u16);
     o.zeros(6);
     o.p32(s.flow_count);
@@ -540,7 +545,15 @@ impl MultipartReply {
                 let (packets, bytes) = (b.u64()?, b.u64()?);
                 let ages = groups_have_ages(v);
                 let (duration_sec, duration_nsec) = if ages { (b.u32()?, b.u32()?) } else { (0, 0) };
-                Ok(GroupStats { id, ref_count, packets, bytes, duration_sec, duration_nsec, buckets: pull_pairs(b)? })
+                Ok(GroupStats {
+                    id: GroupId(id),
+                    ref_count,
+                    packets,
+                    bytes,
+                    duration_sec,
+                    duration_nsec,
+                    buckets: pull_pairs(b)?,
+                })
             })?),
             7 => P::GroupDesc(all(r, |r| group::pull_group_desc(r, v))?),
             8 => {
@@ -558,7 +571,15 @@ impl MultipartReply {
                 let flow_count = b.u32()?;
                 let (packets, bytes) = (b.u64()?, b.u64()?);
                 let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
-                Ok(MeterStats { id, flow_count, packets, bytes, duration_sec, duration_nsec, bands: pull_pairs(b)? })
+                Ok(MeterStats {
+                    id: MeterId(id),
+                    flow_count,
+                    packets,
+                    bytes,
+                    duration_sec,
+                    duration_nsec,
+                    bands: pull_pairs(b)?,
+                })
             })?),
             10 => P::MeterConfig(all(r, group::pull_meter_config)?),
             11 => P::MeterFeatures(MeterFeatures {

@@ -5,7 +5,7 @@ use super::value::{parse_int, parse_u8, parse_u16, parse_u32, parse_u64, parse_v
 use super::{ParseError, Result};
 use crate::field::FieldId;
 use crate::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6, ETH_RARP, Match};
-use crate::mods::{Bucket, FlowFlags, FlowMod, GROUP_ANY, Group, GroupType, MeterBand, MeterConfig, TABLE_ALL};
+use crate::mods::{Bucket, FlowFlags, FlowMod, Group, GroupType, MeterBand, MeterConfig, TABLE_ALL};
 use std::str::FromStr;
 
 /// Splits at commas that are not within parentheses or brackets.
@@ -141,7 +141,7 @@ pub fn parse_flow(line: &str) -> Result<FlowMod> {
             ("hard_timeout", Some(v)) => f.hard_timeout = parse_u16(v)?,
             ("importance", Some(v)) => f.importance = parse_u16(v)?,
             ("out_port", Some(v)) => f.out_port = v.parse().map_err(ParseError)?,
-            ("out_group", Some(v)) => f.out_group = parse_u32(v)?,
+            ("out_group", Some(v)) => f.out_group = v.parse().map_err(ParseError)?,
             ("send_flow_rem", None) => f.flags.0 |= FlowFlags::SEND_FLOW_REM,
             ("check_overlap", None) => f.flags.0 |= FlowFlags::CHECK_OVERLAP,
             ("reset_counts", None) => f.flags.0 |= FlowFlags::RESET_COUNTS,
@@ -187,7 +187,7 @@ fn bucket_item(b: &mut Bucket, k: &str, v: &str) -> Result<bool> {
         "bucket_id" => b.id = parse_u32(v)?,
         "weight" => b.weight = parse_u16(v)?,
         "watch_port" => b.watch_port = v.parse().map_err(ParseError)?,
-        "watch_group" => b.watch_group = if v.eq_ignore_ascii_case("any") { GROUP_ANY } else { parse_u32(v)? },
+        "watch_group" => b.watch_group = v.parse().map_err(ParseError)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -231,7 +231,7 @@ pub fn parse_group(line: &str) -> Result<Group> {
             .split_once('=')
             .ok_or_else(|| ParseError::new(format!("\"{item}\" in a group: expected name=value")))?;
         match k {
-            "group_id" => g.id = parse_u32(v)?,
+            "group_id" => g.id = v.parse().map_err(ParseError)?,
             "type" => {
                 g.group_type = [GroupType::All, GroupType::Select, GroupType::Indirect, GroupType::FastFailover]
                     .into_iter()
@@ -266,7 +266,7 @@ pub fn parse_meter(text: &str) -> Result<MeterConfig> {
         let last = m.bands.last_mut();
         match (k, last) {
             ("", _) => {}
-            ("meter", _) => m.id = meter_id(v)?,
+            ("meter", _) => m.id = v.parse().map_err(ParseError)?,
             ("kbps", _) => m.flags |= MeterConfig::KBPS,
             ("pktps", _) => m.flags |= MeterConfig::PKTPS,
             ("burst", _) => m.flags |= MeterConfig::BURST,
@@ -286,14 +286,6 @@ pub fn parse_meter(text: &str) -> Result<MeterConfig> {
         }
     }
     Ok(m)
-}
-
-fn meter_id(v: &str) -> Result<u32> {
-    match v {
-        "all" => Ok(crate::mods::METER_ALL),
-        "controller" => Ok(crate::mods::METER_CONTROLLER),
-        _ => parse_u32(v),
-    }
 }
 
 /// Parses a filter for dumps and deletions: like a flow, but the table defaults to all.

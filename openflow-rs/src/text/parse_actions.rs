@@ -99,7 +99,7 @@ fn controller(args: &str) -> Result<Action> {
             }
             "userdata" => c.userdata = hex_bytes(v)?,
             "pause" => c.pause = true,
-            "meter_id" => c.meter_id = Some(parse_u32(v)?),
+            "meter_id" => c.meter_id = Some(v.parse().map_err(ParseError)?),
             _ => return Err(ParseError::new(format!("unknown \"{k}\""))),
         }
     }
@@ -435,7 +435,7 @@ fn parse_action(item: &str) -> Result<Action> {
             Action::Output { port: PortNo::CONTROLLER, max_len: parse_u16(a)? }
         }
         "controller" | "CONTROLLER" => controller(a)?,
-        "group" => Action::Group(parse_u32(a)?),
+        "group" => Action::Group(a.parse().map_err(ParseError)?),
         "set_queue" => Action::SetQueue(parse_u32(a)?),
         "pop_queue" => Action::PopQueue,
         "set_field" => set_field(a)?,
@@ -472,7 +472,7 @@ fn parse_action(item: &str) -> Result<Action> {
         "delete_field" => {
             Action::DeleteField(FieldId::by_name(a).ok_or_else(|| ParseError::new(format!("unknown field \"{a}\"")))?)
         }
-        "meter" => Action::Meter(parse_u32(a)?),
+        "meter" => Action::Meter(a.parse().map_err(ParseError)?),
         "clear_actions" => Action::ClearActions,
         "write_actions" => Action::WriteActions(parse_actions(a)?),
         "write_metadata" => write_metadata(a)?,

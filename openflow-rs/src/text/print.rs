@@ -5,7 +5,8 @@ use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSrc,
     NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
-use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, GROUP_ANY, Group, GroupType, MeterConfig};
+use crate::ids::GroupId;
+use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
 use crate::port::PortNo;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -359,7 +360,7 @@ pub fn group_to_string(g: &Group) -> String {
         if b.watch_port != PortNo::ANY {
             let _ = write!(s, ",watch_port:{}", b.watch_port);
         }
-        if b.watch_group != GROUP_ANY {
+        if b.watch_group != GroupId::ANY {
             let _ = write!(s, ",watch_group:{}", b.watch_group);
         }
         let _ = write!(s, ",actions={}", actions_to_string(&b.actions));

@@ -3,6 +3,7 @@
 use super::{ParseError, Result};
 use crate::field::{FieldId, Format, Subfield, ones};
 use crate::port::PortNo;
+use packet::Mac;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Connection state flags, by bit.
@@ -17,8 +18,7 @@ pub(crate) fn hex(v: u128) -> String {
 }
 
 pub(crate) fn eth_text(v: u128) -> String {
-    let b = (v as u64).to_be_bytes();
-    format!("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", b[2], b[3], b[4], b[5], b[6], b[7])
+    Mac::from_u64(v as u64).to_string()
 }
 
 pub(crate) fn ipv6_text(a: Ipv6Addr) -> String {
@@ -129,15 +129,7 @@ pub(crate) fn parse_u64(s: &str) -> Result<u64> {
 }
 
 fn parse_eth(s: &str) -> Result<u128> {
-    let mut v = 0u128;
-    let mut n = 0;
-    for part in s.split(':') {
-        let b =
-            u8::from_str_radix(part, 16).map_err(|_| ParseError::new(format!("\"{s}\" is not an Ethernet address")))?;
-        v = v << 8 | u128::from(b);
-        n += 1;
-    }
-    if n == 6 { Ok(v) } else { Err(ParseError::new(format!("\"{s}\" is not an Ethernet address; give six bytes"))) }
+    s.parse::<Mac>().map(u128::from).map_err(|e| ParseError::new(format!("\"{s}\" is {e}")))
 }
 
 fn parse_flags(names: &[&str], s: &str) -> Result<(u128, u128)> {

@@ -4,6 +4,7 @@
 use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, of11, oxm};
 use crate::action::Action;
 use crate::field::{FieldId, Subfield, ones};
+use crate::ids::{GroupId, MeterId};
 use crate::message::Version;
 use crate::port::PortNo;
 
@@ -33,9 +34,9 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             out.p16(*max_len);
             out.zeros(6);
         }
-        Action::Group(g) => with_u32(out, 22, *g),
+        Action::Group(g) => with_u32(out, 22, g.0),
         Action::SetQueue(q) => with_u32(out, 21, *q),
-        Action::Meter(m) if v >= Version::Of15 => with_u32(out, 29, *m),
+        Action::Meter(m) if v >= Version::Of15 => with_u32(out, 29, m.0),
         Action::PushVlan(t) => with_u32(out, 17, u32::from(*t) << 16),
         Action::PopVlan => with_u32(out, 18, 0),
         Action::DecTtl(None) => with_u32(out, 24, 0),
@@ -157,7 +158,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         }
         18 => Action::PopVlan,
         21 => Action::SetQueue(r.u32()?),
-        22 => Action::Group(r.u32()?),
+        22 => Action::Group(GroupId(r.u32()?)),
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
         25 if v >= Version::Of12 => {
@@ -177,7 +178,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
             let (sh, dh) = (r.u32()?, r.u32()?);
             Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? }
         }
-        29 if v >= Version::Of15 => Action::Meter(r.u32()?),
+        29 if v >= Version::Of15 => Action::Meter(MeterId(r.u32()?)),
         0xffff => {
             let vendor = r.u32()?;
             if vendor == ONF_VENDOR && v < Version::Of15 {

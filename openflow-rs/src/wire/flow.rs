@@ -3,6 +3,7 @@
 use super::{DecodeError, Put, Reader, Result, actions, of10, of11, oxm};
 use crate::action::Action;
 use crate::flow_match::Match;
+use crate::ids::{GroupId, MeterId};
 use crate::message::{FlowRemoved, FlowStats, FlowStatsRequest, Version};
 use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
@@ -51,7 +52,7 @@ pub(crate) fn put_instructions(out: &mut Vec<u8>, list: &[Action], v: Version) {
         if let (Action::Meter(m), true) = (a, (Version::Of13..Version::Of15).contains(&v)) {
             out.p16(6);
             out.p16(8);
-            out.p32(*m);
+            out.p32(m.0);
         }
     }
     if list.iter().all(|a| is_apply(a, v)) {
@@ -129,7 +130,7 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
             3 => (3, vec![Action::WriteActions(actions::decode_actions(b.buf, v)?)]),
             4 => (1, actions::decode_actions(b.buf, v)?),
             5 => (2, vec![Action::ClearActions]),
-            _ => (0, vec![Action::Meter(b.u32()?)]),
+            _ => (0, vec![Action::Meter(MeterId(b.u32()?))]),
         };
         if let Some(s) = slots.get_mut(slot) {
             *s = list;
@@ -155,7 +156,7 @@ pub(crate) fn put_flow_mod_head(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
     out.p16(f.priority);
     out.p32(f.buffer_id);
     out.p32(f.out_port.to_u32());
-    out.p32(f.out_group);
+    out.p32(f.out_group.0);
     out.p16(f.flags.0 & flags(v));
     out.p16(if v >= Version::Of14 { f.importance } else { 0 });
 }
@@ -178,7 +179,7 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
     if deletes {
         f.out_port = port(p)?;
-        f.out_group = g;
+        f.out_group = GroupId(g);
     }
     f.flags = FlowFlags(r.u16()?);
     if f.flags.0 & !flags(v) != 0 {
@@ -354,7 +355,7 @@ pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest, v: Vers
     out.p8(q.table);
     out.zeros(3);
     out.p32(q.out_port.to_u32());
-    out.p32(q.out_group);
+    out.p32(q.out_group.0);
     out.zeros(4);
     out.p64(q.cookie);
     out.p64(q.cookie_mask);
@@ -369,7 +370,14 @@ pub(crate) fn pull_stats_request(mut r: Reader<'_>, v: Version) -> Result<FlowSt
     r.skip(4)?;
     let cookie = r.u64()?;
     let cookie_mask = r.u64()?;
-    Ok(FlowStatsRequest { table, out_port, out_group, cookie, cookie_mask, matches: pull_match(&mut r, false, v)? })
+    Ok(FlowStatsRequest {
+        table,
+        out_port,
+        out_group: GroupId(out_group),
+        cookie,
+        cookie_mask,
+        matches: pull_match(&mut r, false, v)?,
+    })
 }
 
 /// Aggregate statistics: (packets, bytes, flows).

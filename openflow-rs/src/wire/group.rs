@@ -2,9 +2,10 @@
 
 use super::{DecodeError, NTR_VENDOR, Put, Reader, Result, actions, oxm};
 use crate::field::FieldId;
+use crate::ids::{GroupId, MeterId};
 use crate::message::Version;
 use crate::mods::{
-    Bucket, GROUP_ANY, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod, MeterModCommand,
+    Bucket, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod, MeterModCommand,
 };
 use crate::port::PortNo;
 
@@ -32,15 +33,15 @@ fn put_bucket(out: &mut Vec<u8>, b: &Bucket, select: bool, v: Version) {
             out.p16(8);
             out.p32(b.watch_port.to_u32());
         }
-        if b.watch_group != GROUP_ANY {
+        if b.watch_group != GroupId::ANY {
             out.p16(2);
             out.p16(8);
-            out.p32(b.watch_group);
+            out.p32(b.watch_group.0);
         }
     } else {
         out.p16(b.weight);
         out.p32(b.watch_port.to_u32());
-        out.p32(b.watch_group);
+        out.p32(b.watch_group.0);
         out.zeros(4);
         actions::encode_actions(out, &b.actions, v);
     }
@@ -64,7 +65,7 @@ fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
     if !has_ids(v) {
         let mut b = Bucket::new(index, second, Vec::new());
         b.watch_port = PortNo::from_u32(r.u32()?).unwrap_or(PortNo::ANY);
-        b.watch_group = r.u32()?;
+        b.watch_group = GroupId(r.u32()?);
         r.skip(4)?;
         let actions = r.take(len.checked_sub(16).ok_or_else(bad_bucket)?).map_err(|_| bad_bucket())?;
         b.actions = actions::decode_actions(actions, v)?;
@@ -81,7 +82,7 @@ fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
         match kind {
             0 => b.weight = p.u16()?,
             1 => b.watch_port = PortNo::from_u32(p.u32()?).unwrap_or(PortNo::ANY),
-            2 => b.watch_group = p.u32()?,
+            2 => b.watch_group = GroupId(p.u32()?),
             k => return Err(DecodeError::new(14, 0, format!("bucket property {k} is not supported"))),
         }
     }
@@ -155,7 +156,7 @@ pub(crate) fn put_group_mod(out: &mut Vec<u8>, m: &GroupMod, v: Version) {
     out.p16(m.command as u16);
     out.p8(m.group.group_type as u8);
     out.p8(0);
-    out.p32(m.group.id);
+    out.p32(m.group.id.0);
     if has_ids(v) {
         let at = out.len();
         out.p32(0);
@@ -177,7 +178,7 @@ pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> 
     let (command, kind) = (r.u16()?, r.u8()?);
     let mut group = Group::default();
     r.skip(1)?;
-    group.id = r.u32()?;
+    group.id = GroupId(r.u32()?);
     let mut command_bucket_id = 0xffff_ffff;
     if has_ids(v) {
         let n = usize::from(r.u16()?);
@@ -215,7 +216,7 @@ pub(crate) fn put_group_desc(out: &mut Vec<u8>, g: &Group, v: Version) {
     out.p16(0);
     out.p8(g.group_type as u8);
     out.p8(0);
-    out.p32(g.id);
+    out.p32(g.id.0);
     if has_ids(v) {
         let at = out.len();
         out.p64(0);
@@ -234,7 +235,7 @@ pub(crate) fn pull_group_desc(r: &mut Reader<'_>, v: Version) -> Result<Group> {
     let mut b = r.sub(len.checked_sub(2).ok_or_else(bad_bucket)?)?;
     let mut g = Group { group_type: group_type(b.u8()?)?, ..Default::default() };
     b.skip(1)?;
-    g.id = b.u32()?;
+    g.id = GroupId(b.u32()?);
     if has_ids(v) {
         let n = usize::from(b.u16()?);
         b.skip(6)?;
@@ -279,7 +280,7 @@ fn pull_bands(mut r: Reader<'_>) -> Result<Vec<MeterBand>> {
 pub(crate) fn put_meter_mod(out: &mut Vec<u8>, m: &MeterMod) {
     out.p16(m.command as u16);
     out.p16(m.meter.flags);
-    out.p32(m.meter.id);
+    out.p32(m.meter.id.0);
     put_bands(out, &m.meter.bands);
 }
 
@@ -294,13 +295,13 @@ pub(crate) fn pull_meter_mod(mut r: Reader<'_>) -> Result<MeterMod> {
     let id = r.u32()?;
     // What goes needs none.
     let bands = if command == MeterModCommand::Delete { Vec::new() } else { pull_bands(r)? };
-    Ok(MeterMod { command, meter: MeterConfig { id, flags, bands } })
+    Ok(MeterMod { command, meter: MeterConfig { id: MeterId(id), flags, bands } })
 }
 
 pub(crate) fn put_meter_config(out: &mut Vec<u8>, m: &MeterConfig) {
     out.p16(8 + 16 * m.bands.len() as u16);
     out.p16(m.flags);
-    out.p32(m.id);
+    out.p32(m.id.0);
     put_bands(out, &m.bands);
 }
 
@@ -309,5 +310,5 @@ pub(crate) fn pull_meter_config(r: &mut Reader<'_>) -> Result<MeterConfig> {
     let flags = r.u16()?;
     let id = r.u32()?;
     let body = r.sub(len.checked_sub(8).ok_or_else(|| DecodeError::len("meter config"))?)?;
-    Ok(MeterConfig { id, flags, bands: pull_bands(body)? })
+    Ok(MeterConfig { id: MeterId(id), flags, bands: pull_bands(body)? })
 }

@@ -134,6 +134,10 @@ impl<'a> Reader<'a> {
         self.uint(8).map(|v| v as u64)
     }
 
+    pub(crate) fn mac(&mut self) -> Result<packet::Mac> {
+        self.uint(6).map(|v| packet::Mac::from_u64(v as u64))
+    }
+
     pub(crate) fn u128(&mut self) -> Result<u128> {
         self.uint(16)
     }

@@ -7,6 +7,7 @@ use crate::action::{
     SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield, ones};
+use crate::ids::MeterId;
 use crate::message::Version;
 use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -155,7 +156,7 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
             prop(4, &[]);
         }
         if let Some(m) = c.meter_id {
-            prop(5, &m.to_be_bytes());
+            prop(5, &m.0.to_be_bytes());
         }
     });
 }
@@ -298,7 +299,7 @@ fn decode_controller2(mut r: Reader<'_>) -> Result<Action> {
             2 => c.reason = PacketInReason::from_u8(body.u8()?).unwrap_or_default(),
             3 => c.userdata = body.buf.to_vec(),
             4 => c.pause = true,
-            5 => c.meter_id = Some(body.u32()?),
+            5 => c.meter_id = Some(MeterId(body.u32()?)),
             _ => return Err(DecodeError::argument(format!("controller property {kind} is not supported"))),
         }
     }

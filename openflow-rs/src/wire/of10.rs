@@ -8,6 +8,7 @@ use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
 use crate::action::Action;
 use crate::field::FieldId as F;
 use crate::flow_match::Match;
+use crate::ids::GroupId;
 use crate::message::Version;
 use crate::mods::FlowMod;
 use crate::port::PortNo;
@@ -217,7 +218,7 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
         Action::PopVlan => short(o, 3, |_| {}),
         Action::Group(g) => nicira::nx(o, 40, |o| {
             o.zeros(2);
-            o.p32(*g);
+            o.p32(g.0);
         }),
         Action::SetQueue(q) => nicira::nx(o, 4, |o| {
             o.zeros(2);
@@ -319,7 +320,7 @@ pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<A
                 }
                 40 => {
                     r.skip(2)?;
-                    Action::Group(r.u32()?)
+                    Action::Group(GroupId(r.u32()?))
                 }
                 _ => nicira::decode(subtype, r, Version::Of10, depth)?,
             }

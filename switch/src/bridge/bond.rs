@@ -9,7 +9,7 @@ use openflow_rs::PortNo;
 pub const BUCKETS: usize = 256;
 
 /// Slow protocols (IEEE 802.3 annex 57A): the address that LACP is sent to, and the EtherType.
-pub const SLOW_ADDRESS: packet::Mac = [0x01, 0x80, 0xc2, 0, 0, 2];
+pub const SLOW_ADDRESS: packet::Mac = packet::Mac([0x01, 0x80, 0xc2, 0, 0, 2]);
 /// See [`SLOW_ADDRESS`].
 pub const SLOW_PROTOCOLS: u16 = 0x8809;
 

@@ -4,9 +4,9 @@ use crate::bridge::{Bridge, Invalidation, validate};
 use openflow_rs::OfError as E;
 use openflow_rs::action::Action;
 use openflow_rs::message::FlowStatsRequest;
-use openflow_rs::mods::{GROUP_ALL, GROUP_ANY};
+
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{Group, GroupMod, GroupModCommand};
+use openflow_rs::{Group, GroupId, GroupMod, GroupModCommand};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Bridge {
             C::Modify | C::InsertBucket | C::RemoveBucket if !have => {
                 return Err(E::GroupModUnknownGroup.because(format!("group {id} does not exist")));
             }
-            C::Delete if id == GROUP_ALL || id == GROUP_ANY => self.delete_groups(None, now),
+            C::Delete if id == GroupId::ALL || id == GroupId::ANY => self.delete_groups(None, now),
             C::Delete => self.delete_groups(Some(id), now),
             C::Add | C::Modify | C::AddOrModify => {
                 let group = self.fitting(&m.group);
@@ -74,8 +74,8 @@ impl Bridge {
         Ok(())
     }
 
-    fn delete_groups(&mut self, id: Option<u32>, now: Duration) {
-        let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
+    fn delete_groups(&mut self, id: Option<GroupId>, now: Duration) {
+        let ids: Vec<GroupId> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in ids {
             self.groups.remove(&g);
             self.touched.push(Invalidation::Group(g));

@@ -6,9 +6,9 @@ use crate::classifier::{Classifier, Rule};
 use openflow_rs::OfError as E;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest};
-use openflow_rs::mods::{FlowFlags, GROUP_ANY, TABLE_ALL};
+use openflow_rs::mods::{FlowFlags, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FlowMod, FlowModCommand, PortNo};
+use openflow_rs::{FlowMod, FlowModCommand, GroupId, PortNo};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
     (r.cookie ^ q.cookie) & q.cookie_mask == 0
         && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
-        && (q.out_group == GROUP_ANY || outputs_to_group(&r.actions, q.out_group))
+        && (q.out_group == GroupId::ANY || outputs_to_group(&r.actions, q.out_group))
 }
 
 fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {

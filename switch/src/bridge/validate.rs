@@ -11,8 +11,8 @@ use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{
-    FieldId as F, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, Match, MeterConfig, PortNo,
-    Prereq, Subfield,
+    FieldId as F, FlowMod, FlowModCommand, Group, GroupId, GroupMod, GroupModCommand, GroupType, Match, MeterConfig,
+    MeterId, PortNo, Prereq, Subfield,
 };
 
 /// The greatest numbers of groups and meters (OFPG_MAX, OFPM_MAX less what Open vSwitch's userspace datapath keeps).
@@ -161,7 +161,7 @@ fn loadable(value: u64, dst: &Subfield) -> Check {
 
 /// Checks a group that is added or changed.
 pub(crate) fn group(g: &Group) -> Check {
-    if g.id > MOST_GROUPS {
+    if g.id > GroupId(MOST_GROUPS) {
         return Err(E::GroupModInvalidGroup.because(format!("group {} is a reserved number", g.id)));
     }
     if g.group_type == GroupType::Indirect && g.buckets.len() != 1 {
@@ -181,7 +181,7 @@ pub(crate) fn group(g: &Group) -> Check {
 
 /// Checks a meter that is added or changed.
 pub(crate) fn meter(m: &MeterConfig) -> Check {
-    if m.id == 0 || m.id > MOST_METERS {
+    if m.id == MeterId(0) || m.id > MeterId(MOST_METERS) {
         return Err(E::MeterModInvalidMeter.because(format!("meter {}: expected 1 to {MOST_METERS}", m.id)));
     }
     let units = m.flags & (MeterConfig::KBPS | MeterConfig::PKTPS);

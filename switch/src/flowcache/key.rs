@@ -557,9 +557,7 @@ impl Words<'_> {
                 match nd_fields(p, h) {
                     _ if h.fragment => fields::FRAGMENT6,
                     Some((nd, _)) => {
-                        let number = |m: Option<(packet::Mac, usize)>| {
-                            m.map_or(0, |(m, _)| m.iter().fold(0, |v, b| v << 8 | u64::from(*b)))
-                        };
+                        let number = |m: Option<(packet::Mac, usize)>| m.map_or(0, |(m, _)| m.to_u64());
                         [(nd.target >> 64) as u64, nd.target as u64, number(nd.sll), number(nd.tll)]
                             .into_iter()
                             .for_each(|w| self.push(w));

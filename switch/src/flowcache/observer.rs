@@ -13,7 +13,7 @@ use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -129,7 +129,7 @@ impl Observer for CacheObserver<'_> {
 
     #[inline]
     fn segment_carries(&mut self, s: &Arc<Segment>, key: &FlowKey, len: usize) {
-        self.flowcache.cache.stats.guided += s.hops.len() as u64;
+        self.flowcache.cache.stats.segment_lookups += s.hops.len() as u64;
         self.tcp_flags |= s.flags;
         if s.count(len) {
             self.flowcache.segments.uncounted.push(s.clone());
@@ -276,7 +276,7 @@ impl Observer for CacheObserver<'_> {
         let length = r.length(len);
         r.count(match c {
             Counted::Port { bridge, no, sent } => Count::Port { bridge, no, sent, length },
-            Counted::Bucket { bridge, group, index } => Count::Bucket { bridge, group, index, length },
+            Counted::Bucket { bridge, group, index } => Count::Bucket { bridge, group: GroupId(group), index, length },
             Counted::Bond { bridge, bond, bucket } => Count::Bond { bridge, bond, bucket, length },
             Counted::Sample => Count::Sample,
         });

@@ -52,7 +52,7 @@ impl Count {
                 [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]
             }
             Count::Bucket { bridge, group, index, length } => {
-                [3 | (*bridge as u64) << 16, u64::from(*group) << 32 | *index as u64, pack(length)]
+                [3 | (*bridge as u64) << 16, u64::from(group.0) << 32 | *index as u64, pack(length)]
             }
             Count::Bond { bridge, bond, bucket, length } => {
                 [5 | (*bridge as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]

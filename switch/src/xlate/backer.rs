@@ -8,6 +8,7 @@ use crate::conntrack::reassembly::Fragments;
 use crate::drops::DropCounters;
 use crate::events::Passage;
 use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
+use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -183,7 +184,7 @@ impl Backer {
         self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(Port::live)
     }
 
-    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: u32, bytes: usize) -> bool {
+    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: MeterId, bytes: usize) -> bool {
         let now = self.now;
         self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
     }

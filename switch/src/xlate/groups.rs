@@ -8,7 +8,7 @@ use crate::drops::DropReason;
 use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
-use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
+use openflow_rs::{Bucket, FieldId as F, GroupId, GroupType, PortNo};
 
 /// Most nested groups that watch groups.
 const MAX_WATCHED: u32 = 8;
@@ -50,7 +50,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// The walk depends on a group, and on the ports and groups that its buckets watch.
-    fn needs_group(&mut self, id: u32, depth: u32) {
+    fn needs_group(&mut self, id: GroupId, depth: u32) {
         self.observer.depends(Dependency::Group(self.pipeline.bridge, id));
         let group =
             self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone());
@@ -58,13 +58,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             if b.watch_port != PortNo::ANY {
                 self.observer.depends(Dependency::Live(self.pipeline.bridge, b.watch_port));
             }
-            if b.watch_group != openflow_rs::mods::GROUP_ANY && depth < MAX_WATCHED {
+            if b.watch_group != GroupId::ANY && depth < MAX_WATCHED {
                 self.needs_group(b.watch_group, depth + 1);
             }
         }
     }
 
-    pub(crate) fn group(&mut self, id: u32) {
+    pub(crate) fn group(&mut self, id: GroupId) {
         if self.observer.notes_dependencies() {
             self.needs_group(id, 0);
         }
@@ -116,7 +116,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 c.0 += 1;
                 c.1 += n;
             }
-            self.observer.counts(Counted::Bucket { bridge: self.pipeline.bridge, group: id, index: i }, n as usize);
+            self.observer.counts(Counted::Bucket { bridge: self.pipeline.bridge, group: id.0, index: i }, n as usize);
             let saved = self.packet.key.clone();
             self.pipeline.depth += 1;
             self.observer.open(Kind::Bucket, || format!("bucket {}", b.id));
@@ -135,16 +135,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn bucket_live(&self, b: &Bucket, t: GroupType, depth: u32) -> bool {
-        if b.watch_port == PortNo::ANY && b.watch_group == openflow_rs::mods::GROUP_ANY {
+        if b.watch_port == PortNo::ANY && b.watch_group == GroupId::ANY {
             return t != GroupType::FastFailover;
         }
-        let group_live =
-            |id: u32| {
-                depth < MAX_WATCHED
-                    && self.backer.bridges.get(self.pipeline.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
-                        s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
-                    })
-            };
+        let group_live = |id: GroupId| {
+            let group = self.backer.bridges.get(self.pipeline.bridge).and_then(|x| x.groups.get(&id));
+            depth < MAX_WATCHED
+                && group
+                    .is_some_and(|s| s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1)))
+        };
         self.backer.port_live(self.pipeline.bridge, b.watch_port) || group_live(b.watch_group)
     }
 

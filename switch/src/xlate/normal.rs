@@ -189,7 +189,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return false;
         };
         let its = self.packet.key.get(F::EthType) as u16 == SLOW_PROTOCOLS
-            && self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS)
+            && self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..])
             && b.bond_of(no).is_some_and(|b| b.lacp);
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;

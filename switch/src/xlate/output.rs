@@ -335,8 +335,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return false;
         }
         [F::EthDst, F::IpDst].into_iter().for_each(|f| self.observer.decides(f));
-        let mac = |m: packet::Mac| m.iter().fold(0, |v, b| v << 8 | u128::from(*b));
-        wanted.eth_dst.is_none_or(|m| mac(m) == eth)
+        wanted.eth_dst.is_none_or(|m| u128::from(m) == eth)
             && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
             && !(wanted.no_key && vni != 0)
     }

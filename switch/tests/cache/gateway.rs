@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 use switch::{Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
-pub const VIF: packet::Mac = [2, 0, 0, 0, 0, 0xa];
-pub const ROUTER: packet::Mac = [2, 0, 0, 0, 0, 1];
-pub const PEER: packet::Mac = [2, 0, 0, 0, 0, 0xc];
+pub const VIF: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
+pub const ROUTER: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
+pub const PEER: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xc]);
 
 /// A gateway: br-int (0) with three ports and a tunnel, br-ex (1) with the uplink, a local port and NORMAL.
 pub const FLOWS: &[&str] = &[

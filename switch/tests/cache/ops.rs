@@ -212,8 +212,8 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
         }
         _ => {}
     }
-    q[..6].copy_from_slice(&VIF);
-    q[6..12].copy_from_slice(&PEER);
+    q[..6].copy_from_slice(&VIF[..]);
+    q[6..12].copy_from_slice(&PEER[..]);
     packet::checksum::set_l4(&mut q, &h);
     Some(q)
 }
@@ -327,7 +327,7 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             p
         }
         12 | 13 => {
-            let mut p = [ROUTER, VIF].concat();
+            let mut p = [*ROUTER, *VIF].concat();
             p.extend_from_slice(&[0x12, 0x34 + (kind & 1), ttl, dst]);
             p.resize(60, 0);
             p
@@ -366,7 +366,7 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
         Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
         Op::Alike { sport, dst, dport, ttl, written } => {
-            let to = if *written { [2, 0, 0, 0, 0, 0xe] } else { ROUTER };
+            let to = if *written { packet::Mac([2, 0, 0, 0, 0, 0xe]) } else { ROUTER };
             let ends = ((host(7), *sport), (IpAddr::from([10, 9, 0, *dst]), *dport));
             (3, build::udp(to, VIF, ends.0, ends.1, *ttl, &[7; 20]).expect("udp"))
         }

@@ -2,7 +2,9 @@
 
 use crate::compare::our_switch;
 use crate::ovs::Ovs;
-use openflow_rs::mods::{self, FlowFlags};
+use openflow_rs::GroupId;
+use openflow_rs::MeterId;
+use openflow_rs::mods::FlowFlags;
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use std::time::Duration;
@@ -270,14 +272,14 @@ fn messages() -> Vec<(String, Message)> {
         with("table=17 actions=group:99", &|f| f.command = command);
     }
     with("table=255", &|f| {
-        (f.command, f.out_group) = (FlowModCommand::Delete, 99);
+        (f.command, f.out_group) = (FlowModCommand::Delete, GroupId(99));
     });
     v.push(("the last of a group".into(), group(G::Delete, "group_id=1")));
     v.push((
         "all meters".into(),
         Message::MeterMod(MeterMod {
             command: M::Delete,
-            meter: MeterConfig { id: mods::METER_ALL, ..Default::default() },
+            meter: MeterConfig { id: MeterId::ALL, ..Default::default() },
         }),
     ));
     v

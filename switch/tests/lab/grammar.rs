@@ -4,7 +4,7 @@ use crate::compare::Case;
 use openflow_rs::action::*;
 use openflow_rs::mods::*;
 use openflow_rs::*;
-use openflow_rs::{FieldId as F, PortNo};
+use openflow_rs::{FieldId as F, GroupId, MeterId, PortNo};
 use rand::prelude::*;
 use std::collections::BTreeMap;
 
@@ -396,7 +396,7 @@ impl<'a> Grammar<'a> {
             }
             7 if self.uses.normal => Action::output(self.pick(&[PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL])),
             8 | 9 if !self.groups.is_empty() && self.table + 1 < TABLES => {
-                Action::Group(*self.groups.choose(self.rng).expect("some"))
+                Action::Group(GroupId(*self.groups.choose(self.rng).expect("some")))
             }
             _ => Action::output(self.port()),
         }
@@ -493,7 +493,7 @@ impl<'a> Grammar<'a> {
                 dst: Subfield { field: F::Reg0, ofs: self.rng.random_range(0..3), n_bits: 1 },
             },
             36 => self.bundle(),
-            37 if self.uses.meters && depth == DEPTH => Action::Meter(self.pick(&[1, 2])),
+            37 if self.uses.meters && depth == DEPTH => Action::Meter(MeterId(self.pick(&[1, 2]))),
             38 if self.uses.sets && depth == DEPTH => self.set_actions(m),
             // Behind a pause, Open vSwitch takes the IP source from packets there.
             39 if self.uses.sets && !self.uses.pause && depth == DEPTH => Action::ClearActions,
@@ -519,7 +519,7 @@ impl<'a> Grammar<'a> {
                 1 => Action::PushVlan(0x8100),
                 2 if m.satisfies(Prereq::Vlan) => Action::PopVlan,
                 3 if !self.groups.is_empty() && self.table + 1 < TABLES => {
-                    Action::Group(*self.groups.choose(self.rng).expect("some"))
+                    Action::Group(GroupId(*self.groups.choose(self.rng).expect("some")))
                 }
                 4 | 5 => Action::output(self.port()),
                 _ => self.set(m),
@@ -691,7 +691,7 @@ impl<'a> Grammar<'a> {
             }
             _ => SelectionMethod::default(),
         };
-        Group { id, group_type, selection, buckets }
+        Group { id: GroupId(id), group_type, selection, buckets }
     }
 
     fn meter(&mut self, id: u32) -> MeterConfig {
@@ -706,6 +706,6 @@ impl<'a> Grammar<'a> {
                 prec_level: 0,
             })
             .collect();
-        MeterConfig { id, flags, bands }
+        MeterConfig { id: MeterId(id), flags, bands }
     }
 }

@@ -74,12 +74,12 @@ fn same_copies() {
         vec![mirror(false, &[1, 5], &[4], &[], MirrorOutput::Vlan(50))],
         vec![],
     ];
-    let (am, bm): (packet::Mac, packet::Mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
     let ip =
         |n: u8| build::udp(bm, am, ([10, 0, 0, 1].into(), 1), ([10, 0, 0, 2].into(), 2), 64, &[n; 60]).expect("udp");
     let mut tagged = ip(5);
     tagged.splice(12..12, [0x81, 0x00, 0, 7]);
-    let other = [&[0xff; 6][..], &am, &[0x88, 0xb5], &[1; 50]].concat();
+    let other = [&[0xff; 6][..], &am[..], &[0x88, 0xb5], &[1; 50]].concat();
     let mut copies = 0;
     for (i, mirrors) in cases.into_iter().enumerate() {
         configure(&ovs, &mirrors);

@@ -5,7 +5,8 @@ use openflow_rs::message::{
     FlowStats, FlowStatsRequest, MultipartReply, MultipartRequest, PacketIn, TlvMap, TlvTableMod,
 };
 use openflow_rs::{
-    FlowMod, Group, GroupMod, GroupModCommand, Message, MeterConfig, MeterMod, MeterModCommand, mods, text,
+    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Message, MeterConfig, MeterId, MeterMod, MeterModCommand, mods,
+    text,
 };
 use packet::build;
 use serde_json::{Value, json};
@@ -294,8 +295,8 @@ impl Ovs {
 
     /// Takes everything away that a table brought.
     pub fn clear(&mut self) {
-        let groups = GroupMod::new(GroupModCommand::Delete, Group { id: mods::GROUP_ALL, ..Default::default() });
-        let meter = MeterConfig { id: mods::METER_ALL, ..Default::default() };
+        let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
+        let meter = MeterConfig { id: MeterId::ALL, ..Default::default() };
         let refused = self.apply(&[
             Message::FlowMod(FlowMod::delete_all()),
             Message::GroupMod(groups),
@@ -314,7 +315,9 @@ impl Ovs {
         let flow = text::parse_flow("ip actions=ct(zone=65535)").expect("flow");
         assert_eq!(self.apply(&[Message::FlowMod(flow)]), []);
         let (a, b) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let p = build::ip_packet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], a, b, 253, 64, &[0; 32]).expect("one family");
+        let p =
+            build::ip_packet(packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]), a, b, 253, 64, &[0; 32])
+                .expect("one family");
         self.receive(1, &p);
         assert_eq!(self.apply(&[Message::FlowMod(FlowMod::delete_all())]), []);
     }

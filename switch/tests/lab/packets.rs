@@ -9,8 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const LEAST: usize = 60;
 
 fn mac(v: u128) -> Mac {
-    let b = (v as u64).to_be_bytes();
-    [b[2], b[3], b[4], b[5], b[6], b[7]]
+    Mac::from_u64(v as u64)
 }
 
 /// A packet with the fields of a key.
@@ -23,12 +22,12 @@ pub fn of_key(key: &FlowKey, rng: &mut StdRng) -> Vec<u8> {
             let op = key.get(F::ArpOp) as u16;
             let mut p =
                 build::arp(op, dst, mac(key.get(F::ArpSha)), ip(F::ArpSpa), mac(key.get(F::ArpTha)), ip(F::ArpTpa));
-            p[6..12].copy_from_slice(&src);
+            p[6..12].copy_from_slice(&src[..]);
             p[12..14].copy_from_slice(&kind.to_be_bytes());
             p
         }
         0x800 | 0x86dd => ip(key, dst, src, kind == 0x86dd, rng),
-        _ => [&dst[..], &src, &kind.to_be_bytes(), &[0; 46]].concat(),
+        _ => [&dst[..], &src[..], &kind.to_be_bytes(), &[0; 46]].concat(),
     };
     let mut have = FlowKey::new();
     let mut h = switch::extract::extract(&p, switch::extract::TAGS, &mut have);

@@ -60,8 +60,16 @@ fn passes_agree() {
                 _ => (3, vec![1, 2, 3, 4]),
             };
             let from = [2, 0, 0, 0, 0, rng.random_range(1..=SECOND.len() as u8)];
-            let p = build::ip_packet([2, 0, 0, 0, 0, 0xa], from, address(a), address(b), proto, 64, &body)
-                .expect("one family");
+            let p = build::ip_packet(
+                packet::Mac([2, 0, 0, 0, 0, 0xa]),
+                packet::Mac(from),
+                address(a),
+                address(b),
+                proto,
+                64,
+                &body,
+            )
+            .expect("one family");
             pair.packet(rng.random_range(1..=FIRST.len() as u16), &p);
         }
         bad.extend(pair.finish().bad);

@@ -20,7 +20,7 @@ fn same_connection_states() {
     for (i, state) in ["+new-est-rpl", "+new-est+rpl", "-new+est-rpl", "-new+est+rpl", "+inv"].iter().enumerate() {
         lines.push(format!("table=10,ct_state={state} actions=set_field:02:00:00:00:00:f{i}->eth_src"));
     }
-    let (am, bm): (packet::Mac, packet::Mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
     let (a, b): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let mut list: Vec<(u16, Vec<u8>)> = Vec::new();
     // The payload or id numbers the packets, so that their order counts.
@@ -91,7 +91,7 @@ fn same_ends_of_connections() {
         lines.push(format!("table=10,ct_state={state} actions=set_field:02:00:00:00:00:f{i}->eth_src"));
     }
     let flows: Vec<Message> = lines.iter().map(|l| Message::FlowMod(parse_flow(l).expect("flow"))).collect();
-    let (am, bm): (packet::Mac, packet::Mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
     let mut pair = Pair::new(&mut ovs, "ends");
     assert_eq!(pair.load(&flows).len(), flows.len());
     for (n, (name, proto, made, seconds)) in PHASES.iter().enumerate() {
@@ -145,7 +145,7 @@ fn same_errors_about_translated_packets() {
         lines.push(format!("table=10,ct_state={state} actions=set_field:02:00:00:00:00:f{i}->eth_src"));
     }
     let flows: Vec<Message> = lines.iter().map(|l| Message::FlowMod(parse_flow(l).expect("flow"))).collect();
-    let (am, bm): (packet::Mac, packet::Mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
     let mut pair = Pair::new(&mut ovs, "errors");
     assert_eq!(pair.load(&flows).len(), flows.len());
     let mut related = 0;

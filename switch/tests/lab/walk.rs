@@ -6,7 +6,7 @@
 //! connection then is as chosen is up to the packets before.
 
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, FlowMod, Group, PortNo, Subfield, WORDS, ones};
+use openflow_rs::{FieldId as F, FlowKey, FlowMod, Group, GroupId, PortNo, Subfield, WORDS, ones};
 use rand::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const POOLED: [F; 15] = [
 /// A flow table to aim at.
 pub struct Tables {
     flows: BTreeMap<u8, Vec<FlowMod>>,
-    groups: BTreeMap<u32, Group>,
+    groups: BTreeMap<GroupId, Group>,
     pool: BTreeMap<F, Vec<u128>>,
 }
 

@@ -4,7 +4,7 @@ use super::{Operations, Plan};
 use crate::model::{Input, Southbound, TorId};
 use crate::output::{Chassis, Key, Value};
 use crate::units::{BFD, OWNER};
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, sb};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
@@ -104,16 +104,13 @@ impl Plan {
                     tracing::info!(target: "gateway", "add Chassis row for VTEP physical switch ({name})");
                 }
                 let encaps: Set<Uuid> = desired.ips.iter().map(|ip| insert_encap(name, ip, &m.client, txn)).collect();
-                let id = txn.insert(
-                    "Chassis",
-                    [
-                        ("name", name.to_datum()),
-                        ("encaps", encaps.to_datum()),
-                        ("other_config", other_config(&Map::new(), desired).to_datum()),
-                        ("external_ids", external_ids(&Map::new(), desired, &m.client).to_datum()),
-                        ("vtep_logical_switches", desired.logical.to_datum()),
-                    ],
-                );
+                let id = txn.insert_row([
+                    sb::Chassis::name(name),
+                    sb::Chassis::encaps(&encaps),
+                    sb::Chassis::other_config(&other_config(&Map::new(), desired)),
+                    sb::Chassis::external_ids(&external_ids(&Map::new(), desired, &m.client)),
+                    sb::Chassis::vtep_logical_switches(&desired.logical),
+                ]);
                 m.inserted.insert(name.clone(), id);
             }
             Some((id, row)) => {
@@ -145,10 +142,10 @@ impl Plan {
             if let Some(old) = port.chassis.and_then(|c| m.sb.db.chassis.get(&c)) {
                 tracing::debug!(target: "binding", "Changing chassis association of logical port ({}) from ({}) to ({name})", port.logical_port, old.name);
             }
-            txn.update("Port_Binding", id, [("chassis", Some(chassis).to_datum())]);
+            txn.update_row(id, [sb::PortBinding::chassis(&Some(chassis))]);
         }
         if port.up == Some(false) {
-            txn.update("Port_Binding", id, [("up", Some(true).to_datum())]);
+            txn.update_row(id, [sb::PortBinding::up(&Some(true))]);
         }
     }
 
@@ -174,20 +171,20 @@ impl Plan {
         match rows.first() {
             None => {
                 let columns = [
-                    ("dp_key", datapath.to_datum()),
-                    ("mac", mac.to_datum()),
-                    ("port_key", port.to_datum()),
+                    sb::Fdb::dp_key(&datapath),
+                    sb::Fdb::mac(mac),
+                    sb::Fdb::port_key(port),
                     // It ages in the switch, not here.
-                    ("timestamp", i64::MAX.to_datum()),
+                    sb::Fdb::timestamp(&i64::MAX),
                 ];
-                txn.insert("FDB", columns);
+                txn.insert_row(columns);
             }
             Some((id, row)) if row.port_key != *port => {
                 let elsewhere = m.sb.port_by_key(datapath, row.port_key);
                 let learned_elsewhere = elsewhere.is_some_and(|(_, p)| &*p.r#type == "vtep" && p.chassis.is_some());
                 if fresh || !learned_elsewhere {
-                    let columns = [("port_key", port.to_datum()), ("timestamp", i64::MAX.to_datum())];
-                    txn.update("FDB", *id, columns);
+                    let columns = [sb::Fdb::port_key(port), sb::Fdb::timestamp(&i64::MAX)];
+                    txn.update_row(*id, columns);
                 }
             }
             Some(_) => {}
@@ -205,16 +202,16 @@ impl Plan {
             (Some(Value::Neighbour(n)), None) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let columns = [
-                    ("logical_port", port.to_datum()),
-                    ("ip", ip.to_datum()),
-                    ("mac", n.mac.to_datum()),
-                    ("datapath", n.router.to_datum()),
-                    ("timestamp", (now.as_millis() as i64).to_datum()),
+                    sb::MacBinding::logical_port(port),
+                    sb::MacBinding::ip(ip),
+                    sb::MacBinding::mac(&n.mac),
+                    sb::MacBinding::datapath(&n.router),
+                    sb::MacBinding::timestamp(&(now.as_millis() as i64)),
                 ];
-                txn.insert("MAC_Binding", columns);
+                txn.insert_row(columns);
             }
             (Some(Value::Neighbour(n)), Some((id, row))) if row.mac != n.mac && was == Some(&row.mac) => {
-                txn.update("MAC_Binding", id, [("mac", n.mac.to_datum())]);
+                txn.update_row(id, [sb::MacBinding::mac(&n.mac)]);
             }
             (None, Some((id, row))) if was == Some(&row.mac) => txn.delete("MAC_Binding", id),
             // Done, or not ours: there is nothing left to undo.
@@ -266,9 +263,9 @@ impl Plan {
 }
 
 fn unbind(id: Uuid, port: &sb::PortBinding, txn: &mut Transaction) {
-    txn.update("Port_Binding", id, [("chassis", None::<Uuid>.to_datum())]);
+    txn.update_row(id, [sb::PortBinding::chassis(&None)]);
     if port.up == Some(true) {
-        txn.update("Port_Binding", id, [("up", Some(false).to_datum())]);
+        txn.update_row(id, [sb::PortBinding::up(&Some(false))]);
     }
 }
 
@@ -307,13 +304,9 @@ fn encap_options(client: &Str) -> Map<Str, Str> {
 fn insert_encap(name: &Str, ip: &Str, client: &Str, txn: &mut Transaction) -> Uuid {
     let kind: Str = "vxlan".into();
     let options = encap_options(client);
-    let columns = [
-        ("type", kind.to_datum()),
-        ("ip", ip.to_datum()),
-        ("chassis_name", name.to_datum()),
-        ("options", options.to_datum()),
-    ];
-    txn.insert("Encap", columns)
+    let columns =
+        [sb::Encap::r#type(&kind), sb::Encap::ip(ip), sb::Encap::chassis_name(name), sb::Encap::options(&options)];
+    txn.insert_row(columns)
 }
 
 fn update_chassis(
@@ -335,7 +328,7 @@ fn update_chassis(
             kept.insert(&encap.ip, *e);
             let options = encap_options(&m.client);
             if options.iter().any(|(k, v)| encap.options.get(k) != Some(v)) {
-                txn.update("Encap", *e, [("options", options.to_datum())]);
+                txn.update_row(*e, [sb::Encap::options(&options)]);
             }
         }
     }
@@ -345,12 +338,12 @@ fn update_chassis(
         }
         let encap = |ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, &m.client, txn));
         let encaps: Set<Uuid> = desired.ips.iter().map(encap).collect();
-        txn.update("Chassis", id, [("encaps", encaps.to_datum())]);
+        txn.update_row(id, [sb::Chassis::encaps(&encaps)]);
     }
     let wanted = (other_config(&row.other_config, desired), external_ids(&row.external_ids, desired, &m.client));
-    let other = (row.other_config != wanted.0).then(|| ("other_config", wanted.0.to_datum()));
-    let ids = (row.external_ids != wanted.1).then(|| ("external_ids", wanted.1.to_datum()));
+    let other = (row.other_config != wanted.0).then(|| sb::Chassis::other_config(&wanted.0));
+    let ids = (row.external_ids != wanted.1).then(|| sb::Chassis::external_ids(&wanted.1));
     let logical =
-        (row.vtep_logical_switches != desired.logical).then(|| ("vtep_logical_switches", desired.logical.to_datum()));
-    txn.update("Chassis", id, other.into_iter().chain(ids).chain(logical));
+        (row.vtep_logical_switches != desired.logical).then(|| sb::Chassis::vtep_logical_switches(&desired.logical));
+    txn.update_row(id, other.into_iter().chain(ids).chain(logical));
 }

@@ -24,7 +24,7 @@ pub fn endpoint(id: Uuid, v: &mut V<'_>) {
         }
         match address::endpoint(&e.ip) {
             Some(ip) => {
-                let first = e.options.get("is_default").is_none_or(|d| &**d != "true");
+                let first = !ovn_schema::options::flag(&e.options, "is_default");
                 usable.push((first, ip, e.ip.clone()));
             }
             // A switch without an address is told of where it is registered.

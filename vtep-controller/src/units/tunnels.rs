@@ -5,7 +5,7 @@ use crate::model::{Read, Tor, TorId};
 use crate::output::Module::Vtep;
 use crate::output::{Key, Tunnel, Value};
 use crate::settings::{Bfd, Places};
-use ovn_schema::{Map, Str, vtep};
+use ovn_schema::{Map, Str, options, vtep};
 use std::collections::BTreeSet;
 
 /// What a session says.
@@ -79,8 +79,7 @@ fn switch(tor: &Tor, member: &Member, bfd: &Bfd, nodes: &BTreeSet<&Str>, v: &mut
         }
         let value = Tunnel { params: params.clone(), remote: bfd.remote.clone() };
         v.emit(Key::Tunnel(tor.id, id), Value::Tunnel(value));
-        let is = |map: &Map<Str, Str>, key: &str, value: &str| map.get(key).is_some_and(|v| &**v == value);
-        if is(&t.bfd_params, "enable", "true") && is(&t.bfd_status, "enabled", "false") {
+        if options::flag(&t.bfd_params, "enable") && !options::bool(&t.bfd_status, "enabled", true) {
             let why = t.bfd_status.get("info").cloned().unwrap_or_default();
             // It may only not have come to it yet.
             let text = format!(

@@ -1,7 +1,7 @@
 //! IPFIX flows: what all packets of a flow have in common, and what is counted.
 
 use openflow_rs::PortNo;
-use packet::{be16, be32, ipproto, mac_at};
+use packet::{Mac, be16, be32, ipproto, mac_at};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use switch::{Outer, Sample};
@@ -15,7 +15,7 @@ pub(super) struct Flow {
     /// 0: unknown.
     pub out_port: u32,
     pub in_name: String,
-    pub macs: [[u8; 6]; 2],
+    pub macs: [Mac; 2],
     pub ethertype: u16,
     pub header_len: u8,
     /// The outer tag's TCI.

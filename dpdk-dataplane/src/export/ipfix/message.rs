@@ -122,8 +122,8 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
         138 => o.extend(f.point.to_be_bytes()),
         61 => o.push(f.egress.into()),
         // sourceMacAddress, destinationMacAddress, ethernetType, ethernetHeaderLength
-        56 => o.extend(f.macs[0]),
-        80 => o.extend(f.macs[1]),
+        56 => o.extend(*f.macs[0]),
+        80 => o.extend(*f.macs[1]),
         256 => o.extend(f.ethertype.to_be_bytes()),
         240 => o.push(f.header_len),
         // ingressInterface, egressInterface, interfaceName

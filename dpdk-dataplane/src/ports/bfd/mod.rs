@@ -278,8 +278,8 @@ mod tests {
             concatenated_path_down: false,
             congestion_control: false,
         },
-        local_src: [2, 0, 0, 0, 0, 1],
-        local_dst: [0, 0x23, 0x20, 0, 0, 1],
+        local_src: packet::Mac([2, 0, 0, 0, 0, 1]),
+        local_dst: packet::Mac([0, 0x23, 0x20, 0, 0, 1]),
         remote_dst: None,
         src_ip: SOURCE,
         dst_ip: Ipv4Addr::new(169, 254, 1, 0),
@@ -404,7 +404,7 @@ mod tests {
         peer.receive(0, PORT_1, &far, Duration::ZERO);
         peer.receive(0, PortNo(2), frame, Duration::ZERO);
         peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
-        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some([2; 6]), ..SPEC }), Duration::ZERO);
+        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(packet::Mac([2; 6])), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
         assert_eq!(peer.list[0].session.state(), State::Down);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);

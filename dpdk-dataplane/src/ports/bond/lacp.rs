@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn side(n: u8, active: bool, fast: bool, fallback: bool) -> Lacp {
-        let spec = LacpSpec { active, fast, sys_id: [2, 0, 0, 0, 0, n], sys_priority: 65534, fallback };
+        let spec = LacpSpec { active, fast, sys_id: packet::Mac([2, 0, 0, 0, 0, n]), sys_priority: 65534, fallback };
         let members = [1, 2].map(|n| (PortNo(n), LacpPort { number: n, priority: 65535 }));
         let mut l = Lacp::new(spec, 1, &members, Duration::ZERO);
         members.iter().for_each(|(p, _)| l.carrier(*p, true, Duration::ZERO));
@@ -343,7 +343,13 @@ mod tests {
         talk(&mut sides, 0, 2, None);
         // Another system at the second link.
         let now = Duration::from_secs(2);
-        let stranger = Info { sys_id: [2, 0, 0, 0, 0, 9], sys_priority: 65534, key: 1, state: 0x3d, ..Info::default() };
+        let stranger = Info {
+            sys_id: packet::Mac([2, 0, 0, 0, 0, 9]),
+            sys_priority: 65534,
+            key: 1,
+            state: 0x3d,
+            ..Info::default()
+        };
         sides[0].receive(PortNo(2), &compose(stranger, Info::default()), now);
         assert_eq!(used(&sides[0]), [true, false]);
         // Its own packets are no partner's.

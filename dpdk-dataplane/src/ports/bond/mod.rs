@@ -390,7 +390,7 @@ impl Bonds {
 
 /// A PDU of a slow protocol from a member.
 fn slow_frame(from: Mac, pdu: &[u8]) -> Vec<u8> {
-    [&SLOW_ADDRESS[..], &from, &SLOW_PROTOCOLS.to_be_bytes(), pdu].concat()
+    [&SLOW_ADDRESS[..], &from[..], &SLOW_PROTOCOLS.to_be_bytes(), pdu].concat()
 }
 
 /// Reverse ARP requests from all addresses that the bridge has learned at other ports, out of the members that now send
@@ -449,7 +449,7 @@ mod tests {
         let member = |n: u16| MemberSpec {
             port: PortNo(n),
             name: format!("u{n}"),
-            mac: [2, 0, 0, 0, 0, n as u8],
+            mac: Mac([2, 0, 0, 0, 0, n as u8]),
             id: LacpPort { number: n, priority: 65535 },
         };
         Bond::new(0, spec, vec![member(1), member(2)], Duration::ZERO)
@@ -528,7 +528,7 @@ mod tests {
         b.follow(SECOND, |_| true);
         assert_eq!((b.plan().active, b.plan().takes), (None, vec![]));
         assert!(b.plan().buckets.iter().all(Option::is_none));
-        let lacp = LacpSpec { active: true, fast: true, sys_id: [2; 6], sys_priority: 1, fallback: true };
+        let lacp = LacpSpec { active: true, fast: true, sys_id: Mac([2; 6]), sys_priority: 1, fallback: true };
         let spec = BondSpec { lacp: Some(lacp), ..b.spec.clone() };
         let members = b.members.iter().map(|m| m.spec.clone()).collect();
         b.configure(spec, members, SECOND);

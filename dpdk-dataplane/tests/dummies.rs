@@ -1,0 +1,232 @@
+//! Dummy devices (`--enable-dummy`): two switches on wires of their own, without a machine's network.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually};
+use packet::{Mac, build};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// The frames of a capture file.
+fn frames(path: &str) -> Vec<Vec<u8>> {
+    let all = std::fs::read(path).unwrap_or_default();
+    let number = |at: usize| all.get(at..at + 4).map(|b| u32::from_ne_bytes(b.try_into().expect("four bytes")));
+    if all.is_empty() {
+        return Vec::new();
+    }
+    assert_eq!((number(0), number(20)), (Some(0xa1b2_c3d4), Some(1)), "the header of {path}");
+    let (mut at, mut found) = (24, Vec::new());
+    while let Some(length) = number(at + 8) {
+        assert_eq!(number(at + 12), Some(length));
+        found.push(all[at + 16..at + 16 + length as usize].to_vec());
+        at += 16 + length as usize;
+    }
+    assert_eq!(at, all.len(), "whole frames in {path}");
+    found
+}
+
+fn arrives(path: &str, wanted: &[Vec<u8>]) {
+    eventually(path, SOON, || {
+        let found = frames(path);
+        if found == wanted { Ok(()) } else { Err(format!("{found:02x?}")) }
+    });
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn frame(n: u8) -> Vec<u8> {
+    let (a, b) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+    let (from, to) = ((Ipv4Addr::new(10, 0, 0, 1).into(), 1000), (Ipv4Addr::new(10, 0, 0, 2).into(), 2000));
+    build::udp(b, a, from, to, 64, &[n; 40]).expect("one family")
+}
+
+fn receive(s: &Switch, port: &str, frame: &[u8]) {
+    s.appctl(&["netdev-dummy/receive", port, &hex(frame)]).expect("receive");
+}
+
+/// The state of the connection of a port's wire.
+fn connection(s: &Switch, port: &str, state: &str) {
+    eventually(&format!("{port} {state}"), SOON, || {
+        let now = s.appctl(&["netdev-dummy/conn-state", port])?;
+        if now == format!("{port}: {state}\n") { Ok(()) } else { Err(now) }
+    });
+}
+
+/// Two switches with a wire between their ports `up`: the first listens, the second connects.
+fn wired(a: &Switch, b: &Switch, bridge: &str) {
+    let socket = a.path("wire.sock");
+    for (s, option) in [(a, format!("pstream=punix:{socket}")), (b, format!("stream=unix:{socket}"))] {
+        s.vsctl(&format!("add-br {bridge} -- add-port {bridge} up -- set interface up options:{option}"));
+    }
+    connection(b, "up", "connected");
+}
+
+/// A frame that a port receives passes both switches, and is in the capture files of all devices on its way. When one of
+/// the switches starts again, the wire does as well.
+#[test]
+fn frames_cross_a_wire_between_two_switches() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("du");
+    let (mut a, b) = (Switch::test_bed(&ns), Switch::test_bed(&ns));
+    wired(&a, &b, "br0");
+    let (out, back, through) = (b.path("p.pcap"), a.path("p.pcap"), b.path("up.pcap"));
+    a.vsctl(&format!("add-port br0 p -- set interface p options:pcap={back}"));
+    b.vsctl(&format!("add-port br0 p -- set interface p options:tx_pcap={out}"));
+    b.vsctl(&format!("set interface up options:rxq_pcap={through}"));
+    assert_eq!(b.appctl(&["netdev-dummy/conn-state", "p"]).as_deref(), Ok("p: unknown\n"));
+    connection(&b, "up", "connected");
+    receive(&a, "p", &frame(1));
+    receive(&a, "p", &frame(2));
+    arrives(&out, &[frame(1), frame(2)]);
+    assert_eq!(frames(&through), [frame(1), frame(2)]);
+    assert_eq!(frames(&back), [frame(1), frame(2)], "received; sent to nobody here");
+    b.becomes("get interface p mtu", "1500", SOON);
+
+    a.crash();
+    connection(&b, "up", "disconnected");
+    a.start_test_bed(&ns);
+    connection(&b, "up", "connected");
+    receive(&a, "p", &frame(3));
+    arrives(&out, &[frame(1), frame(2), frame(3)]);
+
+    // Another file from now on.
+    let other = b.path("other.pcap");
+    b.vsctl(&format!("set interface p options:tx_pcap={other}"));
+    receive(&a, "p", &frame(4));
+    arrives(&other, &[frame(4)]);
+    assert_eq!(frames(&out).len(), 3);
+    // One that was deleted is made again when the database changes next.
+    std::fs::remove_file(&other).expect("the file");
+    b.vsctl("set interface up external_ids:some=thing");
+    assert_eq!(frames(&other), [[0; 0]; 0]);
+    receive(&a, "p", &frame(1));
+    arrives(&other, &[frame(1)]);
+    // Flows in words are frames as well.
+    let words = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,ttl=64),udp(src=1000,dst=2000)";
+    a.appctl(&["netdev-dummy/receive", "p", words, "--len", "82"]).expect("a flow");
+    let zeros = {
+        let mut f = frame(0);
+        f.truncate(82);
+        f
+    };
+    eventually("the flow's frame", SOON, || {
+        let last = frames(&other).pop().unwrap_or_default();
+        if last.len() == 82 && last[..40] == zeros[..40] {
+            Ok(())
+        } else {
+            Err(format!("{last:02x?}, not {zeros:02x?}"))
+        }
+    });
+    for (wrong, why) in [("zz", "hexadecimal"), ("0102", "at least")] {
+        let refused = a.appctl(&["netdev-dummy/receive", "p", wrong]).expect_err("no frame");
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert!(a.appctl(&["netdev-dummy/receive", "nobody", &hex(&frame(1))]).is_err());
+}
+
+/// A dummy goes down and up by command; it has the address that it is given, or one of a row of its own.
+#[test]
+fn dummies_have_states_and_addresses() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ds");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0 -- add-port br0 p -- add-port br0 q -- set interface q mac=\"02:00:00:00:00:09\"");
+    s.becomes("get interface p mac_in_use", "aa:55:aa:55:00:00", SOON);
+    s.becomes("get interface q mac_in_use", "02:00:00:00:00:09", SOON);
+    assert!(ns.exec("ip link show dev br0").is_err(), "the kernel has no such device");
+    for (state, shown) in [("down", "down"), ("up", "up")] {
+        s.appctl(&["netdev-dummy/set-admin-state", "p", state]).expect("set");
+        s.becomes("get interface p admin_state", shown, SOON);
+        s.becomes("get interface p link_state", shown, SOON);
+    }
+    s.becomes("get interface q link_resets", "0", SOON);
+    assert!(s.appctl(&["netdev-dummy/set-admin-state", "p", "sideways"]).is_err());
+    assert!(s.appctl(&["netdev-dummy/ip4addr", "nobody", "10.0.0.1/24"]).is_err());
+
+    // What asks for the address of a bridge's own port is answered, as by a kernel.
+    let answers = s.path("p.pcap");
+    s.vsctl(&format!("set interface p options:tx_pcap={answers}"));
+    s.appctl(&["netdev-dummy/ip4addr", "br0", "10.0.0.9/24"]).expect("address");
+    let (asker, me) = (Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 0, 0, 9));
+    receive(&s, "p", &build::arp_request(asker, Ipv4Addr::new(10, 0, 0, 7), me));
+    let own: Mac = s.vsctl("get interface br0 mac_in_use").trim().trim_matches('"').parse().expect("an address");
+    arrives(&answers, &[build::arp_reply(own, me, asker, Ipv4Addr::new(10, 0, 0, 7))]);
+}
+
+/// Tunnels between two switches whose underlay is a wire: addresses, routes and neighbours by commands.
+#[test]
+fn tunnels_run_over_dummies() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dt");
+    let (a, b) = (Switch::test_bed(&ns), Switch::test_bed(&ns));
+    wired(&a, &b, "br-phys");
+    let ends = [(&a, "172.16.0.1", "172.16.0.2"), (&b, "172.16.0.2", "172.16.0.1")];
+    let mac = |s: &Switch| s.vsctl("get interface br-phys mac_in_use").trim().trim_matches('"').to_string();
+    let macs = [mac(&b), mac(&a)];
+    for ((s, own, peer), peer_mac) in ends.into_iter().zip(&macs) {
+        let add = |words: &[&str]| s.appctl(words).expect("command");
+        add(&["netdev-dummy/ip4addr", "br-phys", &format!("{own}/24")]);
+        add(&["ovs/route/add", &format!("{own}/24"), "br-phys"]);
+        add(&["tnl/neigh/set", "br-phys", peer, peer_mac]);
+        s.vsctl("add-br br-int -- set bridge br-int fail_mode=secure");
+        s.vsctl(&format!("add-port br-int t -- set interface t type=geneve options:remote_ip={peer} options:key=7"));
+        s.vsctl(&format!("add-port br-int p -- set interface p options:tx_pcap={}", s.path("p.pcap")));
+        s.ofctl(&["add-flow", "br-int", "in_port=p,actions=output:t"]);
+        s.ofctl(&["add-flow", "br-int", "in_port=t,actions=output:p"]);
+    }
+    let routes = a.appctl(&["ovs/route/show"]).expect("routes");
+    for line in
+        ["Cached: 172.16.0.1/32 dev br-phys SRC 172.16.0.1 local", "User: 172.16.0.0/24 dev br-phys SRC 172.16.0.1"]
+    {
+        assert!(routes.contains(line), "{line} in {routes}");
+    }
+    assert_eq!(routes.lines().count(), 4, "no route of the kernel's: {routes}");
+    receive(&a, "p", &frame(5));
+    arrives(&b.path("p.pcap"), &[frame(5)]);
+    receive(&b, "p", &frame(6));
+    arrives(&a.path("p.pcap"), &[frame(6)]);
+}
+
+/// Time stands still until it is moved on: what ages does so exactly when it has to.
+#[test]
+fn timeouts_come_when_time_is_moved_on() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dw");
+    let s = Switch::test_bed(&ns);
+    let ask = |words: &str| s.appctl(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{words}: {e}"));
+    s.vsctl("add-br br0 -- add-port br0 p -- add-port br0 q");
+    ask("time/stop");
+    s.ofctl(&["add-flow", "br0", "idle_timeout=20,priority=7,ip,actions=ct(commit,table=1)"]);
+    s.ofctl(&["add-flow", "br0", "table=1,actions=NORMAL"]);
+    receive(&s, "p", &frame(1));
+    let learned = || ask("fdb/show br0").contains("02:00:00:00:00:01");
+    let flow = || s.ofctl(&["dump-flows", "br0"]).contains("priority=7,ip actions");
+    let connection = || ask("dpctl/dump-conntrack").contains("src=10.0.0.1");
+    eventually("the frame passes", SOON, || if learned() && connection() { Ok(()) } else { Err(ask("fdb/show br0")) });
+    assert!(flow());
+    // In milliseconds: what of the three is there then. A first UDP packet's connection lasts 60 s, the address 300.
+    for (warp, expected) in [
+        ("19000", [true, true, true]),
+        ("2000", [false, true, true]),
+        ("38000 1000", [false, true, true]),
+        ("4000 1000", [false, false, true]),
+        ("235000", [false, false, true]),
+        ("3000", [false, false, false]),
+    ] {
+        assert_eq!(ask(&format!("time/warp {warp}")).trim_end(), "warped");
+        assert_eq!([flow(), connection(), learned()], expected, "after {warp}");
+    }
+    assert!(s.appctl(&["time/warp", "0"]).is_err());
+}

@@ -1,0 +1,160 @@
+//! `interconnect`: joins the logical networks of availability zones (ovn-ic(8)).
+
+use anyhow::Context;
+use clap::Parser;
+use daemon::{Daemon, Family, Program};
+use interconnect::run::{Db, Interconnector, Setup, Shared, TRANSACTIONS, UNITS};
+use ovn_schema::{ic_nb, ic_sb};
+use ovsdb_rs::Server;
+use ovsdb_rs::tls::{Tls, TlsFiles};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use tokio::sync::Notify;
+
+/// The interconnection controller: exchanges gateways, ports, routes and more with other zones.
+#[derive(Parser, Debug)]
+#[command(disable_version_flag = true)]
+struct Args {
+    #[command(flatten)]
+    daemon: daemon::Options,
+    /// Connect to the zone's northbound database.
+    #[arg(short = 'D', long, value_name = "DATABASE")]
+    ovnnb_db: Option<String>,
+    /// Connect to the zone's southbound database.
+    #[arg(short = 'd', long, value_name = "DATABASE")]
+    ovnsb_db: Option<String>,
+    /// Connect to the interconnection northbound database.
+    #[arg(short = 'I', long, value_name = "DATABASE")]
+    ic_nb_db: Option<String>,
+    /// Connect to the interconnection southbound database.
+    #[arg(short = 'i', long, value_name = "DATABASE")]
+    ic_sb_db: Option<String>,
+    /// Serve both interconnection databases itself, from files in this directory, on sockets beside them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ic_nb_db", "ic_sb_db"])]
+    embed: Option<PathBuf>,
+    /// With --embed: listen on a remote too (ptcp:PORT[:IP], pssl:…, punix:FILE), for the other zones.
+    #[arg(long, value_name = "REMOTE", requires = "embed")]
+    listen: Vec<String>,
+}
+
+fn version() -> String {
+    format!("{} 26.03.90\nOpen vSwitch Library 3.7.90", daemon::dirs::program_name())
+}
+
+fn main() -> ExitCode {
+    let mut args: Args = daemon::parse();
+    if let Some(dir) = &args.embed {
+        args.embed = Some(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
+    }
+    let program = Program {
+        version: version(),
+        family: Family::Ovn,
+        modules: &["ovn_ic", "inc_proc_eng", "jsonrpc", "reconnect", "ovsdb_idl"],
+    };
+    let options = args.daemon.clone();
+    daemon::run(program, &options, async move |d| serve(d, args).await)
+}
+
+async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    use daemon::dirs;
+    let remotes = [
+        (Db::Nb, args.ovnnb_db.clone().unwrap_or_else(dirs::default_nb_db)),
+        (Db::Sb, args.ovnsb_db.clone().unwrap_or_else(dirs::default_sb_db)),
+        (Db::IcNb, args.ic_nb_db.clone().unwrap_or_else(dirs::default_ic_nb_db)),
+        (Db::IcSb, args.ic_sb_db.clone().unwrap_or_else(dirs::default_ic_sb_db)),
+    ];
+    let tls = tls(&args);
+    let server = match &args.embed {
+        Some(dir) => Some(embed(dir, &args.listen, tls.clone()).await?),
+        None => None,
+    };
+    let setup = Setup { remotes: remotes.into_iter().collect(), tls, server: server.clone() };
+    let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
+    commands(&d, &shared, &wake);
+    let mut ic = Interconnector::start(&setup, shared)?;
+    d.ready()?;
+    ic.run(&d, &wake).await;
+    if let Some(server) = server {
+        server.shutdown().await;
+    }
+    Ok(())
+}
+
+/// Serves both interconnection databases from files in a directory.
+async fn embed(dir: &Path, listen: &[String], tls: Option<Tls>) -> anyhow::Result<Server> {
+    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
+    let server = Server::new();
+    server.set_tls(tls);
+    let databases = [("ovn_ic_nb_db", ic_nb::Database::schema()), ("ovn_ic_sb_db", ic_sb::Database::schema())];
+    for (name, schema) in &databases {
+        server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
+    }
+    // Only now: a client that does not expect databases to come would be disconnected.
+    for (name, _) in &databases {
+        server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
+    }
+    for remote in listen {
+        server.listen(remote).await?;
+    }
+    Ok(server)
+}
+
+fn tls(args: &Args) -> Option<Tls> {
+    let t = &args.daemon.tls;
+    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return None };
+    Some(Tls::later(TlsFiles {
+        private_key: key.clone(),
+        certificate: certificate.clone(),
+        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
+        bootstrap: t.bootstrap_ca_cert.is_some(),
+    }))
+}
+
+fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
+    d.counters(&[&UNITS, &TRANSACTIONS]);
+    let c = d.commands();
+    let look = |s: &Shared| -> Shared { s.clone() };
+    let s = look(shared);
+    d.memory(move || {
+        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+        s.sizes.iter().map(|(name, n)| ((*name).to_string(), *n as u64)).collect()
+    });
+    let names = [
+        ("nb-connection-status", Db::Nb),
+        ("sb-connection-status", Db::Sb),
+        ("ic-nb-connection-status", Db::IcNb),
+        ("ic-sb-connection-status", Db::IcSb),
+    ];
+    for (name, db) in names {
+        let s = look(shared);
+        c.register(name, "", 0, 0, move |_| {
+            let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(if s.connected.get(&db) == Some(&true) { "connected\n" } else { "not connected\n" }.to_string())
+        });
+    }
+    for (name, paused) in [("pause", true), ("resume", false)] {
+        let (s, wake) = (look(shared), wake.clone());
+        c.register(name, "", 0, 0, move |_| {
+            s.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
+            wake.notify_one();
+            Ok(String::new())
+        });
+    }
+    let s = look(shared);
+    c.register("is-paused", "", 0, 0, move |_| Ok(s.lock().unwrap_or_else(PoisonError::into_inner).paused.to_string()));
+    let s = look(shared);
+    c.register("status", "", 0, 0, move |_| {
+        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match (s.paused, s.active) {
+            (true, _) => "paused",
+            (false, true) => "active",
+            (false, false) => "standby",
+        };
+        Ok(format!("Status: {state}\n"))
+    });
+    let s = look(shared);
+    c.register("debug/problems", "", 0, 0, move |_| {
+        Ok(s.lock().unwrap_or_else(PoisonError::into_inner).problems.iter().map(|p| format!("{p}\n")).collect())
+    });
+}

@@ -1,0 +1,239 @@
+//! From wanted rows and rows that are there to operations of transactions.
+
+mod interconnection;
+mod northbound;
+mod southbound;
+
+use crate::model::{Input, Read};
+use crate::output::{Key, Notice, Place, Value};
+use crate::units::{Fact, Interconnect, Unit, Zone};
+use incremental::{Change, Engine};
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid};
+use ovsdb_rs::client::Transaction;
+use ovsdb_rs::{DatabaseSchema, Datum};
+use serde_json::Value as Json;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The wanted rows, and which of them may differ from those that are there.
+pub struct Plan {
+    engine: Engine<Interconnect>,
+    wanted: HashMap<Key, Value>,
+    dirty: HashMap<Place, BTreeSet<Key>>,
+    notices: BTreeSet<Notice>,
+}
+
+/// Operations, with the key that each is for.
+#[derive(Debug, Default)]
+pub struct Operations {
+    /// Operations as RFC 7047 has them.
+    pub operations: Vec<Json>,
+    /// For each operation its key.
+    pub keys: Vec<Key>,
+}
+
+/// What a transaction needs to know while it is made.
+struct Making<'a> {
+    input: &'a Input,
+    zone: &'a Zone,
+    schema: Arc<DatabaseSchema>,
+    /// Keys of datapaths and ports that this transaction gives away: the transit switch or router (none: datapaths),
+    /// and the key.
+    given: BTreeSet<(Option<Str>, i64)>,
+    /// Keys that belong to another place after all.
+    elsewhere: Vec<(Place, Key)>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            engine: Engine::new(Interconnect),
+            wanted: HashMap::new(),
+            dirty: HashMap::new(),
+            notices: BTreeSet::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// Derives anew what depends on what was read. Gives the number of units that ran.
+    pub fn derive(&mut self, input: &Input, reads: Vec<Read>) -> usize {
+        let changes = self.engine.update(input, reads, |changes| {
+            let own = |c: Change<'_, Key, Value>| (c.key.clone(), c.after.into_iter().next());
+            changes.map(own).collect::<Vec<_>>()
+        });
+        for (key, value) in changes {
+            match (key, value) {
+                (Key::Notice(notice), Some(_)) => {
+                    if self.notices.insert(notice.clone()) {
+                        notice.say();
+                    }
+                }
+                (Key::Notice(notice), None) => drop(self.notices.remove(&notice)),
+                (key, Some(value)) => {
+                    self.wanted.insert(key.clone(), value);
+                    self.touch(key);
+                }
+                (key, None) => {
+                    self.wanted.remove(&key);
+                    self.touch(key);
+                }
+            }
+        }
+        self.engine.stats().ran
+    }
+
+    /// Derives everything anew the next time.
+    pub fn restart(&mut self) {
+        self.engine = Engine::new(Interconnect);
+        self.wanted.clear();
+        self.notices.clear();
+    }
+
+    /// The row of this key may differ from what is wanted.
+    pub fn touch(&mut self, key: Key) {
+        if let Some(place) = key.place() {
+            self.dirty.entry(place).or_default().insert(key);
+        }
+    }
+
+    /// Every row may differ from what is wanted.
+    pub fn touch_all(&mut self, input: &Input) {
+        let keys: Vec<Key> = self.wanted.keys().chain(input.keys()).cloned().collect();
+        for key in keys {
+            self.touch(key);
+        }
+    }
+
+    /// Whether every row is looked at.
+    pub fn is_settled(&self, place: Place) -> bool {
+        self.dirty.get(&place).is_none_or(BTreeSet::is_empty)
+    }
+
+    /// What people should know.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
+        self.notices.iter()
+    }
+
+    /// All that is wanted.
+    pub fn all(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.wanted.iter()
+    }
+
+    /// What is wanted under a key.
+    pub fn wanted(&self, key: &Key) -> Option<&Value> {
+        self.wanted.get(key)
+    }
+
+    /// How much there is, by what it is, for `memory/show`.
+    pub fn sizes(&self) -> [(&'static str, usize); 3] {
+        let stats = self.engine.stats();
+        [("wanted-rows", self.wanted.len()), ("units", stats.units), ("names", stats.names)]
+    }
+
+    /// This zone, once it is registered and derived.
+    fn zone(&self) -> Option<&Zone> {
+        match self.engine.fact(&Unit::Zone) {
+            Some(Fact::Zone(z)) => Some(z),
+            _ => None,
+        }
+    }
+
+    /// Operations that bring a database closer to what is wanted, for at most `limit` rows.
+    pub fn operations(
+        &mut self,
+        place: Place,
+        input: &Input,
+        schema: &Arc<DatabaseSchema>,
+        limit: usize,
+    ) -> Operations {
+        let mut out = Operations::default();
+        let Some(zone) = self.zone().cloned() else { return out };
+        let mut dirty = self.dirty.remove(&place).unwrap_or_default();
+        let mut m =
+            Making { input, zone: &zone, schema: schema.clone(), given: BTreeSet::new(), elsewhere: Vec::new() };
+        let mut rows = 0;
+        while rows < limit {
+            let Some(key) = dirty.pop_first() else { break };
+            let mut txn = Transaction::new(m.schema.clone());
+            match place {
+                Place::IcSb | Place::Shared => self.interconnection(place, &key, &mut m, &mut txn),
+                Place::Nb => self.northbound(&key, &m, &mut txn),
+                Place::Sb => self.southbound(&key, &m, &mut txn),
+            }
+            rows += usize::from(!txn.is_empty());
+            for operation in txn.into_operations() {
+                out.operations.push(operation);
+                out.keys.push(key.clone());
+            }
+        }
+        for (elsewhere, key) in m.elsewhere {
+            self.dirty.entry(elsewhere).or_default().insert(key);
+        }
+        if !dirty.is_empty() {
+            self.dirty.entry(place).or_default().extend(dirty);
+        }
+        out
+    }
+}
+
+/// A column with its value, where it differs.
+fn differs<T: ColumnValue + PartialEq>(name: &'static str, now: &T, wanted: &T) -> Option<(&'static str, Datum)> {
+    (now != wanted).then(|| (name, wanted.to_datum()))
+}
+
+/// Takes addresses out of a set and puts others in.
+fn exchange(table: &str, id: Uuid, now: &Set<Str>, wanted: &Set<Str>, txn: &mut Transaction) {
+    if now != wanted {
+        let gone: Set<Str> = now.difference(wanted).cloned().collect();
+        let added: Set<Str> = wanted.difference(now).cloned().collect();
+        txn.exchange(table, id, "addresses", &gone.to_datum(), &added.to_datum());
+    }
+}
+
+/// A map with some values set, or removed where there is none.
+fn with(map: &Map<Str, Str>, values: &[(&str, Option<Str>)]) -> Map<Str, Str> {
+    let mut map = map.clone();
+    for (key, value) in values {
+        match value {
+            Some(v) => map.insert((*key).into(), v.clone()),
+            None => map.remove(*key),
+        };
+    }
+    map
+}
+
+/// A key that nobody has: the next above the highest in use, or from the start again the lowest that is free.
+fn free_key(range: std::ops::RangeInclusive<i64>, used: &BTreeSet<i64>) -> Option<i64> {
+    let highest = used.range(range.clone()).next_back().copied();
+    let next = highest.map_or(*range.start(), |k| k + 1);
+    if range.contains(&next) { Some(next) } else { range.into_iter().find(|k| !used.contains(k)) }
+}
+
+/// The UUID as text.
+fn text(id: Uuid) -> Str {
+    id.to_string().into()
+}
+
+fn some(text: &str) -> Option<Str> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn yes(is: bool) -> Option<Str> {
+    is.then(|| "true".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::free_key;
+
+    #[test]
+    fn keys_are_not_given_again_at_once() {
+        let used = |keys: &[i64]| keys.iter().copied().collect();
+        assert_eq!(free_key(1..=5, &used(&[])), Some(1));
+        assert_eq!(free_key(1..=5, &used(&[1, 3])), Some(4));
+        assert_eq!(free_key(1..=5, &used(&[1, 5])), Some(2));
+        assert_eq!(free_key(1..=5, &used(&[1, 2, 3, 4, 5])), None);
+        assert_eq!(free_key(1..=5, &used(&[9])), Some(1));
+    }
+}

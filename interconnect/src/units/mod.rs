@@ -1,0 +1,177 @@
+//! The derivation, cut into units.
+//!
+//! ```text
+//! layer  0  Zone                this zone's name, row and settings
+//!        0  Mode                whether tunnels between zones are VXLAN
+//!        1  Gateways            gateways of this zone, and of the others    ► Gateway, Chassis
+//!        1  Switch(row)         a transit switch and its ports              ► Datapath, Switch, Port, SwitchPort, Binding
+//!        │    └──► 2  Routes(router)   routes of a router on transit switches   ► Route, StaticRoute
+//!        1  Router(row)         a transit router and its ports              ► Datapath, Router, Port, RouterPort
+//!        1  AddressSets         address sets of this zone, and of others    ► IcAddressSet, AddressSet
+//!        1  Monitors            health checks for and of others             ► IcMonitor, Monitor, their states
+//! ```
+//!
+//! Every unit may put out notices.
+
+mod gateways;
+mod monitors;
+mod routers;
+mod routes;
+mod sets;
+mod switches;
+
+use crate::model::{Input, Read};
+use crate::output::{Key, Notice, Value};
+use incremental::{Derivation, View};
+use ovn_schema::{Map, Str, Uuid, options};
+
+/// The name of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// This zone.
+    Zone,
+    /// Whether tunnels between zones are VXLAN.
+    Mode,
+    /// Gateways between zones.
+    Gateways,
+    /// A transit switch.
+    Switch(Uuid),
+    /// A transit router.
+    Router(Uuid),
+    /// The routes of a logical router on transit switches.
+    Routes(Uuid),
+    /// Address sets.
+    AddressSets,
+    /// Health checks.
+    Monitors,
+}
+
+/// This zone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    /// Its row of `Availability_Zone`.
+    pub row: Uuid,
+    /// Its name.
+    pub name: Str,
+    /// `NB_Global:options`.
+    pub options: Map<Str, Str>,
+}
+
+impl Zone {
+    /// A setting that is off by default.
+    pub fn flag(&self, key: &str) -> bool {
+        options::flag(&self.options, key)
+    }
+}
+
+/// What a unit derives for others.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Of [`Unit::Zone`].
+    Zone(Zone),
+    /// Of [`Unit::Mode`].
+    Vxlan(bool),
+}
+
+/// The derivation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interconnect;
+
+/// The view that units of this derivation have.
+pub(crate) type V<'a> = View<'a, Interconnect>;
+
+impl Derivation for Interconnect {
+    type Input = Input;
+    type Read = Read;
+    type Unit = Unit;
+    type Fact = Fact;
+    type Key = Key;
+    type Value = Value;
+
+    fn layers(&self) -> usize {
+        3
+    }
+
+    fn layer(&self, unit: &Unit) -> usize {
+        match unit {
+            Unit::Zone | Unit::Mode => 0,
+            Unit::Gateways | Unit::Switch(_) | Unit::Router(_) | Unit::AddressSets | Unit::Monitors => 1,
+            Unit::Routes(_) => 2,
+        }
+    }
+
+    fn roots(&self) -> Vec<Unit> {
+        vec![Unit::Zone, Unit::Mode, Unit::Gateways, Unit::AddressSets, Unit::Monitors]
+    }
+
+    fn present(&self, input: &Input) -> Vec<Unit> {
+        let switches = input.icnb.db.transit_switch.keys().map(|id| Unit::Switch(*id));
+        switches.chain(input.icnb.db.transit_router.keys().map(|id| Unit::Router(*id))).collect()
+    }
+
+    fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
+        match thing {
+            Read::TransitSwitch(id) => vec![(Unit::Switch(*id), input.icnb.db.transit_switch.contains_key(id))],
+            Read::TransitRouter(id) => vec![(Unit::Router(*id), input.icnb.db.transit_router.contains_key(id))],
+            _ => Vec::new(),
+        }
+    }
+
+    fn run(&self, unit: &Unit, v: &mut V<'_>) {
+        match unit {
+            Unit::Zone => zone(v),
+            Unit::Mode => mode(v),
+            Unit::Gateways => gateways::gateways(v),
+            Unit::Switch(id) => switches::switch(*id, v),
+            Unit::Router(id) => routers::router(*id, v),
+            Unit::Routes(id) => routes::routes(*id, v),
+            Unit::AddressSets => sets::sets(v),
+            Unit::Monitors => monitors::monitors(v),
+        }
+    }
+}
+
+fn zone(v: &mut V<'_>) {
+    let input = v.read(Read::Zones);
+    let name = input.zone_name();
+    let Some((row, _)) = input.icsb.zone(&name) else { return };
+    let options = v.read(Read::NbGlobal).nb.global().map(|g| g.options.clone()).unwrap_or_default();
+    v.derive(Fact::Zone(Zone { row, name, options }));
+}
+
+/// Keys have to fit into VXLAN where that is asked for and any gateway has a VXLAN endpoint (ovn-ic-nb(5),
+/// `IC_NB_Global:options:vxlan_mode`).
+fn mode(v: &mut V<'_>) {
+    let wanted = v.read(Read::IcNbGlobal).icnb.global().is_some_and(|g| options::flag(&g.options, "vxlan_mode"));
+    let vxlan = wanted && v.read(Read::IcEncaps).icsb.db.encap.values().any(|e| &*e.r#type == "vxlan");
+    v.derive(Fact::Vxlan(vxlan));
+}
+
+/// This zone; none while it is not registered.
+pub(crate) fn zone_of<'a>(v: &mut V<'a>) -> Option<&'a Zone> {
+    match v.fact(&Unit::Zone) {
+        Some(Fact::Zone(z)) => Some(z),
+        _ => None,
+    }
+}
+
+/// Whether tunnels between zones are VXLAN.
+pub(crate) fn vxlan(v: &mut V<'_>) -> bool {
+    matches!(v.fact(&Unit::Mode), Some(Fact::Vxlan(true)))
+}
+
+/// Whether a chassis belongs to another zone. One that is not known here does.
+pub(crate) fn is_remote(name: &Str, v: &mut V<'_>) -> bool {
+    let chassis = v.read(Read::Chassis(name.clone())).sb.chassis(name);
+    chassis.is_none_or(|(_, c)| crate::model::is_remote(c))
+}
+
+/// Puts out a warning.
+pub(crate) fn warn(v: &mut V<'_>, text: String) {
+    v.emit(Key::Notice(Notice { info: false, text: text.into() }), Value::Notice);
+}
+
+/// Puts out an information.
+pub(crate) fn info(v: &mut V<'_>, text: String) {
+    v.emit(Key::Notice(Notice { info: true, text: text.into() }), Value::Notice);
+}

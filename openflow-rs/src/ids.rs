@@ -1,0 +1,97 @@
+//! Numbers of groups and meters.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A group of a bridge (OpenFlow 1.5 section 7.3.4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[repr(transparent)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// All groups, in deletions and requests.
+    pub const ALL: GroupId = GroupId(0xffff_fffc);
+    /// Any group, and no group to watch.
+    pub const ANY: GroupId = GroupId(0xffff_ffff);
+}
+
+/// Decimal, as Open vSwitch prints it in flows and groups.
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number, `all` or `any`.
+impl FromStr for GroupId {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<GroupId, String> {
+        match s {
+            _ if s.eq_ignore_ascii_case("all") => Ok(GroupId::ALL),
+            _ if s.eq_ignore_ascii_case("any") => Ok(GroupId::ANY),
+            _ => number(s)
+                .map(GroupId)
+                .ok_or_else(|| format!("\"{s}\" is not a group; give a number of 32 bits, \"all\" or \"any\"")),
+        }
+    }
+}
+
+/// A meter of a bridge (OpenFlow 1.5 section 7.3.4.5).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[repr(transparent)]
+pub struct MeterId(pub u32);
+
+impl MeterId {
+    /// The virtual meter of packets to controllers.
+    pub const CONTROLLER: MeterId = MeterId(0xffff_fffe);
+    /// All meters, in deletions and requests.
+    pub const ALL: MeterId = MeterId(0xffff_ffff);
+}
+
+/// Decimal.
+impl fmt::Display for MeterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number, `all` or `controller`.
+impl FromStr for MeterId {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<MeterId, String> {
+        match s {
+            "all" => Ok(MeterId::ALL),
+            "controller" => Ok(MeterId::CONTROLLER),
+            _ => number(s)
+                .map(MeterId)
+                .ok_or_else(|| format!("\"{s}\" is not a meter; give a number of 32 bits, \"all\" or \"controller\"")),
+        }
+    }
+}
+
+fn number(s: &str) -> Option<u32> {
+    let s = s.trim();
+    match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => s.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text() {
+        let groups = ["7", "0x10", "ALL", "any"].map(|s| s.parse::<GroupId>());
+        assert_eq!(groups, [GroupId(7), GroupId(16), GroupId::ALL, GroupId::ANY].map(Ok));
+        let meters = ["7", "0x10", "all", "controller"].map(|s| s.parse::<MeterId>());
+        assert_eq!(meters, [MeterId(7), MeterId(16), MeterId::ALL, MeterId::CONTROLLER].map(Ok));
+        for bad in ["", "-1", "4294967296", "0x", "some"] {
+            assert!(bad.parse::<GroupId>().is_err() && bad.parse::<MeterId>().is_err(), "{bad}");
+        }
+        assert_eq!((GroupId(7).to_string(), MeterId(9).to_string()), ("7".into(), "9".into()));
+    }
+}
