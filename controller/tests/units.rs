@@ -78,7 +78,7 @@ impl Chassis {
     /// Derives what follows from the changes so far. Returns how many units that took: those of what is here, and those of flows.
     fn settle(&mut self) -> (usize, usize) {
         let more = self.presence.settle(&mut self.input, &self.reads);
-        self.presence.told.drain(..).for_each(|t| self.services.take(t));
+        self.presence.news(false).into_iter().for_each(|t| self.services.take(t));
         self.reads.extend(more);
         let here = &self.presence;
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));

@@ -67,8 +67,9 @@ pub struct Presence {
     pub mirrored: BTreeSet<Str>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
-    /// What changed for the packet-in services and they were not told yet.
-    pub told: Vec<Told>,
+    /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
+    told: Vec<Told>,
+    anew: bool,
     /// In which state each kind is.
     pub versions: Versions,
     ran: usize,
@@ -98,6 +99,7 @@ impl Default for Presence {
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
             told: Vec::new(),
+            anew: true,
             versions: Versions::default(),
             ran: 0,
         }
@@ -247,15 +249,27 @@ impl Presence {
             Key::Names(datapath, row) => {
                 let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
                 put(&mut self.names, &(*datapath, *row), names.clone());
-                self.told.push(Told::Names(*datapath, *row, names));
+                self.tell(Told::Names(*datapath, *row, names));
             }
             Key::Distributed(datapath, port) => {
                 let number = |n| if let Value::Number(n) = n { u32::try_from(n).ok() } else { None };
                 let behind = now.and_then(number);
                 put(&mut self.distributed, &(*datapath, *port), behind);
-                self.told.push(Told::Distributed((*datapath, *port), behind));
+                self.tell(Told::Distributed((*datapath, *port), behind));
             }
         }
+    }
+
+    fn tell(&mut self, told: Told) {
+        if !self.anew {
+            self.told.push(told);
+        }
+    }
+
+    /// What the packet-in services are to be told: what changed since the last time, or all of it, as new ones are.
+    pub fn news(&mut self, all: bool) -> Vec<Told> {
+        let told = std::mem::take(&mut self.told);
+        if std::mem::take(&mut self.anew) || all { vec![Told::Anew(self.snapshot())] } else { told }
     }
 
     /// What the packet-in services know, all of it.

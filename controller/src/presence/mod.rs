@@ -19,7 +19,7 @@ use crate::pinctrl::announce::{self, Address};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
-use ovn_schema::{Map, Str, Uuid};
+use ovn_schema::{Map, Set, Str, Uuid};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -110,8 +110,8 @@ pub enum Value {
 pub struct Names(Arc<sb::Dns>);
 
 impl Names {
-    fn content(&self) -> (&Map<Str, Str>, &Map<Str, Str>) {
-        (&self.0.records, &self.0.options)
+    fn content(&self) -> (&Set<Uuid>, &Map<Str, Str>, &Map<Str, Str>) {
+        (&self.0.datapaths, &self.0.records, &self.0.options)
     }
 }
 

@@ -82,7 +82,6 @@ impl Controller {
         let mut changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
         self.engine = engine;
         self.presence.restart();
-        self.stale = true;
         self.reads.clear();
         self.settled_reads = 0;
         self.to_forget.extend(changes.forget.drain(..));

@@ -98,7 +98,6 @@ impl Controller {
             self.presence.restart();
             (self.reads, self.settled_reads) = (Vec::new(), 0);
             (self.derived, self.settled) = (false, false);
-            self.stale = true;
         }
         for c in &u.changes {
             let Some(schema) = u.schema.tables.get(&*c.table) else { continue };

@@ -2,7 +2,6 @@
 
 use super::{Controller, INTERNAL_VERSION};
 use crate::model::is_vtep;
-use crate::pinctrl::Told;
 use crate::settings::{Settings, bridge};
 use crate::zones;
 use ovn_schema::{Str, sb};
@@ -92,12 +91,9 @@ impl Controller {
 
     /// Tells the services what changed for them.
     pub(super) fn publish(&mut self) {
-        let told = std::mem::take(&mut self.presence.told);
         let Some(task) = &self.packets else { return };
-        if std::mem::take(&mut self.stale) {
-            task.tell(Told::Anew(self.presence.snapshot()));
-        } else {
-            told.into_iter().for_each(|t| task.tell(t));
+        for told in self.presence.news(std::mem::take(&mut self.stale)) {
+            task.tell(told);
         }
     }
 
