@@ -3,6 +3,7 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | [`clock`] | the time, by which all threads and tasks go |
 //! | [`config`] | what the Open_vSwitch database asks for, parsed into specifications |
 //! | [`kernel`] | what the kernel says of the machine and its network |
 //! | [`ports`] | what belongs to single ports: BFD, bonds, QoS, devices, next hops |
@@ -28,6 +29,7 @@
 //!                      fast PMD threads
 //! ```
 
+pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod export;

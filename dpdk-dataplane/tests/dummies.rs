@@ -101,6 +101,28 @@ fn frames_cross_a_wire_between_two_switches() {
     receive(&a, "p", &frame(4));
     arrives(&other, &[frame(4)]);
     assert_eq!(frames(&out).len(), 3);
+    // One that was deleted is made again when the database changes next.
+    std::fs::remove_file(&other).expect("the file");
+    b.vsctl("set interface up external_ids:some=thing");
+    assert_eq!(frames(&other), [[0; 0]; 0]);
+    receive(&a, "p", &frame(1));
+    arrives(&other, &[frame(1)]);
+    // Flows in words are frames as well.
+    let words = "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,ttl=64),udp(src=1000,dst=2000)";
+    a.appctl(&["netdev-dummy/receive", "p", words, "--len", "82"]).expect("a flow");
+    let zeros = {
+        let mut f = frame(0);
+        f.truncate(82);
+        f
+    };
+    eventually("the flow's frame", SOON, || {
+        let last = frames(&other).pop().unwrap_or_default();
+        if last.len() == 82 && last[..40] == zeros[..40] {
+            Ok(())
+        } else {
+            Err(format!("{last:02x?}, not {zeros:02x?}"))
+        }
+    });
     for (wrong, why) in [("zz", "hexadecimal"), ("0102", "at least")] {
         let refused = a.appctl(&["netdev-dummy/receive", "p", wrong]).expect_err("no frame");
         assert!(refused.contains(why), "{refused}");
@@ -173,4 +195,38 @@ fn tunnels_run_over_dummies() {
     arrives(&b.path("p.pcap"), &[frame(5)]);
     receive(&b, "p", &frame(6));
     arrives(&a.path("p.pcap"), &[frame(6)]);
+}
+
+/// Time stands still until it is moved on: what ages does so exactly when it has to.
+#[test]
+fn timeouts_come_when_time_is_moved_on() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dw");
+    let s = Switch::test_bed(&ns);
+    let ask = |words: &str| s.appctl(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{words}: {e}"));
+    s.vsctl("add-br br0 -- add-port br0 p -- add-port br0 q");
+    ask("time/stop");
+    s.ofctl(&["add-flow", "br0", "idle_timeout=20,priority=7,ip,actions=ct(commit,table=1)"]);
+    s.ofctl(&["add-flow", "br0", "table=1,actions=NORMAL"]);
+    receive(&s, "p", &frame(1));
+    let learned = || ask("fdb/show br0").contains("02:00:00:00:00:01");
+    let flow = || s.ofctl(&["dump-flows", "br0"]).contains("priority=7,ip actions");
+    let connection = || ask("dpctl/dump-conntrack").contains("src=10.0.0.1");
+    eventually("the frame passes", SOON, || if learned() && connection() { Ok(()) } else { Err(ask("fdb/show br0")) });
+    assert!(flow());
+    // In milliseconds: what of the three is there then. A first UDP packet's connection lasts 60 s, the address 300.
+    for (warp, expected) in [
+        ("19000", [true, true, true]),
+        ("2000", [false, true, true]),
+        ("38000 1000", [false, true, true]),
+        ("4000 1000", [false, false, true]),
+        ("235000", [false, false, true]),
+        ("3000", [false, false, false]),
+    ] {
+        assert_eq!(ask(&format!("time/warp {warp}")).trim_end(), "warped");
+        assert_eq!([flow(), connection(), learned()], expected, "after {warp}");
+    }
+    assert!(s.appctl(&["time/warp", "0"]).is_err());
 }

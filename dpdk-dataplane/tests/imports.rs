@@ -6,11 +6,12 @@ use std::path::Path;
 
 const RULE: Rule<'_> = Rule {
     rooms: &[
+        ("clock", &[]),
         ("config", &[]),
         ("kernel", &["config"]),
         ("ports", &["config"]),
-        ("pmd", &["config", "ports"]),
-        ("openflow", &["config", "ports", "pmd"]),
+        ("pmd", &["clock", "config", "ports"]),
+        ("openflow", &["clock", "config", "ports", "pmd"]),
         ("export", &["config", "kernel", "ports", "pmd"]),
         ("reconcile", &["config", "kernel", "ports", "pmd", "openflow", "export"]),
         ("commands", &["config", "ports", "pmd", "openflow", "reconcile"]),

@@ -65,6 +65,31 @@ async fn zones_exchange_what_they_have() {
     }
 }
 
+/// What the daemon writes comes back to it before it looks again: no row is written twice, however fast changes follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_written_once() {
+    let w = World::new(2).await;
+    let _daemons: Vec<_> = (1..=2).map(|n| w.start(n, &format!("az{n}"))).collect();
+    w.sync().await;
+    for n in 0..40 {
+        let row = json!({"name": format!("tr{n}")});
+        w.run("icnb", json!([{"op": "insert", "table": "Transit_Router", "row": row}])).await;
+        w.transit_switch(&format!("ts{n}")).await;
+    }
+    w.settle().await;
+    let written = |file: &str, text: &str| {
+        let path = w.dir.path().join(file);
+        std::fs::read_to_string(path).unwrap().matches(text).count()
+    };
+    for n in 0..40 {
+        for zone in ["nb1.db", "nb2.db"] {
+            assert_eq!(written(zone, &format!("\"name\":\"tr{n}\"")), 1, "tr{n} in {zone}");
+            assert_eq!(written(zone, &format!("\"name\":\"ts{n}\"")), 1, "ts{n} in {zone}");
+        }
+        assert_eq!(written("icsb.db", &format!("\"transit_switch\":\"ts{n}\"")), 1, "ts{n}");
+    }
+}
+
 /// A daemon that dies takes nothing with it; the one that stands by goes on, and writes nothing that is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_daemon_of_a_zone_is_active() {

@@ -1,10 +1,13 @@
-//! Commands for dummy devices: `netdev-dummy/*`, as test beds for Open vSwitch use them.
+//! Commands of test beds: `netdev-dummy/*` for dummy devices, `time/*` for the clock, as test beds for Open vSwitch use them.
 
 use super::control::{RequestCommand, prefix, register_requests};
+use super::frame_text;
+use crate::pmd::Handle;
 use crate::ports::dummy::{Dummies, Dummy};
 use crate::reconcile::{OperatorRequest, Request};
 use daemon::Daemon;
-use tokio::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
 
 const COMMANDS: &[RequestCommand] = &[
     ("netdev-dummy/set-admin-state", "[netdev] up|down", 1, 2, admin_state),
@@ -16,13 +19,58 @@ const COMMANDS: &[RequestCommand] = &[
 const SHORTEST: usize = 14;
 
 /// Adds the commands.
-pub(super) fn register(d: &Daemon, dummies: &Dummies, requests: &mpsc::UnboundedSender<OperatorRequest>) {
+pub(super) fn register(d: &Daemon, pmd: &Handle, dummies: &Dummies, requests: &mpsc::UnboundedSender<OperatorRequest>) {
     register_requests(d, requests, COMMANDS);
+    register_time(d, pmd, requests);
     let all = dummies.clone();
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
     d.commands().register("netdev-dummy/receive", usage, 2, usize::MAX, move |args| receive(&all, &args));
     let all = dummies.clone();
     d.commands().register("netdev-dummy/conn-state", "[netdev]", 0, 1, move |args| Ok(states(&all, &args)));
+}
+
+/// `time/stop`, and `time/warp`, which answers when what is due has been done.
+fn register_time(d: &Daemon, pmd: &Handle, requests: &mpsc::UnboundedSender<OperatorRequest>) {
+    let clock = pmd.clock.clone();
+    d.commands().register("time/stop", "", 0, 0, move |_| {
+        clock.stop();
+        Ok(String::new())
+    });
+    let (pmd, requests) = (pmd.clone(), requests.clone());
+    d.commands().register_async("time/warp", "[large_msecs] msecs", 1, 2, move |args| {
+        let (pmd, requests) = (pmd.clone(), requests.clone());
+        async move { warp(&pmd, &requests, steps(&args)?).await }
+    });
+}
+
+/// The steps of a warp, and the length of each but the last, in milliseconds.
+fn steps(args: &[String]) -> Result<Vec<u64>, String> {
+    let number = |text: &String| text.parse::<u64>().map_err(|_| "invalid MSECS".to_string());
+    let (all, step) = match args {
+        [all, step] => (number(all)?, number(step)?),
+        [step] => (number(step)?, number(step)?),
+        _ => return Err("invalid MSECS".into()),
+    };
+    if step == 0 {
+        return Err("invalid MSECS".into());
+    }
+    let rest = (all % step > 0).then_some(all % step);
+    Ok((0..all / step).map(|_| step).chain(rest).collect())
+}
+
+async fn warp(
+    pmd: &Handle,
+    requests: &mpsc::UnboundedSender<OperatorRequest>,
+    steps: Vec<u64>,
+) -> Result<String, String> {
+    for step in steps {
+        pmd.clock.advance(Duration::from_millis(step));
+        pmd.settle().await?;
+        let (answer, done) = oneshot::channel();
+        requests.send((Request::Tick, answer)).map_err(|_| "the control plane has ended")?;
+        done.await.map_err(|_| "the control plane has ended")??;
+    }
+    Ok("warped".into())
 }
 
 fn receive(all: &Dummies, args: &[String]) -> Result<String, String> {
@@ -39,7 +87,19 @@ fn receive(all: &Dummies, args: &[String]) -> Result<String, String> {
         packets => packets,
     };
     // Nothing is received of a list with an error in it.
-    let frames = packets.iter().map(|p| frame(p)).collect::<Result<Vec<_>, String>>()?;
+    let (mut rest, mut frames) = (packets, Vec::new());
+    while let [text, more @ ..] = rest {
+        let (len, more) = match more {
+            [option, len, more @ ..] if option == "--len" => {
+                let len = len.parse().ok().filter(|n| *n >= SHORTEST).ok_or("too small packet len")?;
+                (Some(len), more)
+            }
+            more => (None, more),
+        };
+        // A flow has words, a frame digits alone.
+        frames.push(if text.contains('(') { frame_text::compose(text, len)? } else { frame(text)? });
+        rest = more;
+    }
     frames.into_iter().for_each(|f| dummy.inject(f));
     Ok(String::new())
 }
@@ -96,7 +156,14 @@ fn address(args: &[String]) -> Result<Request, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::frame;
+    use super::{frame, steps};
+
+    #[test]
+    fn warps_go_in_steps() {
+        let of = |words: &[&str]| steps(&words.iter().map(|w| w.to_string()).collect::<Vec<_>>());
+        assert_eq!((of(&["500"]), of(&["2500", "1000"])), (Ok(vec![500]), Ok(vec![1000, 1000, 500])));
+        assert!(of(&["0"]).is_err() && of(&["5", "0"]).is_err() && of(&["soon"]).is_err());
+    }
 
     #[test]
     fn frames_are_hexadecimal() {

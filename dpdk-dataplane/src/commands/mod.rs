@@ -9,6 +9,7 @@ mod datapath;
 mod dummy;
 mod fdb;
 mod flows;
+mod frame_text;
 mod others;
 mod qos;
 mod show;
@@ -38,7 +39,7 @@ pub fn register(
 ) {
     let c = d.commands();
     if let Some(dummies) = dummies {
-        dummy::register(d, dummies, requests);
+        dummy::register(d, pmd, dummies, requests);
     }
     coverage::register(d, pmd);
     flows::register(d, pmd);

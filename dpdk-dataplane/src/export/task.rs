@@ -101,7 +101,8 @@ pub async fn run(
     pmd: Handle,
 ) {
     let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let clock = pmd.clock.clone();
+    let mut tick = clock.instant();
     let mut t = ExportTask {
         pmd,
         wanted: ExportConfig::default(),
@@ -109,7 +110,7 @@ pub async fn run(
         agents: HashMap::new(),
         netflows: HashMap::new(),
         subsampler: Subsampler(1),
-        start: tokio::time::Instant::now(),
+        start: clock.instant(),
         out: Vec::new(),
     };
     loop {
@@ -119,7 +120,10 @@ pub async fn run(
                 Some(CollectorInput::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
                 Some(CollectorInput::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
             },
-            _ = tick.tick() => t.poll().await,
+            () = clock.sleep_until(tick) => {
+                tick += Duration::from_secs(1);
+                t.poll().await;
+            }
             Ok(()) = wanted.changed() => {
                 t.wanted = wanted.borrow_and_update().clone();
                 t.change();

@@ -4,6 +4,7 @@
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
 use super::session::{ControllerOptions, Session, serve};
+use crate::clock::Clock;
 use crate::config::controller::ControllerSpec;
 use crate::pmd::Handle;
 use ovn_schema::Uuid;
@@ -97,7 +98,7 @@ impl Controllers {
             t.handle.abort();
             t.controller.set(|s| {
                 if std::mem::take(&mut s.connected) {
-                    s.since.1 = Some(Instant::now());
+                    s.since.1 = Some(session.pmd.clock.instant());
                 }
                 s.role = None;
             });
@@ -113,7 +114,7 @@ impl Controllers {
 
     /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge
     /// has none.
-    pub fn alone(&self, since: Instant) -> Option<Duration> {
+    pub fn alone(&self, since: Instant, now: Instant) -> Option<Duration> {
         let mut ends = Vec::new();
         for t in self.tasks.values() {
             let s = t.status();
@@ -122,7 +123,7 @@ impl Controllers {
             }
             ends.push(s.since.1.unwrap_or(since));
         }
-        ends.into_iter().max().map(|e| e.elapsed())
+        ends.into_iter().max().map(|e| now.saturating_duration_since(e))
     }
 
     /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
@@ -183,6 +184,10 @@ impl Controller {
         f(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    fn clock(&self) -> &Clock {
+        &self.session.pmd.clock
+    }
+
     /// Keeps the controller connected.
     async fn keep(self) {
         let (name, target) = (&self.session.name, &self.spec.target);
@@ -202,9 +207,9 @@ impl Controller {
             let end = match self.connect(&remote).await {
                 Ok(s) => {
                     tracing::info!(target: "rconn", "{name}<->{target}: connected");
-                    let started = Instant::now();
+                    let started = self.clock().instant();
                     let end = self.serve(s).await;
-                    if started.elapsed() > self.spec.max_backoff {
+                    if self.clock().instant() - started > self.spec.max_backoff {
                         wait = Duration::from_secs(1);
                     }
                     end
@@ -213,7 +218,7 @@ impl Controller {
             };
             tracing::info!(target: "rconn", "{name}<->{target}: {end}; trying again in {} s", wait.as_secs());
             self.set(|s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
-            tokio::time::sleep(wait).await;
+            self.clock().sleep(wait).await;
             wait = (wait * 2).min(self.spec.max_backoff);
         }
     }
@@ -231,7 +236,7 @@ impl Controller {
     async fn serve(&self, s: BoxStream) -> String {
         self.set(|s| {
             (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
-            s.since.0 = Some(Instant::now());
+            s.since.0 = Some(self.clock().instant());
         });
         let (probe, primary) = (self.spec.probe, self.spec.primary);
         let options = ControllerOptions { probe, primary, packet_ins: self.packet_ins.clone() };
@@ -246,7 +251,7 @@ impl Controller {
         let end = end.await.map_or_else(|e| reason(&e), |()| "the connection was closed".into());
         self.set(|s| {
             (s.connected, s.role) = (false, None);
-            s.since.1 = Some(Instant::now());
+            s.since.1 = Some(self.clock().instant());
         });
         end
     }
@@ -262,7 +267,7 @@ impl Controller {
             };
             tracing::warn!(target: "rconn", "{}: {}: {e}", self.session.name, self.spec.target);
             self.set(|s| s.last_error = Some(reason(&e)));
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.clock().sleep(Duration::from_secs(1)).await;
         }
     }
 

@@ -20,7 +20,6 @@ use std::time::Duration;
 use switch::{BridgeId, Fragments};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 /// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
 const INVALID_TTL: u16 = 4;
@@ -129,13 +128,14 @@ struct Connection<S, R> {
 
 impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
-        let (mut heard, mut asked) = (Instant::now(), false);
+        let clock = self.pmd.clock.clone();
+        let (mut heard, mut asked) = (clock.instant(), false);
         loop {
-            let waiting = self.packet_ins.due(Instant::now());
+            let waiting = self.packet_ins.due(clock.instant());
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
             tokio::select! {
                 received = receiver.recv() => {
-                    (heard, asked) = (Instant::now(), false);
+                    (heard, asked) = (clock.instant(), false);
                     // Events that happened before the request are sent before the answer.
                     self.pass_events();
                     let mut next = Some(received?);
@@ -147,12 +147,12 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     self.pass(m);
                     self.pass_events();
                 }
-                () = tokio::time::sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
-                    for m in self.packet_ins.next(Instant::now()) {
+                () = clock.sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
+                    for m in self.packet_ins.next(clock.instant()) {
                         self.queue(0, &m);
                     }
                 }
-                () = tokio::time::sleep_until(deadline), if !self.probe.is_zero() => {
+                () = clock.sleep_until(deadline), if !self.probe.is_zero() => {
                     if asked {
                         let e = std::io::Error::other("no response to inactivity probe");
                         return Err(ConnectionError::Io(e));
@@ -178,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         if let Message::RoleStatus(r, _) = &m {
             (self.role)(r.role);
         }
-        if let Some(m) = self.packet_ins.take(m, Instant::now()) {
+        if let Some(m) = self.packet_ins.take(m, self.pmd.clock.instant()) {
             self.queue(0, &m);
         }
     }

@@ -9,6 +9,7 @@
 //! A fast thread waits for nobody: what it gives to the main one waits in a channel. The main thread takes some of it
 //! in each round, as from a device. What exceeds the limits below is dropped and counted.
 
+use crate::clock::Clock;
 use crate::pmd::PacketSampler;
 use crate::ports::frame::Frame;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use switch::{FastPath, Flow, Outputs, Shown, Sums, Switch, View};
 use tokio::sync::oneshot;
 
@@ -181,8 +182,8 @@ impl Default for FastPmds {
 pub struct PmdSetup {
     /// The DPDK environment.
     pub eal: Eal,
-    /// The start of the main thread's clock.
-    pub started: Instant,
+    /// The time.
+    pub clock: Clock,
     /// The longest sleep without packets.
     pub sleep_max: Duration,
 }
@@ -257,7 +258,7 @@ impl FastPmds {
             devices: Vec::new(),
             sampler: self.observed.map(PacketSampler::new),
             sampled: Vec::new(),
-            started: common.started,
+            clock: common.clock.clone(),
             sleep_max: common.sleep_max,
         };
         let eal = common.eal.clone();
@@ -371,7 +372,7 @@ struct FastLoop {
     sampler: Option<PacketSampler>,
     /// Packets that the main thread is to observe.
     sampled: Vec<(u32, Frame)>,
-    started: Instant,
+    clock: Clock,
     sleep_max: Duration,
 }
 
@@ -397,7 +398,7 @@ impl FastLoop {
         let mut reported = Duration::ZERO;
         loop {
             while let Ok(d) = self.from.try_recv() {
-                let now = self.started.elapsed();
+                let now = self.clock.now();
                 match d {
                     ToPmd::Flow(f) => self.path.learn(*f, now),
                     ToPmd::View(v) => self.path.look(*v),
@@ -411,7 +412,7 @@ impl FastLoop {
                     ToPmd::Stop => return self.report(),
                 }
             }
-            let now = self.started.elapsed();
+            let now = self.clock.now();
             self.receive(&mut batch);
             self.counters.add(PmdCounter::Polls, 1);
             self.hand_over_picked();
@@ -421,7 +422,7 @@ impl FastLoop {
                 self.path.process(&mut batch, now, &mut out, &mut missed);
                 self.hand_over(&mut missed);
                 self.deliver(&mut out);
-                self.counters.add(PmdCounter::Busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
+                self.counters.add(PmdCounter::Busy, self.clock.now().saturating_sub(now).as_nanos() as usize);
             } else {
                 self.counters.add(PmdCounter::Idle, 1);
             }

@@ -1,6 +1,7 @@
 //! What other threads ask of the main PMD thread, by name. The thread does each request between two bursts of packets.
 
 use super::MainPmd;
+use crate::clock::Clock;
 use dpdk_rs::Eal;
 use openflow_rs::Message;
 use openflow_rs::mods::TABLE_ALL;
@@ -40,6 +41,8 @@ pub struct Handle {
     pub(super) thread: std::thread::Thread,
     /// The DPDK environment.
     pub eal: Eal,
+    /// The time.
+    pub clock: Clock,
 }
 
 /// Any closure as a job. Only `reconcile` and the files that give requests names may import this (`tests/imports.rs`):
@@ -99,6 +102,16 @@ impl Handle {
             threads.push((Some(processor), flows.await.unwrap_or_default()));
         }
         Ok(threads)
+    }
+
+    /// Waits until the main PMD thread has seen the time and done what is due by it.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn settle(&self) -> Result<(), PmdEnded> {
+        // A round does its jobs first; the round of the first job has ended when the second is done.
+        self.run(|_| ()).await?;
+        self.run(|_| ()).await
     }
 
     /// Carries out an operator's command.

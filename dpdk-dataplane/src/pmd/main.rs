@@ -3,6 +3,7 @@
 
 use super::devices::{DeviceSlot, EgressLimit};
 use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
+use crate::clock::Clock;
 use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::PacketInLimits;
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
@@ -126,7 +127,7 @@ pub struct MainPmd {
     /// Chooses the received packets that are observed; none: no bridge is observed.
     sampler: Option<PacketSampler>,
     jobs: Receiver<Job>,
-    started: Instant,
+    clock: Clock,
     stop: bool,
     actions: Vec<BfdAction>,
     /// BFD or LACP may have changed whether ports are live ([`MainPmd::update_liveness`]).
@@ -180,13 +181,15 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
+    let clock = Clock::default();
+    let time = clock.clone();
     // The thread that initialises DPDK becomes its main thread, the only one with a cache of free buffers by itself.
     let thread = std::thread::Builder::new().name("pmd-main".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx, time);
         if tx.send(Ok(eal)).is_ok() {
             // Without a thread that wakes this one, it polls.
             pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
@@ -195,7 +198,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
         pmd.fast.stop();
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
-    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
+    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
     Ok(Running { handle, notices, samples, thread })
 }
 
@@ -229,7 +232,7 @@ impl MainPmd {
     }
 
     fn set_fast_pmds(&mut self, processors: &[usize]) {
-        let common = PmdSetup { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
+        let common = PmdSetup { eal: self.eal.clone(), clock: self.clock.clone(), sleep_max: self.sleep_max };
         self.fast.set(processors, &mut self.switch, &common);
         self.assign();
     }
@@ -245,6 +248,7 @@ impl MainPmd {
         jobs: Receiver<Job>,
         notices: mpsc::UnboundedSender<Notice>,
         samples: mpsc::Sender<CollectorInput>,
+        clock: Clock,
     ) -> MainPmd {
         let mut switch = Switch::new(ROOM);
         switch.conntrack.set_most(CONNECTIONS);
@@ -270,7 +274,7 @@ impl MainPmd {
             samples,
             sampler: None,
             jobs,
-            started: Instant::now(),
+            clock,
             stop: false,
             actions: Vec::new(),
             liveness_due: false,
@@ -282,7 +286,7 @@ impl MainPmd {
 
     /// The time since the start, by which all of this thread's state counts.
     pub fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.clock.now()
     }
 
     fn run(&mut self) {

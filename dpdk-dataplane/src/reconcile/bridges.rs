@@ -94,7 +94,7 @@ impl Reconciler {
             spec: spec.clone(),
             sockets: Vec::new(),
             controllers: Controllers::default(),
-            since: tokio::time::Instant::now(),
+            since: self.pmd.clock.instant(),
             standalone,
             ports: BTreeMap::new(),
             next: 1,
@@ -132,9 +132,10 @@ impl Reconciler {
     /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three
     /// probe intervals.
     pub(super) fn fail_over(&mut self) {
+        let now = self.pmd.clock.instant();
         for b in self.bridges.values_mut() {
             let alone = b.spec.controllers.is_empty()
-                || b.controllers.alone(b.since).is_some_and(|t| t >= b.controllers.patience());
+                || b.controllers.alone(b.since, now).is_some_and(|t| t >= b.controllers.patience());
             let standalone = !b.spec.secure && alone;
             if std::mem::replace(&mut b.standalone, standalone) != standalone {
                 if !b.spec.controllers.is_empty() {
@@ -352,6 +353,10 @@ impl Reconciler {
             tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
         }
         if let Some(p) = b.ports.get_mut(&spec.name) {
+            if matches!(spec.kind, Ok(Kind::Dummy { .. })) && p.no.is_some() {
+                // Also where nothing has changed: capture files that were deleted are made again.
+                p.error = self.change_dummy(spec, p.device).await;
+            }
             if p.spec == *spec {
                 return;
             }
@@ -364,9 +369,6 @@ impl Reconciler {
                         Some(m) => self.set_mtu(&new.name, m).await,
                         None => None,
                     };
-                }
-                if old.dummy != new.dummy || old.mtu != new.mtu && matches!(new.kind, Ok(Kind::Dummy { .. })) {
-                    p.error = self.change_dummy(&new, p.device).await;
                 }
                 let again = old.setup != new.setup;
                 let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());

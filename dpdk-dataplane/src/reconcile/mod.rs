@@ -49,6 +49,9 @@ use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+/// How often links, bonds and status are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
 /// The tables that are replicated.
 const TABLES: &[&str] = &[
     "Open_vSwitch",
@@ -249,6 +252,7 @@ impl Reconciler {
         let Inputs { db, kernel, notices, requests, test_bed } = inputs;
         let host = kernel.watch();
         Reconciler {
+            next_statistics: pmd.clock.instant(),
             pmd,
             kernel,
             connections,
@@ -266,7 +270,6 @@ impl Reconciler {
             processors: None,
             probed: false,
             applied_cfg: 0,
-            next_statistics: Instant::now(),
             statistics: Map::new(),
             done_tx,
             done_rx,
@@ -283,17 +286,24 @@ impl Reconciler {
 
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
-        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        let clock = self.pmd.clock.clone();
+        let mut tick = clock.instant();
         loop {
-            let (mut rows, mut host, mut time) = (false, false, false);
+            let (mut rows, mut host, mut time, mut ticked) = (false, false, false, None);
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(n) = self.notices.recv() => self.notice(n),
-                Some(a) = self.requests.recv() => host = self.serve_request(a),
+                Some((request, answer)) = self.requests.recv() => match request {
+                    Request::Tick => (time, ticked) = (true, Some(answer)),
+                    _ => host = self.serve_request((request, answer)),
+                },
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
-                _ = tick.tick() => time = true,
+                () = clock.sleep_until(tick) => time = true,
+            }
+            if time {
+                tick = clock.instant() + TICK;
             }
             while let Ok(n) = self.notices.try_recv() {
                 self.notice(n);
@@ -320,10 +330,14 @@ impl Reconciler {
             if time {
                 self.fail_over();
             }
-            if time && Instant::now() >= self.next_statistics {
+            if time && clock.instant() >= self.next_statistics {
                 self.collect().await;
             }
             self.write();
+            if let Some(answer) = ticked {
+                // The one who asked may have gone.
+                let _ = answer.send(Ok(String::new()));
+            }
         }
     }
 
@@ -399,7 +413,7 @@ impl Reconciler {
     async fn collect(&mut self) {
         let interval = self.db.rows.open_vswitch.values().next();
         let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
-        self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        self.next_statistics = self.pmd.clock.instant() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| options::flag(&r.other_config, "enable-statistics"));
         let rundir = self.rundir.clone();
@@ -442,7 +456,7 @@ impl Reconciler {
             return;
         }
         let Some(schema) = self.db.client.schema() else { return };
-        let mut txn = Transaction::new(schema);
+        let (mut txn, now) = (Transaction::new(schema), self.pmd.clock.instant());
         status::root(&self.db.rows, self.applied_cfg, &self.statistics, self.test_bed.mode.is_on(), &mut txn);
         status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
@@ -454,7 +468,7 @@ impl Reconciler {
                 status::mirror(&self.db.rows, m, b, &mut txn);
             }
             for (id, s) in b.controllers.status() {
-                status::controller(&self.db.rows, id, &s, &mut txn);
+                status::controller(&self.db.rows, id, &s, now, &mut txn);
             }
             for p in b.ports.values() {
                 status::interface(&self.db.rows, p, self.missing_peer(p), &mut txn);

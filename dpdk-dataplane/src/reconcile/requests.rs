@@ -16,6 +16,8 @@ pub enum Request {
     DeleteRoute(IpAddr, u8),
     /// Give a dummy an address, in a network with this length of its prefix.
     AddAddress(String, IpAddr, u8),
+    /// Do what is due by the time, and answer when that is done.
+    Tick,
     /// Take a dummy up or down, or all of them.
     SetAdminState(Option<String>, bool),
 }
@@ -32,6 +34,8 @@ impl Reconciler {
             Request::AddRoute(r) => self.add_route(r),
             Request::DeleteRoute(prefix, len) => self.delete_route(prefix, len),
             Request::AddAddress(name, address, len) => self.add_address(&name, address, len),
+            // The loop does it.
+            Request::Tick => Ok(String::new()),
             Request::SetAdminState(name, up) => self.set_admin_state(name.as_deref(), up),
         };
         // The one who asked may have gone.

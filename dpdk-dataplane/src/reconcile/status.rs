@@ -10,6 +10,7 @@ use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
+use tokio::time::Instant;
 
 /// `Open_vSwitch:iface_types`.
 const TYPES: &[&str] = &["dpdk", "dpdkvhostuserclient", "geneve", "internal", "patch", "system", "tap", "vxlan"];
@@ -91,7 +92,7 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transactio
 }
 
 /// The row of a controller.
-pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn: &mut Transaction) {
+pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, now: Instant, txn: &mut Transaction) {
     let Some(row) = db.controller.get(&id) else { return };
     let mut status: Map<Str, Str> = Map::new();
     if !s.state.is_empty() {
@@ -102,7 +103,9 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     let times = [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)];
     for (key, since) in times.into_iter().filter(|_| !s.state.is_empty()) {
         let old = row.status.get(key).filter(|_| same).cloned();
-        if let Some(v) = old.or_else(|| since.map(|t| t.elapsed().as_secs().to_string().as_str().into())) {
+        if let Some(v) =
+            old.or_else(|| since.map(|t| now.saturating_duration_since(t).as_secs().to_string().as_str().into()))
+        {
             status.insert(key.into(), v);
         }
     }

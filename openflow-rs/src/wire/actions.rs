@@ -91,7 +91,10 @@ pub(super) fn loads(out: &mut Vec<u8>, field: FieldId, value: u128, mask: u128) 
         let ofs = left.trailing_zeros();
         let n_bits = (left >> ofs).trailing_ones().min(64);
         left &= !(ones(n_bits) << ofs);
-        nicira::load(out, (value >> ofs & ones(n_bits)) as u64, &Subfield { field, ofs, n_bits });
+        let part = (value >> ofs & ones(n_bits)) as u64;
+        // A run up to the last bit that there is goes as far as the field does on the wire (`ARP_OP`).
+        let beyond = if ofs + n_bits == field.bits() { Subfield::width(field).saturating_sub(field.bits()) } else { 0 };
+        nicira::load(out, part, &Subfield { field, ofs, n_bits: n_bits + beyond });
     }
 }
 
@@ -218,4 +221,22 @@ fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
     r.skip(2)?;
     let (sh, dh) = (r.u32()?, r.u32()?);
     Ok(Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_fields_are_loaded_as_wide_as_on_the_wire() {
+        let full = |field: FieldId| (field, field.full_mask(), Subfield::full(field));
+        let low = (FieldId::Reg0, 0xff, Subfield { field: FieldId::Reg0, ofs: 0, n_bits: 8 });
+        for (field, mask, wanted) in [full(FieldId::ArpOp), full(FieldId::Reg0), low] {
+            let mut out = Vec::new();
+            loads(&mut out, field, 2, mask);
+            let text: Vec<String> =
+                decode_actions(&out, Version::Of10).unwrap().iter().map(Action::to_string).collect();
+            assert_eq!(text, [format!("load:0x2->{wanted}")]);
+        }
+    }
 }

@@ -91,13 +91,18 @@ impl Dummy {
         active.then(|| s.peers.iter().any(|p| !p.is_closed()))
     }
 
-    /// Follows its options: opens capture files and lays its wire, as far as they differ from those before. Gives what
-    /// could not be done. To be called in a task.
+    /// Follows its options: opens capture files that it does not have open, or that somebody has deleted, and lays its
+    /// wire, if that has changed. Gives what could not be done. To be called in a task.
     pub fn configure(self: &Arc<Dummy>, options: &DummyOptions) -> Option<String> {
         let mut s = self.state();
         let old = std::mem::replace(&mut s.options, options.clone());
         let mut failed = None;
-        if (&old.received, &old.sent) != (&options.received, &options.sent) {
+        let current = |file: &Option<Arc<Pcap>>, path: &Option<String>| match (file, path) {
+            (Some(file), Some(path)) => file.is(path),
+            (file, path) => file.is_none() && path.is_none(),
+        };
+        let [received, sent] = &s.captures;
+        if !current(received, &options.received) || !current(sent, &options.sent) {
             s.captures = Default::default();
             let mut open = |path: &Option<String>| {
                 let path = path.as_ref()?;

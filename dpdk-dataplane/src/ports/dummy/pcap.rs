@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Result, Write};
+use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The magic number of files with microseconds, in this machine's byte order.
@@ -29,6 +30,12 @@ impl Pcap {
             file.write_all(&header)?;
         }
         Ok(Pcap(file))
+    }
+
+    /// Whether it is the file that a path leads to now.
+    pub(super) fn is(&self, path: &str) -> bool {
+        let place = |m: &std::fs::Metadata| (m.dev(), m.ino());
+        matches!((self.0.metadata(), std::fs::metadata(path)), (Ok(a), Ok(b)) if place(&a) == place(&b))
     }
 
     /// Appends a frame.
