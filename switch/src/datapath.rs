@@ -9,7 +9,7 @@ use crate::drops::DropReason;
 use crate::events::{Event, Outputs};
 use crate::fastpath::{FastPath, Flow, Sums, View};
 use crate::flowcache::dump::Shown;
-use crate::flowcache::exec::burst;
+use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::recorder::Record;
 use crate::flowcache::{Cache, CacheStats, FlowCache};
@@ -86,9 +86,14 @@ impl Switch {
                 }
                 if !key.cached() {
                     self.uncached(device, p, out);
-                } else if let Some(p) =
-                    flowcache.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&backer.conntrack)))
-                {
+                } else if let Some(p) = flowcache.cache.replay(
+                    key,
+                    p,
+                    &mut held,
+                    &mut outer,
+                    out,
+                    ReplayContext { at, ct: Some(&backer.conntrack) },
+                ) {
                     match flowcache.serve_from_template(backer, key, p, &mut outer, out) {
                         Ok(None) => continue,
                         Ok(Some(entry)) => flowcache.insert(backer, key.hash, entry),

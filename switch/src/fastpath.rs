@@ -17,7 +17,7 @@ use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::flowcache::dump::Shown;
 use crate::flowcache::entry::Entry;
-use crate::flowcache::exec::burst;
+use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::megaflow::Mask;
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
@@ -96,7 +96,7 @@ impl FastPath {
             let mut held = None;
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let back = match key.cached() {
-                    true => self.cache.replay(key, p, &mut held, &mut outer, out, (at, None)),
+                    true => self.cache.replay(key, p, &mut held, &mut outer, out, ReplayContext { at, ct: None }),
                     false => Some(p),
                 };
                 missed.extend(back.map(|p| (device, p)));

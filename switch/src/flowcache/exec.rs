@@ -60,6 +60,15 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
     if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
+/// When, and against which connections, packets are replayed.
+#[derive(Clone, Copy)]
+pub(crate) struct ReplayContext<'a> {
+    /// The time, in nanoseconds of the switch's clock.
+    pub at: u64,
+    /// The connection table, which the main PMD thread alone has.
+    pub ct: Option<&'a Conntrack>,
+}
+
 /// Counts a packet for an entry, and executes its steps.
 #[inline(always)]
 pub(super) fn serve<P: PacketBuf>(
@@ -185,7 +194,7 @@ impl Cache {
     }
 
     /// Serves a packet at a time in nanoseconds. If no entry serves it, the packet is returned and its key is complete.
-    /// With the connection table (main thread only), a tuple whose generation moved is looked up. `held` is the
+    /// With a connection table in `now`, a tuple whose generation moved is looked up. `held` is the
     /// megaflow served last in this burst.
     #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
@@ -195,7 +204,7 @@ impl Cache {
         held: &mut Option<BurstHit>,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
-        (at, ct): (u64, Option<&Conntrack>),
+        now: ReplayContext<'_>,
     ) -> Option<P> {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
@@ -209,7 +218,7 @@ impl Cache {
             let (own, checks, steps) = e.parts();
             let holds = match key.found {
                 Found::Again => again.is_some() && fits(checks, views, &lengths),
-                _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, at),
+                _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, now.at),
             };
             if holds {
                 serve(e, steps, packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
@@ -219,7 +228,7 @@ impl Cache {
                 return None;
             }
         }
-        self.search(key, packet, outer, out, (at, ct))
+        self.search(key, packet, outer, out, now)
     }
 
     /// Serves a packet whose candidate entry does not fit.
@@ -230,7 +239,7 @@ impl Cache {
         packet: P,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
-        (at, ct): (u64, Option<&Conntrack>),
+        now: ReplayContext<'_>,
     ) -> Option<P> {
         self.stats.searched += 1;
         let lengths = key.lengths(packet.data().len());
@@ -238,14 +247,14 @@ impl Cache {
             let Cache { table, views, .. } = self;
             // Learned addresses that moved do not come back: without this, packets would find this entry first again
             // and again.
-            let gone = |e: &Entry| e.checks().any(|c| !views.holds(c, None, at));
+            let gone = |e: &Entry| e.checks().any(|c| !views.holds(c, None, now.at));
             if key.found == Found::Narrow && table.entries.get(key.candidate as usize).is_some_and(gone) {
                 table.spoil(key.candidate);
             }
             key.fill(key.device(), packet.data(), &views.own, views.exact_flags());
             key.hash = table.hash(key.blocks());
         }
-        let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
+        let Some(number) = self.find(key, lengths, now.at, now.ct) else { return Some(packet) };
         let e = self.table.entries.get(number)?;
         serve(e, e.steps(), packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
         None

@@ -85,6 +85,13 @@ struct Around {
 /// Tuples that have no connection, by zone.
 type Absent = Vec<(u16, Tuple)>;
 
+/// What the conditions of a walk are about: the connections, and the bridges with their learned addresses.
+#[derive(Clone, Copy)]
+struct Learned<'a> {
+    ct: &'a Conntrack,
+    bridges: &'a [Bridge],
+}
+
 /// Addresses and ports of a packet.
 fn tuple(k: &FlowKey) -> [u128; 4] {
     [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
@@ -400,7 +407,7 @@ impl Recorder {
     }
 
     /// The checks of an entry, and the tuples without a connection. `own`: include the checks of connections.
-    fn checks(&mut self, own: bool, ct: &Conntrack, bridges: &[Bridge]) -> Option<(Vec<Check>, Absent)> {
+    fn checks(&mut self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent)> {
         self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
         let (mut checks, mut absent) = (Vec::new(), Absent::new());
         for c in &self.conditions {
@@ -409,11 +416,11 @@ impl Recorder {
                 Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
                 Condition::NoConnection { zone, tuple } => {
                     absent.push((*zone, *tuple));
-                    let (place, arrivals) = ct.arrivals(*zone, tuple);
+                    let (place, arrivals) = learned.ct.arrivals(*zone, tuple);
                     checks.push(Check::Absent { place, arrivals });
                 }
                 c => {
-                    let c = check(c, ct, bridges)?;
+                    let c = check(c, learned)?;
                     // A packet may pass the same connection or address several times.
                     if !checks.contains(&c) {
                         checks.push(c);
@@ -443,11 +450,11 @@ impl Recorder {
         &mut self,
         key: &PackedKey,
         xcaches: &mut XlateCaches,
-        (ct, bridges): (&Conntrack, &[Bridge]),
+        learned: Learned<'_>,
         drop: Option<DropReason>,
     ) -> Option<Entry> {
         self.trim();
-        let (checks, absent) = self.checks(true, ct, bridges)?;
+        let (checks, absent) = self.checks(true, learned)?;
         let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
         let steps = settled(&self.steps, &self.translated);
         Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
@@ -460,7 +467,7 @@ impl Recorder {
         key: &PackedKey,
         (mask, hash): (&Mask, impl Fn(&[[u64; BLOCK]]) -> u64),
         xcaches: &mut XlateCaches,
-        (ct, bridges): (&Conntrack, &[Bridge]),
+        learned: Learned<'_>,
         drop: Option<DropReason>,
     ) -> Option<Entry> {
         self.looks.widen(&self.looked);
@@ -470,7 +477,7 @@ impl Recorder {
             }
         }
         self.trim();
-        let (checks, absent) = self.checks(false, ct, bridges)?;
+        let (checks, absent) = self.checks(false, learned)?;
         let narrow = mask.of(key.blocks());
         let blocks = narrow.get(..key.blocks().len())?;
         let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
@@ -479,7 +486,7 @@ impl Recorder {
 }
 
 /// Compiles a condition to a check; `None` if it does not hold any more.
-fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
+fn check(c: &Condition, Learned { ct, bridges }: Learned<'_>) -> Option<Check> {
     let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
         Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
@@ -713,8 +720,10 @@ impl FlowCache {
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
-            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, (conntrack, bridges), drop),
-            None if rec.exact => rec.compile(key, xcaches, (conntrack, bridges), drop),
+            Some(m) => {
+                rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, Learned { ct: conntrack, bridges }, drop)
+            }
+            None if rec.exact => rec.compile(key, xcaches, Learned { ct: conntrack, bridges }, drop),
             None => None,
         };
         let now = now.as_nanos() as u64;
@@ -740,7 +749,8 @@ impl FlowCache {
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, (conntrack, bridges), drop) else {
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, Learned { ct: conntrack, bridges }, drop)
+        else {
             return false;
         };
         let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
