@@ -5,6 +5,7 @@
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local, Tunnel, Vif};
+use controller::pinctrl::Snapshot;
 use controller::presence::Presence;
 use controller::zones;
 use incremental::Engine;
@@ -36,6 +37,8 @@ struct Chassis {
     engine: Engine<ChassisFlows>,
     tables: Tables,
     presence: Presence,
+    /// What the packet-in services know by what they were told.
+    services: Snapshot,
     reads: Vec<controller::model::Read>,
 }
 
@@ -44,7 +47,15 @@ impl Chassis {
         let ids: Arc<Ids> = Arc::default();
         let engine = Engine::new(ChassisFlows::new(ids.clone()));
         let (input, presence) = (Input::new(db, local), Presence::default());
-        let mut c = Chassis { input, ids, engine, tables: Tables::default(), presence, reads: Vec::new() };
+        let mut c = Chassis {
+            input,
+            ids,
+            engine,
+            tables: Tables::default(),
+            presence,
+            services: Snapshot::default(),
+            reads: Vec::new(),
+        };
         c.settle();
         c
     }
@@ -67,6 +78,7 @@ impl Chassis {
     /// Derives what follows from the changes so far. Returns how many units that took: those of what is here, and those of flows.
     fn settle(&mut self) -> (usize, usize) {
         let more = self.presence.settle(&mut self.input, &self.reads);
+        self.presence.news(false).into_iter().for_each(|t| self.services.take(t));
         self.reads.extend(more);
         let here = &self.presence;
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
@@ -84,6 +96,9 @@ impl Chassis {
         let mut presence = Presence::default();
         presence.settle(&mut input, &[]);
         let mut out = self.presence.differences(&presence);
+        if self.services != presence.snapshot() {
+            out.push("what the packet-in services were told".to_string());
+        }
         if input.local.datapaths != self.input.local.datapaths {
             out.push("local datapaths".to_string());
         }
@@ -274,6 +289,8 @@ enum Step {
     Alive(u8),
     /// The encapsulations of this chassis.
     Encaps(u8),
+    /// A row of names: of which datapaths, and what it says.
+    Names(usize, u8, u8),
     /// What came so far is derived.
     Derive,
 }
@@ -296,6 +313,7 @@ impl Chassis {
                     7 | 8 => {
                         p.r#type = text(if kind == 7 { "chassisredirect" } else { "external" });
                         p.ha_chassis_group = Some(id(12, 0));
+                        p.options.insert(text("distributed-port"), text("vm3"));
                     }
                     9 => (p.r#type, p.virtual_parent) = (text("virtual"), Some(text("vm0"))),
                     10 => p.r#type = text("localport"),
@@ -418,6 +436,12 @@ impl Chassis {
                 }
                 self.set(ME, Some(me));
             }
+            Step::Names(n, of, what) => {
+                let datapaths = (0..SWITCHES).filter(|d| of >> d & 1 == 1).map(datapath).collect();
+                let records = Map::from([(text("vm.example"), text(format!("10.0.0.{what}")))]);
+                let row = sb::Dns { datapaths, records, ..Default::default() };
+                self.set(id(17, n), (what > 0).then_some(row));
+            }
             Step::Derive => drop(self.settle()),
         }
     }
@@ -433,6 +457,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..4u8).prop_map(Step::Gateways),
         (0..4u8).prop_map(Step::Alive),
         (0..3u8).prop_map(Step::Encaps),
+        (0..2usize, 0..16u8, 0..3u8).prop_map(|(n, d, w)| Step::Names(n, d, w)),
         (0..SWITCHES, 0..SWITCHES, b()).prop_map(|(a, c, t)| Step::Patch(a, c, t)),
         (0..12usize, 0..6u8).prop_map(|(n, k)| Step::Flow(n, k)),
         (0..16u8).prop_map(Step::Group),

@@ -2,7 +2,7 @@
 //! (`time/stop`, `time/warp`): all threads and tasks that wait for something to be due go by it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -14,13 +14,15 @@ pub struct Clock(Arc<Hands>);
 #[derive(Debug)]
 struct Hands {
     begun: std::time::Instant,
-    /// Nanoseconds that it is ahead of the machine's clock; of a stopped one, those since it began.
+    /// Nanoseconds that it is ahead of the machine's clock; of a stopped one ([`STILL`]), those since it began.
     offset: AtomicU64,
     /// It was stopped.
     stopped: watch::Sender<bool>,
-    /// It stands still: what [`Clock::now`] looks at.
-    still: AtomicBool,
 }
+
+/// The bit of the offset that says that the clock stands still. Both change at once, so that nobody sees another time in
+/// between.
+const STILL: u64 = 1 << 63;
 
 impl Default for Clock {
     fn default() -> Clock {
@@ -28,7 +30,6 @@ impl Default for Clock {
             begun: std::time::Instant::now(),
             offset: AtomicU64::new(0),
             stopped: watch::Sender::new(false),
-            still: Default::default(),
         }))
     }
 }
@@ -37,8 +38,9 @@ impl Clock {
     /// The time since it began.
     #[inline]
     pub fn now(&self) -> Duration {
-        let offset = Duration::from_nanos(self.0.offset.load(Ordering::Acquire));
-        if self.0.still.load(Ordering::Acquire) { offset } else { self.0.begun.elapsed() + offset }
+        let offset = self.0.offset.load(Ordering::Acquire);
+        let ahead = Duration::from_nanos(offset & !STILL);
+        if offset & STILL == 0 { self.0.begun.elapsed() + ahead } else { ahead }
     }
 
     /// The same as a point in time, to be compared with others of this clock only.
@@ -52,8 +54,7 @@ impl Clock {
             if *stopped {
                 return false;
             }
-            self.0.offset.store(self.now().as_nanos() as u64, Ordering::Release);
-            self.0.still.store(true, Ordering::Release);
+            self.0.offset.store(self.now().as_nanos() as u64 | STILL, Ordering::Release);
             *stopped = true;
             true
         });

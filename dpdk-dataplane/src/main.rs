@@ -97,7 +97,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let cpus = config::dpdk::worker_processors(&other_config, &pmd::processors());
+    let cpus = config::dpdk::pmd_processors(&other_config, &pmd::processors());
     let mode = args.enable_dummy.unwrap_or_default();
     let memory = if mode.is_on() { config::dpdk::MEMORY_OF_TEST_BEDS } else { config::dpdk::MEMORY };
     let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages(), memory);

@@ -50,19 +50,21 @@ fn engine(w: &MainPmd) -> Vec<Metric> {
         Metric::counter("isthmus_cache_walks_total", "Walks through the tables, by whether their flow was cached.")
             .with(&[("result", "inserted")], cache.inserted)
             .with(&[("result", "refused")], cache.refused);
-    let guided =
-        Metric::counter("isthmus_guided_lookups_total", "Table lookups that needed no search of the classifier.")
-            .with(&[], cache.guided);
+    let segments = Metric::counter(
+        "isthmus_segment_lookups_total",
+        "Table lookups that a known segment answered, without a search of the classifier.",
+    )
+    .with(&[], cache.segment_lookups);
     let searched = Metric::counter(
         "isthmus_searched_packets_total",
         "Packets whose cached flow was not in the first place looked at, or does not exist.",
     )
     .with(&[], cache.searched);
-    let alike = Metric::counter(
-        "isthmus_alike_packets_total",
+    let templates = Metric::counter(
+        "isthmus_ct_template_packets_total",
         "Packets forwarded by a connection tracking template, without a flow of their own.",
     )
-    .with(&[], cache.alike);
+    .with(&[], cache.ct_template_packets);
     let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
     let most = Metric::gauge("isthmus_connections_max", "The most connections that are tracked.")
         .with(&[], s.conntrack.limit() as u64);
@@ -79,25 +81,22 @@ fn engine(w: &MainPmd) -> Vec<Metric> {
         limited.add(&[("bridge", bridge), ("reason", reason)], dropped);
     }
     let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions chose.").with(&[], s.samples);
-    vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, limited, samples]
+    vec![drops, lookups, walks, segments, searched, templates, tracked, most, flows, packet_ins, limited, samples]
 }
 
 fn work(w: &MainPmd) -> Vec<Metric> {
     let c = w.counters;
-    let mut busy = Metric::counter(
-        "isthmus_worker_seconds_total",
-        "Time of the main PMD thread, by whether it had something to do.",
-    );
+    let mut busy =
+        Metric::counter("isthmus_pmd_seconds_total", "Time of the main PMD thread, by whether it had something to do.");
     busy.add_real(&[("state", "busy")], c.busy.as_secs_f64());
     busy.add_real(&[("state", "idle")], w.now().saturating_sub(c.since).saturating_sub(c.busy).as_secs_f64());
-    let rounds = Metric::counter("isthmus_worker_rounds_total", "Rounds of the main PMD thread.")
+    let rounds = Metric::counter("isthmus_pmd_iterations_total", "Iterations of the main PMD thread's loop.")
         .with(&[("state", "busy")], c.polls - c.idle)
         .with(&[("state", "idle")], c.idle);
-    let packets =
-        Metric::counter("isthmus_worker_packets_total", "Packets that the main PMD thread received and sent.")
-            .with(&[("direction", "received")], c.received)
-            .with(&[("direction", "sent")], c.sent);
-    let lost = Metric::counter("isthmus_worker_lost_total", "Packets lost at devices, by reason.")
+    let packets = Metric::counter("isthmus_pmd_packets_total", "Packets that the main PMD thread received and sent.")
+        .with(&[("direction", "received")], c.received)
+        .with(&[("direction", "sent")], c.sent);
+    let lost = Metric::counter("isthmus_pmd_lost_total", "Packets lost at devices, by reason.")
         .with(&[("reason", "queue_full")], c.full)
         .with(&[("reason", "device_gone")], c.gone)
         .with(&[("reason", "oversize")], c.oversize);
@@ -108,12 +107,10 @@ fn work(w: &MainPmd) -> Vec<Metric> {
     for (room, n) in crate::ports::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
         buffers.add(&[("room", &room.to_string())], n.into());
     }
-    let mut longest = Metric::gauge(
-        "isthmus_worker_longest_round_seconds",
-        "The longest time between the starts of two rounds of the main PMD thread.",
-    );
+    let mut longest =
+        Metric::gauge("isthmus_pmd_longest_iteration_seconds", "The longest iteration of the main PMD thread's loop.");
     longest.add_real(&[], c.longest_round.as_secs_f64());
-    let mut fast = Metric::counter("isthmus_lane_total", "Counters of the fast PMD threads.");
+    let mut fast = Metric::counter("isthmus_pmd_fast_total", "Counters of the fast PMD threads.");
     for (processor, counters) in w.fast.counters() {
         for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(counters) {
             fast.add(&[("processor", &processor.to_string()), ("what", name)], n);

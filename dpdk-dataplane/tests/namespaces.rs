@@ -63,7 +63,7 @@ fn figures(s: &Switch) {
         "isthmus_drops_total{reason=\"zone_limit\"} 0\n",
         "isthmus_cache_lookups_total{result=\"hit\"} ",
         "isthmus_flows{bridge=\"br0\"} ",
-        "isthmus_worker_seconds_total{state=\"busy\"} ",
+        "isthmus_pmd_seconds_total{state=\"busy\"} ",
         "isthmus_connections 0\n",
     ] {
         assert!(metrics.contains(part), "{part}: {metrics}");

@@ -167,7 +167,7 @@ fn add_up(s: &Switch) {
             .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
             .sum::<f64>()
     };
-    let received = value("isthmus_worker_packets_total{direction=\"received\"}").expect("received");
+    let received = value("isthmus_pmd_packets_total{direction=\"received\"}").expect("received");
     // Each packet is looked up once, unless it is cut short; those of tunnels' inside, patch ports and BFD are the
     // difference.
     let looked = sum("isthmus_cache_lookups_total");

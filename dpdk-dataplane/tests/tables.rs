@@ -114,7 +114,7 @@ fn all_commands_answer() {
     for args in [&["77"][..], &[], &["0"], &["3601"], &["x"]] {
         assert_eq!(aging(&ours, args), aging(&theirs, args), "{args:?}");
     }
-    assert!(ours.appctl(&["dpif-netdev/pmd-perf-show"]).expect("figures").contains("polls"));
+    assert!(ours.appctl(&["dpif-netdev/pmd-perf-show"]).expect("figures").contains("iterations"));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn counted(s: &Switch) {
         let n = ask(&["coverage/read-counter", "drop_table_miss"]);
         if n.trim().parse::<u64>().is_ok_and(|n| n > 0) { Ok(()) } else { Err(n) }
     });
-    assert!(ask(&["coverage/show"]).contains("worker_job "));
+    assert!(ask(&["coverage/show"]).contains("pmd_job "));
     let flows = ask(&["bridge/dump-flows", "br0"]);
     assert!(
         flows.lines().any(|l| l.starts_with("table_id=2, duration=") && l.contains("priority=9,actions=drop")),

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// What a line of `dpif-netdev/pmd-stats-show` says of the lane of processor 1.
-fn lane(s: &Switch, what: &str) -> Option<u64> {
+/// What a line of `dpif-netdev/pmd-stats-show` says of the fast PMD thread of processor 1.
+fn fast(s: &Switch, what: &str) -> Option<u64> {
     let text = s.appctl(&["dpif-netdev/pmd-stats-show"]).ok()?;
-    let (_, of_lane) = text.split_once("worker thread of processor 1:")?;
-    of_lane.lines().find_map(|l| l.trim().strip_prefix(what)?.trim_start_matches(':').trim().parse().ok())
+    let (_, of_fast) = text.split_once("pmd thread core_id 1:")?;
+    of_fast.lines().find_map(|l| l.trim().strip_prefix(what)?.trim_start_matches(':').trim().parse().ok())
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn workers_come_and_go_under_traffic() {
     b.exec(&format!("ip neigh replace 10.1.0.77 lladdr {} dev eth0", mac.trim())).expect("neighbour");
     a.reaches("10.1.0.2");
     let shown = s.appctl(&["dpif-netdev/pmd-rxq-show"]).expect("queues");
-    let (main, of_lane) = shown.split_once("worker thread of processor 1").expect(&shown);
-    assert!(main.contains("port: va") != of_lane.contains("port: va"), "{shown}");
+    let (main, of_fast) = shown.split_once("pmd thread core_id 1").expect(&shown);
+    assert!(main.contains("port: va") != of_fast.contains("port: va"), "{shown}");
     assert!(main.contains("port: va") != main.contains("port: vb"), "each has one of them: {shown}");
     // A queue is received from where its row says.
     let thread_of = |port: &str| {
         let shown = s.appctl(&["dpif-netdev/pmd-rxq-show"]).unwrap_or_default();
-        let (main, _) = shown.split_once("worker thread of processor 1").unwrap_or_default();
+        let (main, _) = shown.split_once("pmd thread core_id 1").unwrap_or_default();
         usize::from(!main.contains(&format!("port: {port}")))
     };
     let chosen = |va: usize, vb: usize| {
@@ -73,19 +73,25 @@ fn workers_come_and_go_under_traffic() {
     s.vsctl("clear interface va other_config -- clear interface vb other_config");
     s.appctl(&["dpif-netdev/pmd-rxq-rebalance"]).expect("rebalance");
     a.reaches("10.1.0.2");
-    // The lane serves an established connection by itself.
-    let before = (lane(&s, "packets received").expect("lane"), lane(&s, "packets without a flow").expect("lane"));
+    // The fast PMD thread serves an established connection by itself.
+    let before = (
+        fast(&s, "packets received").expect("a fast PMD thread"),
+        fast(&s, "packets without a flow").expect("a fast PMD thread"),
+    );
     a.exec("ping -n -q -c 300 -i 0.01 -W 2 10.1.0.2").expect("pings");
-    let after = (lane(&s, "packets received").expect("lane"), lane(&s, "packets without a flow").expect("lane"));
+    let after = (
+        fast(&s, "packets received").expect("a fast PMD thread"),
+        fast(&s, "packets without a flow").expect("a fast PMD thread"),
+    );
     assert!(after.0 - before.0 >= 300, "{before:?} {after:?}");
     assert!(after.1 - before.1 < 50, "{before:?} {after:?}");
     // Its flows are shown as well, with what they counted.
-    eventually("the lane's flows", SOON, || {
+    eventually("the fast PMD thread's flows", SOON, || {
         let flows = s.appctl(&["dpctl/dump-flows"])?;
-        let of_lane = flows.split("flow-dump from the worker thread of processor 1:").nth(1).unwrap_or_default();
+        let of_fast = flows.split("flow-dump from pmd on cpu core: 1\n").nth(1).unwrap_or_default();
         let packets = |l: &str| l.split("packets:").nth(1).and_then(|n| n.split(',').next()?.parse::<u64>().ok());
-        let most = of_lane.lines().filter(|l| l.contains("proto=1,")).filter_map(packets).max();
-        if most >= Some(250) && !of_lane.contains("proto=1,tos=0x0,ttl=64,frag=no),icmp(type=8,code=0), packets:0,") {
+        let most = of_fast.lines().filter(|l| l.contains("proto=1,")).filter_map(packets).max();
+        if most >= Some(250) && !of_fast.contains("proto=1,tos=0x0,ttl=64,frag=no),icmp(type=8,code=0), packets:0,") {
             Ok(())
         } else {
             Err(flows)

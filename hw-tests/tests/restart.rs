@@ -1,8 +1,12 @@
-//! A crash, restart or upgrade of a control-plane daemon does not drop a packet.
+//! A crash, restart or upgrade of a control-plane daemon does not drop a packet, and that of a controller does not take a flow out of
+//! the switch, not even for a moment.
 
 mod common;
+#[path = "common/flows.rs"]
+mod flows;
 
 use common::{Guard, able};
+use flows::Watch;
 use hw_tests::agent::Arrivals;
 use hw_tests::lab::{Lab, until};
 use hw_tests::network::{Cast, Network};
@@ -36,6 +40,11 @@ fn without_loss(n: &mut Network, what: &str, happens: impl FnOnce(&mut Network))
     }
 }
 
+/// Looks at the flows of these machines' integration bridges, in our switch.
+fn watch(n: &Network, machines: &[&str]) -> Vec<Watch> {
+    machines.iter().map(|m| Watch::start(n.lab.machine_dir(m).join("br-int.mgmt"))).collect()
+}
+
 fn realised(n: &Network) {
     let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo.yaml");
     until("all chassis follow", Duration::from_secs(20), || n.apply(&yaml)).unwrap_or_else(|e| panic!("{e:#}"));
@@ -54,6 +63,7 @@ fn control_plane_daemons_come_and_go() {
     for (from, to) in [("ext", "172.16.0.13"), ("vm1", "10.0.2.12")] {
         until(to, Duration::from_secs(20), || n.lab.exec(from, "ping", &["-c", "1", "-W", "1", to])).expect("ping");
     }
+    let watches = watch(&n, &["hv1", "gw1", "hv2"]);
     without_loss(&mut n, "controllers crash", |n| {
         for m in ["hv1", "gw1", "hv2"] {
             n.lab.kill(m, "controller");
@@ -61,6 +71,8 @@ fn control_plane_daemons_come_and_go() {
         }
     });
     realised(&n);
+    watches.into_iter().for_each(|w| w.end("controllers crash"));
+    let watches = watch(&n, &["gw1", "hv2"]);
     without_loss(&mut n, "controllers restart", |n| {
         for m in ["gw1", "hv2"] {
             let rundir = n.lab.machine_dir(m);
@@ -75,6 +87,7 @@ fn control_plane_daemons_come_and_go() {
         }
     });
     realised(&n);
+    watches.into_iter().for_each(|w| w.end("controllers restart"));
     without_loss(&mut n, "northd with its databases crashes", |n| {
         n.lab.kill("central", "northd");
         n.central_again().expect("northd");

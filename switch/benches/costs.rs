@@ -231,19 +231,19 @@ fn lanes() {
             let mut flows = Vec::new();
             r.switch.walk_for(missed, r.now, &mut r.out, &mut flows);
             r.out.packets.clear();
-            flows.into_iter().for_each(|f| w.lane.learn(f, r.now));
+            flows.into_iter().for_each(|f| w.fast.learn(f, r.now));
         }
     }
     let now = r.now;
     let work = |w: &mut Worker| {
         let start = time::processor_time();
         for _ in 0..4000 {
-            assert!(w.round(now).is_empty(), "a lane serves established connections by itself");
+            assert!(w.round(now).is_empty(), "a fast path serves established connections by itself");
         }
         time::processor_time().saturating_sub(start)
     };
     let alone = made.iter_mut().map(work).min().unwrap_or_default();
-    each("a lane alone", 4000 * N / 2, alone);
+    each("a fast path alone", 4000 * N / 2, alone);
     let both: Vec<Duration> = std::thread::scope(|s| {
         let threads: Vec<_> = made.iter_mut().map(|w| s.spawn(|| work(w))).collect();
         threads.into_iter().map(|t| t.join().expect("thread")).collect()
@@ -251,20 +251,20 @@ fn lanes() {
     both.into_iter().for_each(|t| each("one of two lanes", 4000 * N / 2, t));
 }
 
-/// A lane with its packets.
+/// A fast path with its packets.
 struct Worker {
-    lane: switch::FastPath,
+    fast: switch::FastPath,
     range: std::ops::Range<u32>,
     spare: Vec<Packet>,
     out: Outputs<Packet>,
 }
 
 impl Worker {
-    fn new(lane: switch::FastPath, range: std::ops::Range<u32>) -> Worker {
-        Worker { lane, range, spare: Vec::new(), out: Outputs::default() }
+    fn new(fast: switch::FastPath, range: std::ops::Range<u32>) -> Worker {
+        Worker { fast, range, spare: Vec::new(), out: Outputs::default() }
     }
 
-    /// Sends a packet of each connection; gives those that the lane does not serve.
+    /// Sends a packet of each connection; gives those that the fast path does not serve.
     fn round(&mut self, now: Duration) -> Vec<(u32, Packet)> {
         let mut template = packet(0, false);
         let (mut burst, mut missed) = (Vec::with_capacity(BATCH), Vec::new());
@@ -274,7 +274,7 @@ impl Worker {
             p.becomes(&template);
             burst.push((1, p));
             if burst.len() == BATCH || n + 1 == self.range.end {
-                self.lane.process(&mut burst, now, &mut self.out, &mut missed);
+                self.fast.process(&mut burst, now, &mut self.out, &mut missed);
                 self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));
             }
         }

@@ -203,9 +203,9 @@ pub struct CacheStats {
     /// Walks that could not be cached.
     pub refused: u64,
     /// Lookups that needed no search because their segment was known.
-    pub guided: u64,
+    pub segment_lookups: u64,
     /// Packets that a connection tracking template served.
-    pub alike: u64,
+    pub ct_template_packets: u64,
     /// Packets whose entry was not at the expected place, or not there at all.
     pub searched: u64,
 }

@@ -36,7 +36,7 @@ fn tagged(p: &[u8], tags: &[u16]) -> Vec<u8> {
 }
 
 fn refused(s: &mut Switch, f: &str) -> Option<(u16, u16)> {
-    s.apply(0, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| (e.error_type, e.code))
+    s.apply(0, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| e.numbers())
 }
 
 /// A bridge with devices 1 to 4 as ports 1 to 4, and OVN's option of Geneve.
@@ -124,7 +124,7 @@ fn operations_of_arp_have_16_bits() {
         assert_eq!(refused(&mut s, f), Some((2, 15)), "{f}");
     }
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=load:0x1312->NXM_OF_ARP_OP[],output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.code), Err(15));
+    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// What is written to RARP, or to ARP without an operation, is matched later, but not sent.
@@ -273,7 +273,7 @@ fn invalid_packets_commit_nothing() {
     assert_eq!(refused(&mut s, "actions=set_field:1->ct_mark"), Some((2, 15)));
     assert_eq!(refused(&mut s, "actions=write_actions(set_field:1->ct_mark)"), None, "of no effect");
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=set_field:1->ct_mark,output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.code), Err(15));
+    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// An error about a connection's other direction ends it where it is to begin anew.

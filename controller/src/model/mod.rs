@@ -123,7 +123,6 @@ pub struct Input {
     macs: FxHashMap<(Str, Str), Uuid>,
     forwarding: FxHashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
-    redirects: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
     versions: FxHashMap<TableId, u64>,
     /// How often something changed that bindings, zones or local rows follow from.
@@ -243,10 +242,6 @@ impl Input {
                 match new.filter(advertises) {
                     Some(_) => self.advertisers.insert(id),
                     None => self.advertisers.remove(&id),
-                };
-                match new.is_some_and(|p| p.options.contains_key("distributed-port")) {
-                    true => self.redirects.insert(id),
-                    false => self.redirects.remove(&id),
                 };
                 self.tie(id, old, new);
                 let other = |p: Option<&sb::PortBinding>| {
@@ -557,11 +552,6 @@ impl Input {
     /// The router ports that advertise themselves unasked.
     pub fn advertisers(&self) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
         self.advertisers.iter().filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
-    }
-
-    /// The ports that stand for a distributed one on a chassis.
-    pub fn redirects(&self) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
-        self.redirects.iter().filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
     }
 
     /// The multicast groups of a datapath.

@@ -87,7 +87,7 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
         return None;
     }
     let key = p.metadata.get(of::DATAPATH).0 as u64;
-    let rows: Vec<&sb::Dns> = known.dns(key).iter().map(|r| &**r).collect();
+    let rows: Vec<&sb::Dns> = known.dns(key).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
     QUERIES.inc();
     let q = match question(message) {
@@ -128,6 +128,7 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
 mod tests {
     use super::*;
     use crate::model::{Input, Local};
+    use crate::presence::Presence;
     use openflow_rs::FieldId;
     use ovn_schema::{Map, Set, Uuid};
     use packet::build;
@@ -142,7 +143,9 @@ mod tests {
         let records: Map<_, _> = records.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         let dns = sb::Dns { datapaths: Set::from([dp]), records, ..Default::default() };
         db.dns.insert(Uuid::new_v4(), Arc::new(dns));
-        Snapshot::of(&Input::new(db, Local::default()))
+        let (mut input, mut here) = (Input::new(db, Local::default()), Presence::default());
+        here.settle(&mut input, &[]);
+        here.snapshot()
     }
 
     fn query(name: &str, kind: u16) -> PacketIn {

@@ -33,7 +33,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 pub use monitors::Monitors;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, Told};
 
 /// Packets that came to the controller.
 pub static PACKETS: daemon::Counter = daemon::Counter::new("pinctrl_total_pin_pkts");

@@ -540,7 +540,8 @@ mod tests {
         let names: Vec<String> = known(&s).into_iter().map(|(a, ..)| a).collect();
         assert_eq!(names, ["239.0.0.2", "239.0.0.3", "mrouters"]);
         let mut flushed = world(|m| m.seq_no = 1, Vec::new());
-        flushed.local.datapaths.insert(Uuid::from_u128(99));
+        let more = flushed.local.datapaths.iter().copied().chain([Uuid::from_u128(99)]).collect();
+        drop(flushed.set_datapaths(more));
         s.observe(&flushed, now);
         assert_eq!(known(&s).len(), 1);
     }
@@ -592,7 +593,7 @@ mod tests {
         assert!(out.is_empty(), "{out:?}");
         // The rows of a switch that is not here any more go.
         let mut gone = world(|_| {}, vec![row(ME, "239.0.0.1", DP)]);
-        gone.local.datapaths.clear();
+        drop(gone.set_datapaths(BTreeSet::new()));
         s.observe(&gone, now);
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         s.write(&gone, &mut plan);

@@ -1,59 +1,52 @@
-//! What the services look at of the databases. The loop publishes it when it changes; the services never wait for the loop.
+//! What the services look at of the databases. The loop tells what changed of it; the services never wait for the loop.
 
-use crate::model::Input;
-use ovn_schema::sb;
-use std::collections::HashMap;
+use ovn_schema::{Uuid, sb};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A part of the southbound database, by the keys that packets carry.
 #[derive(Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Names, by the key of the datapath that asks.
-    dns: HashMap<u64, Vec<Arc<sb::Dns>>>,
+    /// Names, by the key of the datapath that asks and by row.
+    dns: HashMap<u64, BTreeMap<Uuid, Arc<sb::Dns>>>,
     /// The key of the port behind which answers come, by the keys of datapath and redirect port.
     distributed: HashMap<(u64, u32), u32>,
 }
 
-impl Snapshot {
-    /// What there is now.
-    pub fn of(input: &Input) -> Snapshot {
-        let mut out = Snapshot::default();
-        let key = |dp: &ovn_schema::Uuid| Some(input.sb.datapath_binding.get(dp)?.tunnel_key as u64);
-        for row in input.sb.dns.values() {
-            for dp in row.datapaths.iter().filter_map(key) {
-                out.dns.entry(dp).or_default().push(row.clone());
-            }
-        }
-        for (_, p) in input.redirects() {
-            let port = p.options.get("distributed-port").and_then(|n| input.port(n));
-            if let (Some(dp), Some((_, port))) = (key(&p.datapath), port) {
-                out.distributed.insert((dp, p.tunnel_key as u32), port.tunnel_key as u32);
-            }
-        }
-        out
-    }
+/// What changed.
+#[derive(Debug)]
+pub enum Told {
+    /// All of it.
+    Anew(Snapshot),
+    /// The names of a row in a datapath; none: it has them no more.
+    Names(u64, Uuid, Option<Arc<sb::Dns>>),
+    /// Behind which port answers for a redirect port come.
+    Distributed((u64, u32), Option<u32>),
+}
 
-    /// Whether a change of the southbound database may change it.
-    pub fn depends_on(change: &sb::AnyChange) -> bool {
-        match change {
-            sb::AnyChange::Dns(_) => true,
-            sb::AnyChange::DatapathBinding(c) => {
-                c.old.as_ref().map(|d| d.tunnel_key) != c.new.as_ref().map(|d| d.tunnel_key)
+impl Snapshot {
+    /// Takes over what changed.
+    pub fn take(&mut self, told: Told) {
+        match told {
+            Told::Anew(all) => *self = all,
+            Told::Names(datapath, row, Some(names)) => {
+                self.dns.entry(datapath).or_default().insert(row, names);
             }
-            sb::AnyChange::PortBinding(c) => {
-                let of = |p: &Option<Arc<sb::PortBinding>>| {
-                    let p = p.as_ref()?;
-                    Some((p.logical_port.clone(), p.datapath, p.tunnel_key, p.options.get("distributed-port").cloned()))
-                };
-                of(&c.old) != of(&c.new)
+            Told::Names(datapath, row, None) => {
+                let of = self.dns.entry(datapath).or_default();
+                of.remove(&row);
+                if of.is_empty() {
+                    self.dns.remove(&datapath);
+                }
             }
-            _ => false,
+            Told::Distributed(port, Some(behind)) => drop(self.distributed.insert(port, behind)),
+            Told::Distributed(port, None) => drop(self.distributed.remove(&port)),
         }
     }
 
     /// The names that a datapath knows.
-    pub fn dns(&self, datapath: u64) -> &[Arc<sb::Dns>] {
-        self.dns.get(&datapath).map_or(&[], Vec::as_slice)
+    pub fn dns(&self, datapath: u64) -> impl Iterator<Item = &sb::Dns> {
+        self.dns.get(&datapath).into_iter().flat_map(BTreeMap::values).map(|r| &**r)
     }
 
     /// The key of the port behind which answers come: of a redirect port, its distributed port's.

@@ -4,12 +4,12 @@
 //! ```text
 //!   switch ──packets──► Queue ──► Services ──answers──► switch
 //!                                  │    ▲
-//!                          Report  ▼    │  Snapshot, Resolved
+//!                          Report  ▼    │  Told, Resolved
 //!                                 the loop
 //! ```
 
 use super::queue::Queue;
-use super::{Report, Services, Snapshot};
+use super::{Report, Services, Snapshot, Told};
 use crate::openflow::{self, Life, Target};
 use openflow_rs::Message;
 use openflow_rs::connection::{ConnectionError, Receiver, Sender};
@@ -17,9 +17,8 @@ use openflow_rs::message::SwitchConfig;
 use ovsdb_rs::stream::BoxStream;
 use packet::Mac;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 /// Reports that wait for the loop at most. What does not fit is lost: the packets that taught it come again.
 const REPORTS: usize = 256;
@@ -48,7 +47,7 @@ pub struct Resolved {
 pub struct Task {
     resolved: mpsc::UnboundedSender<Resolved>,
     reports: mpsc::Receiver<Report>,
-    snapshot: watch::Sender<Arc<Snapshot>>,
+    told: mpsc::UnboundedSender<Told>,
 }
 
 impl Task {
@@ -59,23 +58,25 @@ impl Task {
     pub fn start(target: Target) -> std::io::Result<Task> {
         let (resolved, rx) = mpsc::unbounded_channel();
         let (tx, reports) = mpsc::channel(REPORTS);
-        let (snapshot, seen) = watch::channel(Arc::default());
+        let (told, heard) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let worker = Worker {
             services: Services::default(),
             queue: Queue::default(),
             resolved: rx,
             reports: tx,
-            snapshot: seen,
+            told: heard,
+            snapshot: Snapshot::default(),
         };
         std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(&target)))?;
-        Ok(Task { resolved, reports, snapshot })
+        Ok(Task { resolved, reports, told })
     }
 
-    /// Lets the services see another state of the databases.
-    pub fn publish(&self, snapshot: Snapshot) {
+    /// Tells the services what changed of the databases.
+    pub fn tell(&self, told: Told) {
         super::NOTIFIED.inc();
-        self.snapshot.send_replace(Arc::new(snapshot));
+        // The thread ends with the handle only.
+        let _ = self.told.send(told);
     }
 
     /// Tells of a neighbour, for which packets may wait.
@@ -101,7 +102,8 @@ struct Worker {
     queue: Queue,
     resolved: mpsc::UnboundedReceiver<Resolved>,
     reports: mpsc::Sender<Report>,
-    snapshot: watch::Receiver<Arc<Snapshot>>,
+    told: mpsc::UnboundedReceiver<Told>,
+    snapshot: Snapshot,
 }
 
 impl Worker {
@@ -117,6 +119,7 @@ impl Worker {
                 self.queue = Queue::default();
             }
             tokio::time::sleep(target.retry()).await;
+            self.hear();
             // Neighbours that nobody waits for any more.
             loop {
                 match self.resolved.try_recv() {
@@ -178,8 +181,18 @@ impl Worker {
                     read = 0;
                     tokio::task::yield_now().await;
                 }
-                _ = expire.tick() => self.services.expire(Instant::now()),
+                _ = expire.tick() => {
+                    self.hear();
+                    self.services.expire(Instant::now());
+                }
             }
+        }
+    }
+
+    /// Takes over what the loop told.
+    fn hear(&mut self) {
+        while let Ok(told) = self.told.try_recv() {
+            self.snapshot.take(told);
         }
     }
 
@@ -187,8 +200,8 @@ impl Worker {
         super::PACKETS.inc();
         tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
         tracing::debug!(target: "pinctrl", "pinctrl received  packet-in | opcode={}| OF_Table_ID={}| OF_Cookie_ID=0x{:x}", super::opcode_name(&p.userdata), p.table, p.cookie);
-        let snapshot = self.snapshot.borrow().clone();
-        let out = self.services.handle(p, &snapshot, Instant::now());
+        self.hear();
+        let out = self.services.handle(p, &self.snapshot, Instant::now());
         send(sender, out.send);
         if let Some(r) = out.report {
             if let Report::Neighbour { datapath, port, ip, mac } = r {

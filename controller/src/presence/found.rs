@@ -4,9 +4,11 @@ use super::{Derive, Key, Value};
 use crate::claims::Step;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
+use crate::pinctrl::{Snapshot, Told};
 use incremental::{Change, Engine};
-use ovn_schema::{Map, Set, Str, Uuid};
+use ovn_schema::{Map, Set, Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Another number each time that something of the kind changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct Presence {
     pub encapsulations: BTreeSet<Uuid>,
     /// Why ports are not claimed.
     pub unclaimed: BTreeMap<Str, Str>,
-    /// Interfaces whose ports are bound here.
+    /// Interfaces whose ports this chassis has, be it that the database has not heard of the claim.
     pub bound: BTreeMap<Uuid, Str>,
     /// Of these, which changed and were not looked at since.
     pub bound_anew: BTreeSet<Uuid>,
@@ -63,6 +65,11 @@ pub struct Presence {
     pub groups: BTreeSet<Uuid>,
     /// Local ports whose packets are copied.
     pub mirrored: BTreeSet<Str>,
+    names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
+    distributed: BTreeMap<(u64, u32), u32>,
+    /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
+    told: Vec<Told>,
+    anew: bool,
     /// In which state each kind is.
     pub versions: Versions,
     ran: usize,
@@ -89,6 +96,10 @@ impl Default for Presence {
             queues: BTreeMap::new(),
             groups: BTreeSet::new(),
             mirrored: BTreeSet::new(),
+            names: BTreeMap::new(),
+            distributed: BTreeMap::new(),
+            told: Vec::new(),
+            anew: true,
             versions: Versions::default(),
             ran: 0,
         }
@@ -235,7 +246,42 @@ impl Presence {
                 v.mirrored += 1;
                 set(&mut self.mirrored, name, there);
             }
+            Key::Names(datapath, row) => {
+                let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
+                put(&mut self.names, &(*datapath, *row), names.clone());
+                self.tell(Told::Names(*datapath, *row, names));
+            }
+            Key::Distributed(datapath, port) => {
+                let number = |n| if let Value::Number(n) = n { u32::try_from(n).ok() } else { None };
+                let behind = now.and_then(number);
+                put(&mut self.distributed, &(*datapath, *port), behind);
+                self.tell(Told::Distributed((*datapath, *port), behind));
+            }
         }
+    }
+
+    fn tell(&mut self, told: Told) {
+        if !self.anew {
+            self.told.push(told);
+        }
+    }
+
+    /// What the packet-in services are to be told: what changed since the last time, or all of it, as new ones are.
+    pub fn news(&mut self, all: bool) -> Vec<Told> {
+        let told = std::mem::take(&mut self.told);
+        if std::mem::take(&mut self.anew) || all { vec![Told::Anew(self.snapshot())] } else { told }
+    }
+
+    /// What the packet-in services know, all of it.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut out = Snapshot::default();
+        for ((datapath, row), names) in &self.names {
+            out.take(Told::Names(*datapath, *row, Some(names.clone())));
+        }
+        for (port, behind) in &self.distributed {
+            out.take(Told::Distributed(*port, Some(*behind)));
+        }
+        out
     }
 
     /// What is otherwise than in another, for tests: kinds with what they hold.
@@ -256,6 +302,8 @@ impl Presence {
                 format!("queues {:?}", p.queues),
                 format!("groups {:?}", p.groups),
                 format!("mirrored {:?}", p.mirrored),
+                format!("names {:?}", p.names),
+                format!("distributed {:?}", p.distributed),
             ]
         };
         all(self).into_iter().zip(all(other)).filter(|(a, b)| a != b).map(|(a, b)| format!("{a} / {b}")).collect()

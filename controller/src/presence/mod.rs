@@ -1,5 +1,5 @@
 //! What is on this chassis and what it has to do there besides flows, derived in units as flows are: local datapaths, zones, claims,
-//! announcements, patch ports, limits, queues. A unit is a local datapath or a port; a change runs those that looked at what changed.
+//! announcements, patch ports, limits, queues, what the packet-in services know. A unit is a local datapath or a port; a change runs those that looked at what changed.
 //!
 //! ```text
 //!   port ──anchor──► datapaths ◄──way── port that leads on
@@ -19,7 +19,9 @@ use crate::pinctrl::announce::{self, Address};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
-use ovn_schema::{Map, Str, Uuid};
+use ovn_schema::{Map, Set, Str, Uuid};
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// A unit of the derivation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +32,8 @@ pub enum Unit {
     Binding(Uuid),
     /// A port of a local datapath that is no machine's: it may lead on, or need a patch port.
     Other(Uuid),
+    /// A row of names.
+    Names(Uuid),
 }
 
 /// What ports need to know of their local datapath.
@@ -64,7 +68,7 @@ pub enum Key {
     Encapsulation(Uuid),
     /// Why a port whose interface is plugged in here is not claimed.
     Unclaimed(Str),
-    /// An interface whose port is bound here.
+    /// An interface whose port this chassis has.
     Bound(Uuid),
     /// A port of a provider network that needs a patch port.
     Patch(Str),
@@ -76,6 +80,10 @@ pub enum Key {
     Serves(Uuid),
     /// A local port whose packets are copied.
     Mirrored(Str),
+    /// The names of a row that a datapath knows, by its key.
+    Names(u64, Uuid),
+    /// A redirect port, by the keys of its datapath and its own.
+    Distributed(u64, u32),
 }
 
 /// What is said of it.
@@ -93,7 +101,39 @@ pub enum Value {
     Patch(Str, Option<Str>),
     /// The queue's port, and its rates.
     Queue(Str, Map<Str, Str>),
+    /// A row of names.
+    Names(Names),
 }
+
+/// A row of names, in an order by what it says.
+#[derive(Clone, Debug)]
+pub struct Names(Arc<sb::Dns>);
+
+impl Names {
+    fn content(&self) -> (&Set<Uuid>, &Map<Str, Str>, &Map<Str, Str>) {
+        (&self.0.datapaths, &self.0.records, &self.0.options)
+    }
+}
+
+impl Ord for Names {
+    fn cmp(&self, other: &Names) -> Ordering {
+        self.content().cmp(&other.content())
+    }
+}
+
+impl PartialOrd for Names {
+    fn partial_cmp(&self, other: &Names) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Names) -> bool {
+        self.content() == other.content()
+    }
+}
+
+impl Eq for Names {}
 
 /// The derivation.
 #[derive(Debug, Default)]
@@ -123,7 +163,8 @@ impl Derivation for Derive {
 
     fn present(&self, input: &Input) -> Vec<Unit> {
         let datapaths = input.local.datapaths.iter().copied().map(Unit::Datapath);
-        datapaths.chain(input.candidates().into_iter().map(Unit::Binding)).collect()
+        let names = input.sb.dns.keys().copied().map(Unit::Names);
+        datapaths.chain(input.candidates().into_iter().map(Unit::Binding)).chain(names).collect()
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
@@ -131,6 +172,7 @@ impl Derivation for Derive {
         match thing {
             Read::Local(dp) => vec![(Unit::Datapath(*dp), input.local.datapaths.contains(dp))],
             Read::Row(TableId::PortBinding, id) => vec![candidate(*id)],
+            Read::Row(TableId::Dns, id) => vec![(Unit::Names(*id), input.sb.dns.contains_key(id))],
             Read::Vif(name) | Read::Plugged(name) => input.ports_in(name).map(candidate).collect(),
             _ => Vec::new(),
         }
@@ -141,6 +183,16 @@ impl Derivation for Derive {
             Unit::Datapath(id) => datapath(*id, view),
             Unit::Binding(id) => binding(*id, view),
             Unit::Other(id) => other(*id, view),
+            Unit::Names(id) => names(*id, view),
+        }
+    }
+}
+
+fn names(id: Uuid, view: &mut Seen<'_>) {
+    let Some(names) = view.read(Read::Row(TableId::Dns, id)).sb.dns.get(&id) else { return };
+    for dp in &names.datapaths {
+        if let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, *dp) {
+            view.emit(Key::Names(d.tunnel_key as u64, id), Value::Names(Names(names.clone())));
         }
     }
 }
@@ -229,7 +281,14 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
         view.emit(Key::Anchor(p.datapath), Value::Is);
     }
     claim(id, p, input, view);
-    if binding::is_bound(p, local.chassis) {
+    if let Some(behind) = p.options.get("distributed-port").and_then(|n| named(view, n))
+        && let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath)
+    {
+        let key = Key::Distributed(d.tunnel_key as u64, p.tunnel_key as u32);
+        view.emit(key, Value::Number(behind.tunnel_key));
+    }
+    // Its flows are made before the database has heard of the claim; they may be all that somebody waits for.
+    if binding::is_here(p, input, local) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
             view.emit(Key::Bound(vif.row), Value::Text(p.logical_port.clone()));

@@ -5,8 +5,8 @@ use crate::flows::{self, ChassisFlows};
 use crate::learned;
 use crate::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
+use crate::pinctrl::Report;
 use crate::pinctrl::task::{Resolved, Task};
-use crate::pinctrl::{Report, Snapshot};
 use crate::zones;
 use incremental::Engine;
 use ovn_schema::{Change, Uuid, ovs, sb};
@@ -98,7 +98,6 @@ impl Controller {
             self.presence.restart();
             (self.reads, self.settled_reads) = (Vec::new(), 0);
             (self.derived, self.settled) = (false, false);
-            self.stale = true;
         }
         for c in &u.changes {
             let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
@@ -125,7 +124,6 @@ impl Controller {
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m);
                     }
-                    self.stale |= Snapshot::depends_on(&change);
                 }
                 Ok(None) => {}
                 Err(e) => {

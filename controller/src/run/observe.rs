@@ -2,7 +2,6 @@
 
 use super::{Controller, INTERNAL_VERSION};
 use crate::model::is_vtep;
-use crate::pinctrl::Snapshot;
 use crate::settings::{Settings, bridge};
 use crate::zones;
 use ovn_schema::{Str, sb};
@@ -90,13 +89,11 @@ impl Controller {
         self.in_line.zones = state(self);
     }
 
-    /// Shows the services what there is now.
+    /// Tells the services what changed for them.
     pub(super) fn publish(&mut self) {
-        if self.stale
-            && let Some(task) = &self.packets
-        {
-            task.publish(Snapshot::of(&self.input));
-            self.stale = false;
+        let Some(task) = &self.packets else { return };
+        for told in self.presence.news(std::mem::take(&mut self.stale)) {
+            task.tell(told);
         }
     }
 

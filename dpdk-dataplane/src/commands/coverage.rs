@@ -19,7 +19,7 @@ const NAMES: [&str; 11] = [
     "flow_cache_miss",
     "flow_cache_insert",
     "flow_cache_refuse",
-    "worker_job",
+    "pmd_job",
 ];
 
 fn values(w: &MainPmd) -> Vec<u64> {

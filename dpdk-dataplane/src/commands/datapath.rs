@@ -73,11 +73,11 @@ fn queues(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut ports: Vec<(&Port, u32)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((p, device(p)?))).collect();
     ports.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let lanes = w.fast.counters().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));
+    let fast = w.fast.counters().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));
     let mut out = String::new();
-    for (thread, (processor, busy)) in std::iter::once((None, c.busy.as_secs_f64())).chain(lanes).enumerate() {
-        let name = processor.map_or(String::new(), |p| format!(" of processor {p}"));
-        let _ = writeln!(out, "worker thread{name}: {:.0} % busy since counters were cleared", share(busy));
+    for (thread, (processor, busy)) in std::iter::once((None, c.busy.as_secs_f64())).chain(fast).enumerate() {
+        let name = processor.map_or("main pmd thread".into(), |p| format!("pmd thread core_id {p}"));
+        let _ = writeln!(out, "{name}: {:.0} % busy since counters were cleared", share(busy));
         for (p, d) in &ports {
             for (q, _) in w.queues(*d).iter().filter(|(_, t)| *t == Some(thread)) {
                 let _ = writeln!(out, "  port: {:<16}  queue-id: {q:2} (enabled)", p.name);

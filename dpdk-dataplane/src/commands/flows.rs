@@ -81,8 +81,8 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
         }
         match processor {
             _ if !many => {}
-            None => out += "flow-dump from the worker thread:\n",
-            Some(n) => out += &format!("flow-dump from the worker thread of processor {n}:\n"),
+            None => out += "flow-dump from the main pmd thread:\n",
+            Some(n) => out += &format!("flow-dump from pmd on cpu core: {n}\n"),
         }
         let of_bridge =
             |f: &Shown| wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;

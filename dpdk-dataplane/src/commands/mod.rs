@@ -140,7 +140,7 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
 fn loop_statistics(w: &MainPmd) -> String {
     let c = w.counters;
     let mut out = format!(
-        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
+        "main pmd thread:\n  iterations: {}\n  idle iterations: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest iteration: {} us\n  connections: {}\n",
         c.polls,
         c.idle,
         c.sleeps,
@@ -155,7 +155,7 @@ fn loop_statistics(w: &MainPmd) -> String {
         w.switch.conntrack.len()
     );
     for (processor, figures) in w.fast.counters() {
-        let _ = writeln!(out, "worker thread of processor {processor}:");
+        let _ = writeln!(out, "pmd thread core_id {processor}:");
         for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(figures) {
             let _ = writeln!(out, "  {name}: {n}");
         }

@@ -13,7 +13,7 @@ pub const MEMORY_OF_TEST_BEDS: u32 = 64;
 
 /// The processors for PMD threads, one thread each: those of `other_config:pmd-cpu-mask` that the process may use; none
 /// without it.
-pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
+pub fn pmd_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
     let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
     // The last digit is that of processors 0 to 3.
     let digit = |m: &str, n: usize| m.chars().rev().nth(n / 4).and_then(|c| c.to_digit(16)).unwrap_or(0);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_mask_chooses_among_the_processors_that_there_are() {
-        let of = |mask: &str| worker_processors(&map(&[("pmd-cpu-mask", mask)]), &[0, 1, 5]);
+        let of = |mask: &str| pmd_processors(&map(&[("pmd-cpu-mask", mask)]), &[0, 1, 5]);
         assert_eq!((of("0x2"), of("21"), of("0x20")), (vec![1], vec![0, 5], vec![5]));
         assert_eq!((of("0"), of("zz"), of("0x4")), (vec![], vec![], vec![]));
     }

@@ -57,8 +57,8 @@ enum PmdCounter {
 
 /// Names of a fast thread's counters.
 pub const COUNTER_NAMES: [&str; 9] = [
-    "polls",
-    "idle polls",
+    "iterations",
+    "idle iterations",
     "packets received",
     "packets sent",
     "packets without a flow",
@@ -262,7 +262,7 @@ impl FastPmds {
             sleep_max: common.sleep_max,
         };
         let eal = common.eal.clone();
-        let thread = std::thread::Builder::new().name(format!("worker-{processor}")).spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("pmd-c{processor:02}")).spawn(move || {
             // A thread that DPDK does not know has no cache of free buffers, and is slower.
             let _place = eal.register_thread();
             crate::pmd::run_on(&[processor]);

@@ -184,7 +184,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let clock = Clock::default();
     let time = clock.clone();
     // The thread that initialises DPDK becomes its main thread, the only one with a cache of free buffers by itself.
-    let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("pmd-main".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),

@@ -389,7 +389,7 @@ impl Reconciler {
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
         let all = pmd::processors();
-        let processors = other_config.map(|o| config::dpdk::worker_processors(o, &all)).unwrap_or_default();
+        let processors = other_config.map(|o| config::dpdk::pmd_processors(o, &all)).unwrap_or_default();
         if self.processors.as_ref() != Some(&processors) {
             self.processors = Some(processors.clone());
             self.pmd.post(move |w| w.move_to(&processors, &all));

@@ -14,7 +14,7 @@ const DOUBT: f64 = 0.05;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The threads that forward, by the beginning of their names: ours, Open vSwitch's, testpmd's.
-const NAMES: [&str; 4] = ["worker", "pmd-c", "rte-worker", "lcore-worker"];
+const NAMES: [&str; 3] = ["pmd-", "rte-worker", "lcore-worker"];
 
 /// Processor time that a process's forwarding thread has had (proc(5), `schedstat`).
 ///

@@ -2,6 +2,7 @@
 //! Nicira actions instead.
 
 use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, of11, oxm};
+use crate::OfError;
 use crate::action::Action;
 use crate::field::{FieldId, Subfield, ones};
 use crate::ids::{GroupId, MeterId};
@@ -148,8 +149,9 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
     Ok(match kind {
         0 => {
             let p = r.u32()?;
-            let port = PortNo::from_u32(p)
-                .ok_or_else(|| DecodeError::new(2, 4, format!("output port {p:#x} is out of range")))?;
+            let port = PortNo::from_u32(p).ok_or_else(|| {
+                DecodeError::new(OfError::ActionBadOutPort, format!("output port {p:#x} is out of range"))
+            })?;
             Action::Output { port, max_len: r.u16()? }
         }
         17 => {
@@ -165,12 +167,15 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
         25 if v >= Version::Of12 => {
-            let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match (e.error_type, e.code) {
-                (4, 6) => DecodeError { error_type: 2, code: 14, ..e },
+            let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match e.error {
+                OfError::MatchBadField => DecodeError { error: OfError::ActionBadSetLength, ..e },
                 _ => e,
             })?;
             if value & !field.full_mask() != 0 {
-                return Err(DecodeError::new(2, 15, format!("value of {} is too large", field.def().name)));
+                return Err(DecodeError::new(
+                    OfError::ActionBadSetArgument,
+                    format!("value of {} is too large", field.def().name),
+                ));
             }
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }
@@ -188,7 +193,10 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
                 return onf_copy_field(r);
             }
             if vendor != NX_VENDOR && vendor != ONF_VENDOR {
-                return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
+                return Err(DecodeError::new(
+                    OfError::ActionBadExperimenter,
+                    format!("experimenter {vendor:#x} is not supported"),
+                ));
             }
             let subtype = r.u16()?;
             // What OpenFlow 1.5 has actions of its own for: move, load, masked set_field, copy_field.

@@ -350,13 +350,14 @@ impl FlowCache {
                 }
                 // A packet without a connection may be one of many single packets: few of them get an entry.
                 let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
-                let stays = (has || stats.alike % SOME == 0) && conntrack.unchanged(&seen, &g.passes, plan, found);
+                let stays = (has || stats.ct_template_packets % SOME == 0)
+                    && conntrack.unchanged(&seen, &g.passes, plan, found);
                 let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
                 conntrack.carry_out(&seen, &g.passes, *now, plan);
                 if opens {
                     connection_predictor.opened();
                 }
-                stats.alike += 1;
+                stats.ct_template_packets += 1;
                 for c in entry.checks() {
                     views.pass(c, &lengths, at);
                 }

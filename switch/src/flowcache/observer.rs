@@ -129,7 +129,7 @@ impl Observer for CacheObserver<'_> {
 
     #[inline]
     fn segment_carries(&mut self, s: &Arc<Segment>, key: &FlowKey, len: usize) {
-        self.flowcache.cache.stats.guided += s.hops.len() as u64;
+        self.flowcache.cache.stats.segment_lookups += s.hops.len() as u64;
         self.tcp_flags |= s.flags;
         if s.count(len) {
             self.flowcache.segments.uncounted.push(s.clone());

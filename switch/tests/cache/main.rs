@@ -35,23 +35,23 @@ proptest! {
     /// Walks that are guided find what searches do.
     #[test]
     fn guided_walks_equal_translation(list in ops()) {
-        equals_translation(Rig::guided(), &list)?;
+        equals_translation(Rig::with_segments(), &list)?;
     }
 }
 
 /// The test above would also hold if nothing were ever guided: a packet of another port needs no search, until a table changes.
 #[test]
 fn packets_alike_need_no_search() {
-    let mut s = Rig::guided();
+    let mut s = Rig::with_segments();
     let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
     let lookups = |s: &Rig| -> u64 { s.bridges().flat_map(|(_, b)| &b.table_stats).map(|t| t.0).sum() };
     let mut send = |s: &mut Rig, src| {
-        let before = (lookups(s), s.cache_stats().guided);
+        let before = (lookups(s), s.cache_stats().segment_lookups);
         step(s, &Op::Udp { src, dport: 80, len: 20 }, &mut now, &mut last);
-        (lookups(s) - before.0, s.cache_stats().guided - before.1)
+        (lookups(s) - before.0, s.cache_stats().segment_lookups - before.1)
     };
     let (all, none) = send(&mut s, 1);
-    assert!(all > 2 && none == 0, "{all} lookups, {none} of them guided");
+    assert!(all > 2 && none == 0, "{all} lookups, {none} of them by segments");
     assert_eq!(send(&mut s, 2), (all, all), "another source port");
     flow(&mut s, 0, "table=77,ip actions=drop", Duration::from_secs(10));
     assert_eq!(send(&mut s, 2).1, 0, "a table has changed");

@@ -67,7 +67,7 @@ fn openings_are_repeated() {
                 let op = Op::Open { src, sport, dport, ttl: 64, sum: Sum::Right };
                 step(&mut s, &op, &mut now, &mut last);
             }
-            let opened = s.cache_stats().alike;
+            let opened = s.cache_stats().ct_template_packets;
             let shown = s
                 .cached_flows()
                 .any(|f| f.packets.contains(",ct_state(+new+trk),ct_zone(") && f.actions.contains("ct(commit,"));

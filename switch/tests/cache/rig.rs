@@ -21,7 +21,7 @@ impl Rig {
     }
 
     /// Without the cache, so that every packet walks.
-    pub fn guided() -> Rig {
+    pub fn with_segments() -> Rig {
         let mut r = Rig::new(false);
         r.switch.set_segments(true);
         r
