@@ -264,6 +264,32 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     assert!(large.differs_from_fresh().is_empty());
 }
 
+#[test]
+fn a_port_that_is_not_here_has_no_flows_of_its_own() {
+    let mut c = cloud(1, 1, 0);
+    let kinds = [("localport", None), ("mirror", Some(text("away")))];
+    for (n, (kind, sink)) in kinds.into_iter().enumerate() {
+        let name = format!("port{n}");
+        c.set(
+            id(2, 100 + n),
+            Some(sb::PortBinding { r#type: text(kind), mirror_port: sink, ..port(0, &name, 20 + n as i64) }),
+        );
+        c.settle();
+        let before = c.tables.len().0;
+        c.set(id(3, 77_700 + n), Some(flow(datapath(0), false, 7, &format!("inport == \"{name}\""), "next;")));
+        c.settle();
+        assert_eq!(c.tables.len().0, before, "{kind}: nothing is plugged in for it");
+        let of = if kind == "mirror" { text("away") } else { text(&name) };
+        c.set(id(2, 200), Some(port(0, "away", 30)));
+        c.settle();
+        let without = c.tables.len().0;
+        c.change_local(|l| drop(l.vifs.insert(of, vif(800 + n as u16))));
+        c.settle();
+        assert!(c.tables.len().0 > without, "{kind}");
+        assert!(c.differs_from_fresh().is_empty());
+    }
+}
+
 /// A change of one of the inputs.
 #[derive(Clone, Copy, Debug)]
 enum Step {

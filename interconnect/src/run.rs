@@ -338,10 +338,8 @@ impl Interconnector {
         }
         if let Some(l) = self.links.get(&Db::IcSb) {
             l.client.unlock(SHARED_LOCK);
-            if let Some((name, _)) = self.name_lock.take() {
-                l.client.unlock(&name);
-            }
         }
+        self.release_name();
         self.active = false;
         self.lead(false);
     }
@@ -381,6 +379,7 @@ impl Interconnector {
                     self.plan.touch_all(&self.input);
                 } else if !owned && self.active {
                     tracing::info!(target: "ovn_ic", "ovn-ic lock lost. This ovn-ic instance is now on standby.");
+                    self.release_name();
                 }
                 self.active = owned;
             }
@@ -558,6 +557,13 @@ impl Interconnector {
             tracing::warn!(target: "ovn_ic", "another deployment uses the name {name} for its zone, and this one waits: set NB_Global:name of one of them to another name");
         }
         false
+    }
+
+    /// Whoever is active now in this zone needs the name.
+    fn release_name(&mut self) {
+        if let (Some((name, _)), Some(l)) = (self.name_lock.take(), self.links.get(&Db::IcSb)) {
+            l.client.unlock(&name);
+        }
     }
 
     /// Sends a transaction about the zone itself; the next waits for its end.

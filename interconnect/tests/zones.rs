@@ -124,6 +124,25 @@ async fn one_daemon_of_a_zone_is_active() {
     wait_for!(w.column("sb2", "Chassis", "name").await, strings(&["gw1", "gw2", "gw3"]));
 }
 
+/// Whichever of a zone's daemons gets the zone's lock does the work, though the other one lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_zones_lock_moves_between_daemons_that_live() {
+    let (w, mut daemons) = joined().await;
+    let pair = [daemons.remove(0), w.start(1, "az1-second")];
+    wait_for!(pair[1].ask("status"), "Status: standby\n");
+    for n in 3..7 {
+        // Both lose the lock; the one that comes first gets it.
+        w.cut("sb1");
+        wait_for!(pair.iter().any(|d| d.ask("status") == "Status: active\n"), false);
+        pair[n % 2].ask("pause");
+        w.listen("sb1").await;
+        wait_for!(pair[1 - n % 2].ask("status"), "Status: active\n");
+        pair[n % 2].ask("resume");
+        w.gateway(1, &format!("gw{n}"), &format!("10.0.0.{n}")).await;
+        wait_for!(w.row("icsb", "Gateway", "name", &format!("gw{n}")).await.is_some(), true);
+    }
+}
+
 /// A zone whose databases are gone for a while loses nothing elsewhere, and is told what it missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zone_that_is_cut_off_disturbs_nobody() {

@@ -447,3 +447,28 @@ fn flags_without_names_are_numbers() {
     assert!(text.ends_with("set_field:0/0x100->ct_state"), "{text}");
     assert_eq!(parse_flow(&text).expect("flow").actions, f.actions);
 }
+
+/// `ovs-ofctl dump-flows BR nw_src=…` without `ip` asks for flows of Ethernet packets, whatever the address.
+#[test]
+fn flows_of_ethernet_packets_are_found() {
+    use openflow_rs::message::FlowStatsRequest;
+    let s = one(
+        &[],
+        &[
+            "priority=1,ip actions=drop",
+            "priority=2,dl_src=02:00:00:00:00:01 actions=drop",
+            "priority=3,reg0=7 actions=drop",
+        ],
+    );
+    let found = |matches: Match| -> Vec<u16> {
+        let q = FlowStatsRequest { matches, ..Default::default() };
+        let rules = s.bridge(0).map(|b| b.rules(q.table)).unwrap_or_default();
+        let mut all: Vec<u16> = switch::bridge::flow_stats(&rules, &q, NOW).iter().map(|f| f.flow.priority).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 0)), [1, 2]);
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 0).with(FieldId::EthType, 0x800)), [1]);
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 1 << 16)), [0u16; 0]);
+    assert_eq!(found(Match::new()), [1, 2, 3]);
+}

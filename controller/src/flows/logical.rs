@@ -260,7 +260,9 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
     let Some(p) = named(view, name) else { return false };
     match (p.kind, p.parent) {
         ("", Some(parent)) => view.read(Read::Vif(parent.clone())).local.interface(parent).is_some(),
-        ("" | "virtual" | "l2gateway" | "l3gateway", _) => role_of(view, p.id, name) != Role::None,
+        // A port that is on every chassis is on those where an interface is plugged in for it.
+        ("localport", _) => view.read(Read::Vif(name.into())).local.interface(&name.into()).is_some(),
+        ("" | "virtual" | "l2gateway" | "l3gateway" | "mirror", _) => role_of(view, p.id, name) != Role::None,
         _ => true,
     }
 }

@@ -4,6 +4,7 @@ use controller::flows::{ChassisFlows, Key, Value};
 use controller::interfaces::Interfaces;
 use controller::model::{Input, Local};
 use controller::presence::Presence;
+use controller::settings::{Identity, Settings};
 use incremental::Engine;
 use openflow_rs::FlowMod;
 use ovn_schema::{ovs, sb};
@@ -41,6 +42,8 @@ impl Snapshot<'_> {
                 local.zones.insert(name.into(), n.parse().ok()?);
             }
         }
+        let settings = Settings::read(&db, &Identity::default());
+        local.encap_ips = settings.map(|s| s.encap_ips()).unwrap_or_default();
         // Where nothing is recorded of sessions, all are up.
         local.gateways.alive = sb.chassis.values().map(|c| c.name.clone()).collect();
         local.southbound = true;
