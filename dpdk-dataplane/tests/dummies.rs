@@ -230,3 +230,28 @@ fn timeouts_come_when_time_is_moved_on() {
     }
     assert!(s.appctl(&["time/warp", "0"]).is_err());
 }
+
+/// A number goes to the port that asks for it, if the one that has it did not ask; of two that ask, the first keeps it,
+/// and the other one's number stays as well.
+#[test]
+fn numbers_go_to_those_who_ask() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dn");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0 -- add-port br0 p");
+    s.becomes("get interface p ofport", "1", SOON);
+    s.vsctl("add-port br0 q -- set interface q ofport_request=1");
+    // Ports that are there are looked at with the next change.
+    s.vsctl("add-port br0 r -- set interface r ofport_request=1");
+    s.becomes("get interface q ofport", "1", SOON);
+    let numbers = || ["p", "q", "r"].map(|p| s.vsctl(&format!("get interface {p} ofport")).trim().to_string());
+    let before = numbers();
+    assert!(before[0] != "1" && before[2] != "1" && before[0] != before[2], "{before:?}");
+    s.vsctl("add-port br0 t");
+    s.vsctl("del-port t");
+    assert_eq!(numbers(), before);
+    let log = std::fs::read_to_string(s.path("stderr")).expect("the log");
+    assert!(!log.contains("deleted interface r"), "{log}");
+}

@@ -1,7 +1,7 @@
 //! The decoders. Each target says in a word what came of an input; an error is a find.
 
 use crate::seeds;
-use controller::pinctrl::{Monitors, Report, Services, Snapshot};
+use controller::pinctrl::{Monitors, Report, Services, Snapshot, Told};
 use logical_flow::written;
 use openflow_rs::message::{Message, PacketIn};
 use openflow_rs::{Version, text, wire};
@@ -236,7 +236,11 @@ fn packet_in(input: &[u8]) -> Outcome_ {
     let mut p = PacketIn { packet: frame.to_vec(), userdata, continuation: Some(vec![1]), ..PacketIn::default() };
     p.metadata.set(controller::of::DATAPATH, seeds::DATAPATH.into());
     let (southbound, now) = (seeds::southbound(), std::time::Instant::now());
-    let mut outcome = Services::default().handle(p, &Snapshot::of(&southbound), now);
+    let mut known = Snapshot::default();
+    for (id, names) in &southbound.sb.dns {
+        known.take(Told::Names(seeds::DATAPATH.into(), *id, Some(names.clone())));
+    }
+    let mut outcome = Services::default().handle(p, &known, now);
     if let Some(Report::Packet(p)) = &outcome.report {
         outcome.send.extend(Monitors::default().packet(p, &southbound, now));
     }

@@ -11,6 +11,7 @@ use ovsdb_rs::client::{Client, Config, Event, TableRequest, Transaction, Update,
 use ovsdb_rs::tls::Tls;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -204,24 +205,25 @@ pub type Shared = Arc<Mutex<Status>>;
 /// A connection to a database.
 struct Link {
     client: Client,
+    events: mpsc::UnboundedReceiver<Event>,
     /// The copy is complete.
     ready: bool,
     probe: Option<Duration>,
 }
 
-/// What happens to the loop.
-enum Happening {
-    Event(Db, Event),
-    Done(Place, Done),
-    /// A transaction that concerns the zone itself ended.
-    ZoneDone,
+/// The end of a transaction.
+enum Ended {
+    /// Of one that brings a place closer to what is wanted.
+    Rows(Place, Done),
+    /// Of one about the zone itself or about sequence numbers.
+    Zone,
 }
 
 /// The daemon's state.
 pub struct Interconnector {
     links: HashMap<Db, Link>,
-    events: mpsc::UnboundedReceiver<Happening>,
-    tell: mpsc::UnboundedSender<Happening>,
+    ended: mpsc::UnboundedReceiver<Ended>,
+    tell: mpsc::UnboundedSender<Ended>,
     input: Input,
     reads: Vec<Read>,
     plan: Plan,
@@ -246,7 +248,7 @@ impl Interconnector {
     /// # Errors
     /// Where a remote does not parse.
     pub fn start(setup: &Setup, shared: Shared) -> Result<Interconnector, ovsdb_rs::Error> {
-        let (tell, events) = mpsc::unbounded_channel();
+        let (tell, ended) = mpsc::unbounded_channel();
         let mut links = HashMap::new();
         for db in Db::ALL {
             let remote = setup.remotes.get(&db).map(String::as_str).unwrap_or_default();
@@ -258,20 +260,12 @@ impl Interconnector {
                 .tables()
                 .iter()
                 .fold(config, |c, (table, columns)| c.table(table, TableRequest::columns(columns.iter().copied())));
-            let (client, mut from) = Client::start(config);
-            let to = tell.clone();
-            tokio::spawn(async move {
-                while let Some(e) = from.recv().await {
-                    if to.send(Happening::Event(db, e)).is_err() {
-                        return;
-                    }
-                }
-            });
-            links.insert(db, Link { client, ready: false, probe: probe_interval(None) });
+            let (client, events) = Client::start(config);
+            links.insert(db, Link { client, events, ready: false, probe: probe_interval(None) });
         }
         let mut ic = Interconnector {
             links,
-            events,
+            ended,
             tell,
             input: Input::default(),
             reads: Vec::new(),
@@ -293,16 +287,25 @@ impl Interconnector {
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon, wake: &tokio::sync::Notify) {
         loop {
+            let mut ended = Vec::new();
             tokio::select! {
                 () = daemon.exiting() => return,
-                Some(h) = self.events.recv() => self.take(h),
+                (db, e) = event(&mut self.links) => self.take(db, e),
+                Some(e) = self.ended.recv() => ended.push(e),
                 () = wake.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
-            // Whatever is there already belongs to the same look at the world.
-            while let Ok(h) = self.events.try_recv() {
-                self.take(h);
+            // A transaction's end comes behind the changes that it made: those are taken in before it is, or its rows
+            // would be looked for and written twice. Whatever else is there belongs to the same look at the world.
+            while let Ok(e) = self.ended.try_recv() {
+                ended.push(e);
             }
+            for db in Db::ALL {
+                while let Some(Ok(e)) = self.links.get_mut(&db).map(|l| l.events.try_recv()) {
+                    self.take(db, e);
+                }
+            }
+            ended.into_iter().for_each(|e| self.finished(e));
             self.check_pause();
             self.reconcile();
             self.publish();
@@ -335,30 +338,33 @@ impl Interconnector {
         }
         if let Some(l) = self.links.get(&Db::IcSb) {
             l.client.unlock(SHARED_LOCK);
-            if let Some((name, _)) = self.name_lock.take() {
-                l.client.unlock(&name);
-            }
         }
+        self.release_name();
         self.active = false;
         self.lead(false);
     }
 
-    fn take(&mut self, h: Happening) {
-        match h {
-            Happening::Event(db, Event::Update(u)) => self.update(db, &u),
-            Happening::Event(db, Event::Lock { name, owned }) => self.locked(db, &name, owned),
-            Happening::Event(db, Event::Disconnected) => match db {
+    fn take(&mut self, db: Db, e: Event) {
+        match e {
+            Event::Update(u) => self.update(db, &u),
+            Event::Lock { name, owned } => self.locked(db, &name, owned),
+            Event::Disconnected => match db {
                 // A lock ends with its connection.
                 Db::Sb => self.locked(Db::Sb, LOCK, false),
                 Db::IcSb => self.locked(Db::IcSb, SHARED_LOCK, false),
                 Db::Nb | Db::IcNb => {}
             },
-            Happening::Done(place, done) => {
+        }
+    }
+
+    fn finished(&mut self, ended: Ended) {
+        match ended {
+            Ended::Rows(place, done) => {
                 let name = Db::from(place).name();
                 let again = self.writers.get_mut(&place).map(|w| w.finished(name, done)).unwrap_or_default();
                 again.into_iter().for_each(|key| self.plan.touch(key));
             }
-            Happening::ZoneDone => self.zone_busy = false,
+            Ended::Zone => self.zone_busy = false,
         }
     }
 
@@ -373,6 +379,7 @@ impl Interconnector {
                     self.plan.touch_all(&self.input);
                 } else if !owned && self.active {
                     tracing::info!(target: "ovn_ic", "ovn-ic lock lost. This ovn-ic instance is now on standby.");
+                    self.release_name();
                 }
                 self.active = owned;
             }
@@ -476,7 +483,7 @@ impl Interconnector {
         let lock = (place == Place::Shared).then_some(SHARED_LOCK);
         writer.send(&link.client, operations, lock, move |done| {
             // Nobody waits for it at the end of the program.
-            let _ = tell.send(Happening::Done(place, done));
+            let _ = tell.send(Ended::Rows(place, done));
         });
     }
 
@@ -552,6 +559,13 @@ impl Interconnector {
         false
     }
 
+    /// Whoever is active now in this zone needs the name.
+    fn release_name(&mut self) {
+        if let (Some((name, _)), Some(l)) = (self.name_lock.take(), self.links.get(&Db::IcSb)) {
+            l.client.unlock(&name);
+        }
+    }
+
     /// Sends a transaction about the zone itself; the next waits for its end.
     fn zone_transaction(&mut self, db: Db, build: impl FnOnce(&mut Transaction)) {
         let Some(link) = self.links.get(&db).filter(|l| l.client.is_connected()) else { return };
@@ -576,7 +590,7 @@ impl Interconnector {
                 // Zones write the same rows, and one of them comes late: what is missing is seen and written again.
                 tracing::debug!(target: "ovn_ic", "{name}: {why}");
             }
-            let _ = tell.send(Happening::ZoneDone);
+            let _ = tell.send(Ended::Zone);
         });
     }
 
@@ -642,4 +656,17 @@ impl Interconnector {
         s.problems.extend(self.writers.values().flat_map(Writer::problems));
         s.sizes = self.plan.sizes().to_vec();
     }
+}
+
+/// Waits for something to happen in a database.
+async fn event(links: &mut HashMap<Db, Link>) -> (Db, Event) {
+    std::future::poll_fn(|cx| {
+        for (db, link) in links.iter_mut() {
+            if let Poll::Ready(Some(e)) = link.events.poll_recv(cx) {
+                return Poll::Ready((*db, e));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

@@ -65,6 +65,31 @@ async fn zones_exchange_what_they_have() {
     }
 }
 
+/// What the daemon writes comes back to it before it looks again: no row is written twice, however fast changes follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_written_once() {
+    let w = World::new(2).await;
+    let _daemons: Vec<_> = (1..=2).map(|n| w.start(n, &format!("az{n}"))).collect();
+    w.sync().await;
+    for n in 0..40 {
+        let row = json!({"name": format!("tr{n}")});
+        w.run("icnb", json!([{"op": "insert", "table": "Transit_Router", "row": row}])).await;
+        w.transit_switch(&format!("ts{n}")).await;
+    }
+    w.settle().await;
+    let written = |file: &str, text: &str| {
+        let path = w.dir.path().join(file);
+        std::fs::read_to_string(path).unwrap().matches(text).count()
+    };
+    for n in 0..40 {
+        for zone in ["nb1.db", "nb2.db"] {
+            assert_eq!(written(zone, &format!("\"name\":\"tr{n}\"")), 1, "tr{n} in {zone}");
+            assert_eq!(written(zone, &format!("\"name\":\"ts{n}\"")), 1, "ts{n} in {zone}");
+        }
+        assert_eq!(written("icsb.db", &format!("\"transit_switch\":\"ts{n}\"")), 1, "ts{n}");
+    }
+}
+
 /// A daemon that dies takes nothing with it; the one that stands by goes on, and writes nothing that is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_daemon_of_a_zone_is_active() {
@@ -97,6 +122,25 @@ async fn one_daemon_of_a_zone_is_active() {
     // It does its work.
     w.gateway(1, "gw3", "10.0.0.3").await;
     wait_for!(w.column("sb2", "Chassis", "name").await, strings(&["gw1", "gw2", "gw3"]));
+}
+
+/// Whichever of a zone's daemons gets the zone's lock does the work, though the other one lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_zones_lock_moves_between_daemons_that_live() {
+    let (w, mut daemons) = joined().await;
+    let pair = [daemons.remove(0), w.start(1, "az1-second")];
+    wait_for!(pair[1].ask("status"), "Status: standby\n");
+    for n in 3..7 {
+        // Both lose the lock; the one that comes first gets it.
+        w.cut("sb1");
+        wait_for!(pair.iter().any(|d| d.ask("status") == "Status: active\n"), false);
+        pair[n % 2].ask("pause");
+        w.listen("sb1").await;
+        wait_for!(pair[1 - n % 2].ask("status"), "Status: active\n");
+        pair[n % 2].ask("resume");
+        w.gateway(1, &format!("gw{n}"), &format!("10.0.0.{n}")).await;
+        wait_for!(w.row("icsb", "Gateway", "name", &format!("gw{n}")).await.is_some(), true);
+    }
 }
 
 /// A zone whose databases are gone for a while loses nothing elsewhere, and is told what it missed.

@@ -1,4 +1,5 @@
-//! What a compile does not trip over, but nobody can have meant: reported with the object's name, compiled as OVN does.
+//! Warnings about northbound rows that compile, but cannot be meant so. Each names the object; the row is compiled as OVN
+//! does.
 
 use crate::addresses::{Mac, PortAddresses};
 use crate::context::{Ctx, flag};
@@ -7,7 +8,7 @@ use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What an option's value has to be.
+/// The type of an option's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `true` or `false`.
@@ -97,7 +98,7 @@ pub const ROUTER: &Options = &[
 ];
 
 impl Kind {
-    /// What is wrong with a value.
+    /// Why a value is not of this type; none where it is.
     fn refuses(self, value: &str) -> Option<String> {
         let network = |v4: bool| crate::addresses::parse_net(value).is_some_and(|(a, _)| a.is_ipv4() == v4);
         let (fits, wants) = match self {
@@ -187,7 +188,7 @@ pub fn router(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
 }
 
-/// Reports port security that secures nothing.
+/// Reports port security entries that cannot be parsed, and so have no effect.
 pub fn port_security(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     for text in lsp.row.port_security.iter().filter(|t| !secures(t)) {
         ctx.problem(format!(

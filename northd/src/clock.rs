@@ -82,7 +82,7 @@ impl Clock {
         self.any.store(self.kinds.iter().any(|k| k.on.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
-    /// Forgets what was measured.
+    /// Resets all measurements.
     pub fn clear(&self) {
         for k in &self.kinds {
             k.ran.store(0, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Clock {
         })
     }
 
-    /// Runs a unit.
+    /// Runs a unit and measures it, where its kind is measured.
     pub(crate) fn run(&self, unit: &Unit, run: impl FnOnce()) {
         let kind = if self.any.load(Ordering::Relaxed) { self.kind(name(unit)) } else { None };
         match kind.filter(|k| k.on.load(Ordering::Relaxed)) {

@@ -10,7 +10,7 @@ use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
 use std::sync::Arc;
 
-/// Input, engine and the southbound rows' names.
+/// The input, the engine, and the map from outputs to southbound rows.
 pub struct Compiler {
     input: Input,
     engine: Engine<Northd>,
@@ -24,13 +24,13 @@ impl Compiler {
         Compiler::measured(nb, sb, Arc::default())
     }
 
-    /// The same, with a clock that tells how long units take.
+    /// As [`Compiler::new`], with a clock that measures units.
     pub fn measured(nb: nb::Database, sb: sb::Database, clock: Arc<Clock>) -> Compiler {
         let engine = Engine::new(Northd { clock });
         Compiler { input: Input::new(nb, sb), engine, sync: Sync::new(), changed: Vec::new() }
     }
 
-    /// What to change, after all changes noted so far.
+    /// Compiles the changes noted so far; returns what to change in both databases.
     pub fn run(&mut self) -> Changes {
         let mut changes = self.derive();
         let flows = std::mem::take(&mut changes.flows);
@@ -38,7 +38,7 @@ impl Compiler {
         changes
     }
 
-    /// The same, but for what new flows say ([`Compiler::rows_of_flows`]).
+    /// As [`Compiler::run`], without the columns of new flows, which [`Compiler::rows_of_flows`] gives.
     pub fn derive(&mut self) -> Changes {
         if self.sync.is_broken() {
             self.restart();
@@ -59,7 +59,7 @@ impl Compiler {
         self.sync.rows_of_flows(self.engine.outputs())
     }
 
-    /// Whether it has not run yet, or is to start from nothing.
+    /// Whether the next run is a full one: the first, or one after [`Compiler::restart`].
     pub fn is_new(&self) -> bool {
         !self.engine.started()
     }
@@ -69,7 +69,7 @@ impl Compiler {
         !self.changed.is_empty() || self.sync.touched()
     }
 
-    /// Lets the next run start from nothing.
+    /// Makes the next run a full recompute.
     pub fn restart(&mut self) {
         self.engine = Engine::new(Northd { clock: self.engine.derivation().clock.clone() });
         self.sync = Sync::new();
@@ -88,19 +88,19 @@ impl Compiler {
         self.input.load_numbers();
     }
 
-    /// Holds the flows of the southbound database no longer.
+    /// Drops the copy of the southbound flows.
     pub fn forget_flows(&mut self) {
         self.input.sb.logical_flow = Rows::default();
     }
 
-    /// Gives back room in its tables that is not used.
+    /// Shrinks the tables to what they hold.
     pub fn trim(&mut self) {
         self.engine.trim();
         self.sync.trim();
         self.changed.shrink_to_fit();
     }
 
-    /// Gives the databases back.
+    /// Ends the compiler and returns its databases.
     pub fn into_databases(self) -> (nb::Database, sb::Database) {
         (self.input.nb, self.input.sb)
     }

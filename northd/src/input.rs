@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub const WATCHED: &[sb::TableId] =
     &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
 
-/// The name of a thing in the [`Input`] that a unit can read.
+/// A key of the [`Input`]: what a unit can read, and what can change under it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Read {
     /// A northbound row.
@@ -48,7 +48,7 @@ pub enum Read {
     Children(Str),
     /// The logical switch ports with QoS parameters.
     QosPorts,
-    /// The access lists whose connections stay allowed.
+    /// The ACLs whose connections stay allowed when the ACL is gone.
     PersistentAcls,
     /// What names this load balancer, or this group of them.
     LbUsers(Uuid),
@@ -92,7 +92,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// The input with these databases.
+    /// An input over these databases, with its indexes built.
     pub fn new(nb: nb::Database, sb: sb::Database) -> Input {
         let mut input = Input::default();
         let mut ignored = Vec::new();
@@ -146,7 +146,7 @@ impl Input {
         self.one_owner(self.lsp_owner.get(&lsp)?, || Some(&self.nb.logical_switch_port.get(&lsp)?.name))
     }
 
-    /// The same for a logical router and its port.
+    /// The logical router that has this port; should several claim it, the one that the southbound database has it in.
     pub fn lrp_owner(&self, lrp: Uuid) -> Option<Uuid> {
         self.one_owner(self.lrp_owner.get(&lrp)?, || Some(&self.nb.logical_router_port.get(&lrp)?.name))
     }
@@ -219,7 +219,7 @@ impl Input {
         self.macs.get(&mac).is_some_and(|all| all.iter().any(|p| *p != port))
     }
 
-    /// Whether a port whose row name is lower has the same Ethernet address given to it.
+    /// Whether a port with a lower UUID has the same Ethernet address given to it.
     pub fn mac_before(&self, mac: Mac, port: Uuid) -> bool {
         let dynamic = |p: &Uuid| {
             let row = self.nb.logical_switch_port.get(p);
@@ -270,7 +270,7 @@ impl Input {
         &self.qos_ports
     }
 
-    /// The access lists whose connections stay allowed when the list is gone.
+    /// The ACLs whose connections stay allowed when the ACL is gone.
     pub fn persistent_acls(&self) -> &BTreeSet<Uuid> {
         &self.persistent_acls
     }
@@ -513,7 +513,7 @@ fn counts_only(old: &nb::NbGlobal, new: &nb::NbGlobal) -> bool {
     rest(old) == rest(new)
 }
 
-/// Whether connections that an access list allowed stay allowed when it is gone.
+/// Whether connections that an ACL allowed stay allowed when it is gone (`options:persist-established`).
 fn is_persistent(acl: &nb::Acl) -> bool {
     &*acl.action == "allow-related" && crate::context::flag(&acl.options, "persist-established")
 }
@@ -524,7 +524,7 @@ fn has_qos(lsp: &nb::LogicalSwitchPort) -> bool {
         && ["qos_max_rate", "qos_min_rate", "qos_burst"].iter().any(|k| lsp.options.contains_key(*k))
 }
 
-/// Takes a row out of a set. A set without rows goes too, so that an index holds names that exist.
+/// Takes a row out of an index entry, and the entry out of the index when it was the last row.
 fn leave<K: std::hash::Hash + Eq>(sets: &mut HashMap<K, BTreeSet<Uuid>>, name: &K, row: Uuid) {
     if let Some(set) = sets.get_mut(name) {
         set.remove(&row);
@@ -622,7 +622,7 @@ fn membership(change: &nb::AnyChange) -> bool {
     either_side_absent!(change, Acl AddressSet Bfd ChassisTemplateVar Connection Copp DhcpOptions DhcpRelay Dns ForwardingGroup GatewayChassis HaChassis HaChassisGroup LoadBalancer LoadBalancerGroup LoadBalancerHealthCheck LogicalRouter LogicalRouterPolicy LogicalRouterPort LogicalRouterStaticRoute LogicalSwitch LogicalSwitchPort LogicalSwitchPortHealthCheck Meter MeterBand Mirror MirrorRule Nat NbGlobal NetworkFunction NetworkFunctionGroup NetworkFunctionHealthCheck PortGroup Qos Ssl Sample SampleCollector SamplingApp StaticMacBinding )
 }
 
-/// The rows of a northbound table, in the order of their names.
+/// The rows of a northbound table, in the order of their UUIDs.
 pub fn sorted<T: Table>(rows: &ovn_schema::Rows<T>) -> Vec<(Uuid, &Arc<T>)> {
     let mut all: Vec<_> = rows.iter().map(|(u, r)| (*u, r)).collect();
     all.sort_unstable_by_key(|(u, _)| *u);

@@ -64,7 +64,7 @@ pub fn notes(changes: &Changes<'_, Key, Value>) -> Vec<Note> {
     notes
 }
 
-/// The number after a prefix.
+/// The decimal number that follows a prefix in a text.
 fn number_after(text: &str, prefix: &str) -> Option<u16> {
     let rest = &text[text.find(prefix)? + prefix.len()..];
     let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
@@ -72,7 +72,7 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
 }
 
 impl StickyIds {
-    /// What the database has.
+    /// The numbers of these flows of the southbound database.
     pub fn load(db: &sb::Database) -> StickyIds {
         let mut numbers = StickyIds::default();
         for row in db.logical_flow.values() {
@@ -128,7 +128,7 @@ impl StickyIds {
         self.matches
     }
 
-    /// Whether there are none.
+    /// Whether no flow has a number.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }

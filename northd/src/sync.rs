@@ -1,4 +1,4 @@
-//! From what the compiler puts out to the smallest change of the southbound database.
+//! Turns the outputs of the compiler into the smallest change of the southbound database.
 //!
 //! A row that exists and means the same keeps its UUID: rows are told apart by what is theirs alone (a port binding by
 //! its port's name, a flow by what it matches and does), never by having been written by this process.
@@ -61,7 +61,7 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// Nothing known yet: the first changes are matched with the rows that the database has.
+    /// An empty state: the first outputs are matched with the rows that the database has.
     pub fn new() -> Sync {
         Sync::default()
     }
@@ -181,7 +181,7 @@ impl Sync {
         flows::rows(outputs, members, &self.groups)
     }
 
-    /// Rows that are gone wait for no other row.
+    /// Forgets that rows wait for others, where they are gone themselves.
     fn forget_who_waits(&mut self) {
         let rows = &self.rows;
         self.waiting.retain(|_, all| {
@@ -197,7 +197,7 @@ impl Sync {
         rows + northbound + self.pins.len() + self.groups.entries() + self.watch.entries()
     }
 
-    /// Gives back room that is not used.
+    /// Shrinks the tables to what they hold.
     pub fn trim(&mut self) {
         self.rows.shrink_to_fit();
         self.waiting.shrink_to_fit();
@@ -205,7 +205,7 @@ impl Sync {
         self.watch.trim();
     }
 
-    /// Whether a change is one of those that the compiler asked for.
+    /// Whether a change is the echo of one that the compiler asked for.
     pub fn is_own(&self, change: &sb::AnyChange) -> bool {
         self.watch.has_written(change.key().1)
     }
@@ -237,7 +237,7 @@ impl Sync {
         self.rows.get(key).map(|(u, _)| *u)
     }
 
-    /// Which outputs flows stand for.
+    /// The output that each flow row stands for.
     pub fn flows(&self) -> &Flows {
         &self.flows
     }
@@ -247,7 +247,7 @@ impl Sync {
         self.watch.any()
     }
 
-    /// Whether others did what only a comparison of everything repairs.
+    /// Whether others changed rows in a way that only a full comparison repairs.
     pub fn is_broken(&self) -> bool {
         self.watch.is_broken()
     }

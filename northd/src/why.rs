@@ -11,13 +11,13 @@ use ovsdb_rs::Datum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// How many units' causes are looked for; a flow that all datapaths have comes from one unit of each.
+/// The most units whose causes are searched: a flow of all datapaths comes from one unit of each.
 const UNITS: usize = 20;
 
-/// How many rows are tried.
+/// The most rows that are left out by way of trial.
 const CANDIDATES: usize = 2000;
 
-/// The shortest prefix of a UUID that is taken for one.
+/// The fewest hexadecimal digits that count as the beginning of a UUID.
 const SHORTEST: usize = 4;
 
 type Columns = Vec<(&'static str, Datum)>;

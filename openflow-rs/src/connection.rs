@@ -189,7 +189,8 @@ const MOST: usize = 65_000;
 
 /// The error reply to a message that could not be decoded or done.
 pub fn error_reply(e: &DecodeError, offending: &[u8]) -> Message {
-    Message::Error { error_type: e.error_type, code: e.code, data: offending.iter().copied().take(MOST).collect() }
+    let (error_type, code) = e.numbers();
+    Message::Error { error_type, code, data: offending.iter().copied().take(MOST).collect() }
 }
 
 /// Exchanges hellos and picks the highest common version. Works for both roles.

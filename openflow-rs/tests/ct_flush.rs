@@ -134,5 +134,5 @@ fn marks_and_labels_are_as_newer_versions_lay_them_out() {
     }
     // OFPBPC_BAD_TYPE
     let e = Message::decode(&unknown).unwrap_err();
-    assert_eq!((e.error_type, e.code), (14, 0));
+    assert_eq!(e.numbers(), (14, 0));
 }

@@ -586,7 +586,7 @@ fn refused_alike(ovs: &Ovs) {
                 break (error_type, code);
             }
         };
-        assert_eq!((ours.error_type, ours.code), theirs, "{f}");
+        assert_eq!(ours.numbers(), theirs, "{f}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of values, schemas and files.
 
-/// What is wrong with a value, a schema or a file.
+/// An error in a value, a schema or a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// JSON that is not of the form RFC 7047 asks for.

@@ -107,7 +107,7 @@ pub fn parse_from(mut file: impl BufRead) -> Result<Content, Error> {
     Ok(content)
 }
 
-/// Strings that were read, so that equal ones share memory.
+/// Interned strings: equal values of a file share memory.
 #[derive(Default)]
 struct Strings(HashSet<Str>);
 

@@ -187,7 +187,7 @@ pub struct ColumnType {
     pub key: BaseType,
     /// The map's value; none for a set.
     pub value: Option<BaseType>,
-    /// 0 or 1.
+    /// The least number of elements: 0 or 1.
     pub min: u32,
     /// The greatest number of elements; `u32::MAX` is "unlimited".
     pub max: u32,
@@ -214,7 +214,7 @@ impl ColumnType {
         ColumnType { key, value: Some(value), min: 0, max: u32::MAX }
     }
 
-    /// The same with other bounds on the number of elements.
+    /// This type with other bounds on the number of elements.
     pub fn sized(self, min: u32, max: u32) -> ColumnType {
         ColumnType { min, max, ..self }
     }
@@ -346,7 +346,7 @@ pub struct TableSchema {
     pub columns: Vec<ColumnSchema>,
     /// The most rows it may have.
     pub max_rows: Option<u64>,
-    /// Whether rows live without being referred to.
+    /// Whether rows live without a strong reference to them (`isRoot`).
     pub is_root: bool,
     /// Sets of columns that are unique over the table's rows.
     pub indexes: Vec<Vec<String>>,

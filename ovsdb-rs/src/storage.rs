@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How much is written at a time.
+/// Bytes written by one call.
 const PIECE: usize = 256 << 10;
-/// Below this size a file is not rewritten by itself.
+/// Files below this size, in bytes, are not compacted by themselves.
 const SMALLEST_TO_COMPACT: u64 = 10 << 20;
 
 /// An open database file, locked against other servers.
@@ -30,13 +30,13 @@ pub struct Storage {
     file: File,
     _lock: Lock,
     size: u64,
-    /// The size after the file was last written as a whole.
+    /// The size in bytes after the last compaction.
     compact_size: u64,
     /// Records that are not written yet, in pieces.
     pending: Vec<Vec<u8>>,
     /// A write failed half-way: nothing may be appended after it.
     broken: bool,
-    /// A new file is being written in the background.
+    /// The compaction that runs in the background.
     rewriting: Option<Rewriting>,
 }
 
@@ -211,7 +211,7 @@ impl Storage {
         }
     }
 
-    /// Whether anything waits to be written.
+    /// Whether appended transactions wait for [`Storage::commit`].
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -292,7 +292,7 @@ impl Storage {
         self.take_over(&r.path, file, size, r.since.len() as u64)
     }
 
-    /// Whether a new file is being written.
+    /// Whether a compaction runs.
     pub fn is_compacting(&self) -> bool {
         self.rewriting.is_some()
     }
@@ -424,7 +424,7 @@ pub fn whole(db: &Database) -> Vec<u8> {
     out
 }
 
-/// What stands before a record's text.
+/// The header line of a record.
 fn header(text: &str) -> String {
     let mut sha = Sha1::new();
     sha.update(text.as_bytes());

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
-/// A shared immutable string; cloning one costs a counter.
+/// A shared immutable string; a clone increments a reference count.
 pub type Str = Arc<str>;
 
 /// The five atomic types.
@@ -20,7 +20,7 @@ pub enum AtomType {
     Boolean,
     /// Unicode text.
     String,
-    /// A row's name.
+    /// The UUID of a row.
     Uuid,
 }
 
@@ -104,7 +104,7 @@ pub enum Atom {
 /// Turns a `named-uuid` into the UUID of the row that the transaction inserts under that name.
 pub type NameResolver<'a> = &'a dyn Fn(&str) -> Option<Uuid>;
 
-/// A resolver for places where no `named-uuid` may stand.
+/// Refuses every `named-uuid`: for JSON outside transactions.
 pub fn no_names(_: &str) -> Option<Uuid> {
     None
 }
@@ -270,7 +270,7 @@ impl Datum {
         if let Datum::Map(m) = self { m } else { &[] }
     }
 
-    /// How many atoms or pairs.
+    /// The number of atoms or pairs.
     pub fn len(&self) -> usize {
         match self {
             Datum::Scalar(_) => 1,
@@ -279,7 +279,7 @@ impl Datum {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it has no atoms and no pairs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -339,14 +339,14 @@ impl Datum {
         }
     }
 
-    /// A set of atoms of which none is there twice.
+    /// A set of these atoms, which must be distinct; sorts them.
     pub(crate) fn distinct_set(atoms: Vec<Atom>) -> Result<Datum, Error> {
         let n = atoms.len();
         let d = Datum::set(atoms);
         if d.len() == n { Ok(d) } else { Err(Error::Duplicate("set contains duplicate")) }
     }
 
-    /// A map of pairs of which no two have one key.
+    /// A map of these pairs, whose keys must be distinct; sorts them.
     pub(crate) fn distinct_map(pairs: Vec<(Atom, Atom)>) -> Result<Datum, Error> {
         let n = pairs.len();
         let d = Datum::map(pairs);
@@ -411,7 +411,7 @@ impl Datum {
         }
     }
 
-    /// A set of atoms in order, none twice.
+    /// A set of atoms that are sorted and distinct.
     pub(crate) fn sorted_set(atoms: Vec<Atom>) -> Datum {
         match atoms[..] {
             [] => Datum::empty_set(),
@@ -420,7 +420,7 @@ impl Datum {
         }
     }
 
-    /// A map of pairs in order, none twice.
+    /// A map of pairs that are sorted by distinct keys.
     pub(crate) fn sorted_map(pairs: Vec<(Atom, Atom)>) -> Datum {
         if pairs.is_empty() { Datum::empty_map() } else { Datum::Map(pairs.into()) }
     }

@@ -36,7 +36,7 @@ fn tagged(p: &[u8], tags: &[u16]) -> Vec<u8> {
 }
 
 fn refused(s: &mut Switch, f: &str) -> Option<(u16, u16)> {
-    s.apply(0, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| (e.error_type, e.code))
+    s.apply(0, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| e.numbers())
 }
 
 /// A bridge with devices 1 to 4 as ports 1 to 4, and OVN's option of Geneve.
@@ -124,7 +124,7 @@ fn operations_of_arp_have_16_bits() {
         assert_eq!(refused(&mut s, f), Some((2, 15)), "{f}");
     }
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=load:0x1312->NXM_OF_ARP_OP[],output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.code), Err(15));
+    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// What is written to RARP, or to ARP without an operation, is matched later, but not sent.
@@ -273,7 +273,7 @@ fn invalid_packets_commit_nothing() {
     assert_eq!(refused(&mut s, "actions=set_field:1->ct_mark"), Some((2, 15)));
     assert_eq!(refused(&mut s, "actions=write_actions(set_field:1->ct_mark)"), None, "of no effect");
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=set_field:1->ct_mark,output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.code), Err(15));
+    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// An error about a connection's other direction ends it where it is to begin anew.
@@ -446,4 +446,29 @@ fn flags_without_names_are_numbers() {
     let text = flow_to_string(&f);
     assert!(text.ends_with("set_field:0/0x100->ct_state"), "{text}");
     assert_eq!(parse_flow(&text).expect("flow").actions, f.actions);
+}
+
+/// `ovs-ofctl dump-flows BR nw_src=…` without `ip` asks for flows of Ethernet packets, whatever the address.
+#[test]
+fn flows_of_ethernet_packets_are_found() {
+    use openflow_rs::message::FlowStatsRequest;
+    let s = one(
+        &[],
+        &[
+            "priority=1,ip actions=drop",
+            "priority=2,dl_src=02:00:00:00:00:01 actions=drop",
+            "priority=3,reg0=7 actions=drop",
+        ],
+    );
+    let found = |matches: Match| -> Vec<u16> {
+        let q = FlowStatsRequest { matches, ..Default::default() };
+        let rules = s.bridge(0).map(|b| b.rules(q.table)).unwrap_or_default();
+        let mut all: Vec<u16> = switch::bridge::flow_stats(&rules, &q, NOW).iter().map(|f| f.flow.priority).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 0)), [1, 2]);
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 0).with(FieldId::EthType, 0x800)), [1]);
+    assert_eq!(found(Match::new().with(FieldId::PacketType, 1 << 16)), [0u16; 0]);
+    assert_eq!(found(Match::new()), [1, 2, 3]);
 }

@@ -1,9 +1,9 @@
 //! Messages that change a bridge's tables: which they are, and how they are applied.
 
 use crate::pmd::MainPmd;
-use openflow_rs::Message;
 use openflow_rs::mods::FlowModCommand;
 use openflow_rs::wire::DecodeError;
+use openflow_rs::{Message, OfError};
 use switch::{BridgeId, Port};
 
 /// OFPPC_NO_FLOOD of OpenFlow 1.0: the port is left out of floods.
@@ -36,11 +36,11 @@ pub(super) fn sweeps(m: &Message) -> bool {
 /// Why the message is refused.
 pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
     let now = w.now();
-    let error = |error_type, code, detail: &str| Err(DecodeError { error_type, code, detail: detail.into() });
+    let error = |error: OfError, detail: &str| Err(error.because(detail));
     match m {
         Message::PacketOut(p) => {
             if p.buffer_id != u32::MAX {
-                return error(1, 8, "no packet is buffered here");
+                return error(OfError::RequestBufferUnknown, "no packet is buffered here");
             }
             if let Some(b) = w.switch.bridge(bridge) {
                 b.check_packet_out(&p.actions)?;
@@ -48,13 +48,13 @@ pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<()
             w.packet_out(bridge, p, now);
             Ok(())
         }
-        Message::Resume(p) => w.resume(p).or_else(|e| error(1, 5, &e.to_string())),
+        Message::Resume(p) => w.resume(p).or_else(|e| error(OfError::RequestNotPermitted, &e.to_string())),
         Message::PortMod(p) => {
             let Some(port) = w.switch.bridge_mut(bridge).and_then(|b| b.ports.get_mut(&p.port)) else {
-                return error(7, 0, "no such port");
+                return error(OfError::PortModBadPort, "no such port");
             };
             if port.hw_addr != p.hw_addr {
-                return error(7, 1, "the port has another address");
+                return error(OfError::PortModBadAddress, "the port has another address");
             }
             if p.mask & NO_FLOOD != 0 {
                 port.no_flood = p.config & NO_FLOOD != 0;

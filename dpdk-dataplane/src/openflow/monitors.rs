@@ -1,13 +1,12 @@
 //! Flow monitors (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
 
 use crate::pmd::MainPmd;
-use openflow_rs::GroupId;
-use openflow_rs::PortNo;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;
 use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
 use openflow_rs::mods::{FlowMod, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
+use openflow_rs::{GroupId, OfError, PortNo};
 use switch::classifier::Rule;
 use switch::{BridgeId, FlowUpdate as Told};
 
@@ -19,17 +18,21 @@ const MOST: usize = 1024;
 /// # Errors
 /// OFPET_FLOW_MONITOR_FAILED.
 pub(super) fn change(list: &mut Vec<FlowMonitor>, m: &FlowMonitor) -> Result<(), DecodeError> {
-    let refused = |code, detail| Err(DecodeError { error_type: 16, code, detail });
+    let refused = |error: OfError, detail: String| Err(error.because(detail));
     match (list.iter().position(|x| x.id == m.id), m.command) {
-        (Some(_), 0) => return refused(1, format!("flow monitor {} exists", m.id)),
-        (None, 1 | 2) => return refused(3, format!("flow monitor {} does not exist", m.id)),
+        (Some(_), 0) => return refused(OfError::FlowMonitorExists, format!("flow monitor {} exists", m.id)),
+        (None, 1 | 2) => {
+            return refused(OfError::FlowMonitorUnknownMonitor, format!("flow monitor {} does not exist", m.id));
+        }
         (Some(i), 2) => drop(list.remove(i)),
         (Some(i), _) => {
             if let Some(x) = list.get_mut(i) {
                 x.clone_from(m);
             }
         }
-        (None, _) if list.len() >= MOST => return refused(0, format!("there are {MOST} flow monitors already")),
+        (None, _) if list.len() >= MOST => {
+            return refused(OfError::FlowMonitorUnknown, format!("there are {MOST} flow monitors already"));
+        }
         (None, _) => list.push(m.clone()),
     }
     Ok(())

@@ -3,21 +3,16 @@
 use super::changes::NO_FLOOD;
 use crate::pmd::MainPmd;
 use crate::ports::qos::shaper::Counts;
-use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
-use openflow_rs::{GroupId, MeterId};
+use openflow_rs::{GroupId, MeterId, OfError, PortNo};
 
 use openflow_rs::wire::DecodeError;
 use std::time::Duration;
 use switch::{Bridge, BridgeId, Port, PortKind};
-
-fn error(error_type: u16, code: u16, detail: impl Into<String>) -> DecodeError {
-    DecodeError { error_type, code, detail: detail.into() }
-}
 
 fn age(created: Duration, now: Duration) -> (u32, u32) {
     let d = now.saturating_sub(created);
@@ -52,7 +47,7 @@ pub(super) fn multipart(
     use MultipartRequest as Q;
     let now = w.now();
     let (of14, of15) = (version >= Version::Of14, version >= Version::Of15);
-    let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
+    let b = w.switch.bridge(bridge).ok_or_else(|| OfError::RequestBadSubtype.because("the bridge is gone"))?;
     Ok(match q {
         Q::Desc => P::Desc(DescStats {
             mfr: "Isthmus".into(),
@@ -100,12 +95,14 @@ pub(super) fn multipart(
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // The connection answers these requests itself.
-        Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
+        Q::FlowMonitor(_) => return Err(OfError::RequestBadMultipart.because("a flow monitor is not asked for here")),
         // Dumps of flows are made in a thread of their own.
         Q::Flow(_) | Q::FlowOf10(_) | Q::Aggregate(_) | Q::AggregateOf10(_) => {
-            return Err(error(1, 2, "flows are not asked for here"));
+            return Err(OfError::RequestBadMultipart.because("flows are not asked for here"));
         }
-        Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
+        Q::Other(k, _) => {
+            return Err(OfError::RequestBadMultipart.because(format!("multipart type {k} is not supported")));
+        }
     })
 }
 
@@ -201,7 +198,7 @@ fn ports(b: &Bridge, n: PortNo) -> impl Iterator<Item = &Port> {
 /// Refuses a request for a meter that does not exist.
 fn has_meter(b: &Bridge, id: MeterId) -> Result<(), DecodeError> {
     let there = id == MeterId::ALL || b.meters().any(|m| m.config.id == id);
-    if there { Ok(()) } else { Err(error(12, 3, format!("meter {id} does not exist"))) }
+    if there { Ok(()) } else { Err(OfError::MeterModUnknownMeter.because(format!("meter {id} does not exist"))) }
 }
 
 /// Refuses a request that sets table features.
@@ -210,9 +207,9 @@ fn fixed_features(body: &[u8]) -> Option<DecodeError> {
     if body.is_empty() {
         None
     } else if len < 64 || len > body.len() {
-        Some(error(14, 1, "table features: bad length"))
+        Some(OfError::PropertyBadLength.because("table features: bad length"))
     } else {
-        Some(error(13, 5, "table features cannot be set"))
+        Some(OfError::TableFeaturesNotPermitted.because("table features cannot be set"))
     }
 }
 
@@ -243,9 +240,9 @@ fn each_queue(
     port: PortNo,
     queue: u32,
 ) -> Result<Vec<(PortNo, u32, Counts)>, DecodeError> {
-    let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
+    let b = w.switch.bridge(bridge).ok_or_else(|| OfError::RequestBadSubtype.because("the bridge is gone"))?;
     if port != PortNo::ANY && !b.ports.contains_key(&port) {
-        return Err(error(9, 0, format!("port {port} does not exist")));
+        return Err(OfError::QueueBadPort.because(format!("port {port} does not exist")));
     }
     let list = ports(b, port);
     let of = |p: &Port| {
@@ -258,7 +255,7 @@ fn each_queue(
     };
     let found: Vec<_> = list.flat_map(of).filter(|(_, n, _)| queue == QUEUE_ALL || *n == queue).collect();
     if found.is_empty() && queue != QUEUE_ALL {
-        return Err(error(9, 1, format!("queue {queue} does not exist")));
+        return Err(OfError::QueueBadQueue.because(format!("queue {queue} does not exist")));
     }
     Ok(found)
 }

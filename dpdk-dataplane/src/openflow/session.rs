@@ -14,7 +14,7 @@ use openflow_rs::message::{
 use openflow_rs::mods::{FlowModCommand, TABLE_ALL};
 use openflow_rs::text::message_to_string;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{GroupId, Match, Message, PortNo};
+use openflow_rs::{GroupId, Match, Message, OfError, PortNo};
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::{BridgeId, Fragments};
@@ -31,14 +31,6 @@ const BATCH: usize = 32;
 const MANY: usize = 1000;
 /// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
-
-/// Why a bundle is refused (`OFPBFC_*`, OpenFlow 1.4 section 7.4.4).
-const BAD_ID: u16 = 2;
-const BUNDLE_CLOSED: u16 = 4;
-const BAD_TYPE: u16 = 6;
-const BAD_FLAGS: u16 = 7;
-const MSG_TOO_MANY: u16 = 12;
-const MSG_FAILED: u16 = 13;
 
 /// What all connections of a bridge share.
 #[derive(Clone)]
@@ -210,7 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             match r.message {
                 Ok(m) if is_write(&m) && wants.is_some_and(|w| w.role == SECONDARY) => {
                     // OFPBRC_IS_SLAVE
-                    let e = DecodeError { error_type: 1, code: 10, detail: "the controller is secondary".into() };
+                    let e = OfError::RequestIsSecondary.because("the controller is secondary");
                     self.refuse(r.header.xid, &e, &r.raw);
                 }
                 Ok(mut m) if is_change(&m) && !sweeps(&m) => {
@@ -236,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         match next {
             Some(Received { header, message: Err(mut e), raw }) => {
                 if from_switch(header.kind) {
-                    (e.error_type, e.code) = (1, 1);
+                    e.error = OfError::RequestBadType;
                 }
                 self.refuse(header.xid, &e, &raw);
                 Ok(None)
@@ -337,7 +329,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 }
             }
             Message::TableMod(254, _) => {
-                let e = DecodeError { error_type: 8, code: 2, detail: "table 254 is the switch's own".into() };
+                let e = OfError::TableModNotPermitted.because("table 254 is the switch's own");
                 let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
@@ -376,7 +368,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Message::MultipartRequest(q) => self.multipart(h, q).await,
             other => {
-                let e = DecodeError { error_type: 1, code: 1, detail: "not a message for a switch".into() };
+                let e = OfError::RequestBadType.because("not a message for a switch");
                 let raw = other.encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
@@ -428,9 +420,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let new = Bundle { flags: a.flags, ..Bundle::default() };
         let b = self.bundles.entry(a.id).or_insert(new);
         let refused = match (b.closed, b.messages.len() >= BUNDLE) {
-            _ if b.flags != a.flags => Some((BAD_FLAGS, "the bundle has other flags")),
-            (true, _) => Some((BUNDLE_CLOSED, "the bundle is closed")),
-            (_, true) => Some((MSG_TOO_MANY, "the bundle is too large")),
+            _ if b.flags != a.flags => Some((OfError::BundleBadFlags, "the bundle has other flags")),
+            (true, _) => Some((OfError::BundleClosed, "the bundle is closed")),
+            (_, true) => Some((OfError::BundleTooManyMessages, "the bundle is too large")),
             _ => None,
         };
         if let Some((code, why)) = refused {
@@ -448,7 +440,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         if r.role != 0 {
             if !self.all.set_role(self.id, r, has_generation) {
                 // OFPRRFC_STALE
-                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation id is stale".into() };
+                let e = OfError::RoleStale.because("the role's generation id is stale");
                 let raw = Message::RoleRequest(r).encode(self.sender.version(), h.xid);
                 return self.refuse(h.xid, &e, &raw);
             }
@@ -460,8 +452,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     }
 
     /// Refuses a message about a bundle (OFPET_BUNDLE_FAILED).
-    fn bundle_error(&mut self, h: Header, m: &Message, code: u16, detail: &str) {
-        let e = DecodeError { error_type: 17, code, detail: detail.into() };
+    fn bundle_error(&mut self, h: Header, m: &Message, error: OfError, detail: &str) {
+        let e = error.because(detail);
         let raw = m.encode(self.sender.version(), h.xid);
         self.refuse(h.xid, &e, &raw);
     }
@@ -473,40 +465,40 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             C::OpenRequest => {
                 if self.bundles.contains_key(&c.id) {
                     self.bundles.remove(&c.id);
-                    return self.bundle_error(h, &m, BAD_ID, "the bundle exists; it is discarded");
+                    return self.bundle_error(h, &m, OfError::BundleBadId, "the bundle exists; it is discarded");
                 }
                 self.bundles.insert(c.id, Bundle { flags: c.flags, ..Bundle::default() });
                 C::OpenReply
             }
             // A request that is refused discards the bundle.
             C::CloseRequest => match self.bundles.remove(&c.id) {
-                Some(b) if b.closed => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
+                Some(b) if b.closed => return self.bundle_error(h, &m, OfError::BundleClosed, "the bundle is closed"),
                 Some(b) if b.flags != c.flags => {
-                    return self.bundle_error(h, &m, BAD_FLAGS, "the bundle has other flags");
+                    return self.bundle_error(h, &m, OfError::BundleBadFlags, "the bundle has other flags");
                 }
                 Some(b) => {
                     self.bundles.insert(c.id, Bundle { closed: true, ..b });
                     C::CloseReply
                 }
-                None => return self.bundle_error(h, &m, BAD_ID, "no such bundle"),
+                None => return self.bundle_error(h, &m, OfError::BundleBadId, "no such bundle"),
             },
             C::DiscardRequest => match self.bundles.remove(&c.id) {
                 Some(_) => C::DiscardReply,
-                None => return self.bundle_error(h, &m, BAD_ID, "no such bundle"),
+                None => return self.bundle_error(h, &m, OfError::BundleBadId, "no such bundle"),
             },
             C::CommitRequest => {
                 let Some(b) = self.bundles.remove(&c.id) else {
-                    return self.bundle_error(h, &m, BAD_ID, "no such bundle");
+                    return self.bundle_error(h, &m, OfError::BundleBadId, "no such bundle");
                 };
                 if b.flags != c.flags {
-                    return self.bundle_error(h, &m, BAD_FLAGS, "the bundle has other flags");
+                    return self.bundle_error(h, &m, OfError::BundleBadFlags, "the bundle has other flags");
                 }
                 if !self.commit(h, &m, b).await {
                     return;
                 }
                 C::CommitReply
             }
-            _ => return self.bundle_error(h, &m, BAD_TYPE, "a reply in place of a request"),
+            _ => return self.bundle_error(h, &m, OfError::BundleBadType, "a reply in place of a request"),
         };
         self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
     }
@@ -526,7 +518,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             let xid = index.get(i).and_then(|at| xids.get(*at)).copied().unwrap_or(0);
             let raw = changes.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
             self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
-            self.bundle_error(h, m, MSG_FAILED, "a message of the bundle failed");
+            self.bundle_error(h, m, OfError::BundleMessageFailed, "a message of the bundle failed");
             return false;
         }
         let packets = packets.into_iter().map(|(_, m)| m).collect();
@@ -547,7 +539,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Ok(Err(mut e)) => {
                 if self.sender.version() < Version::Of14 {
                     // OFPBRC_BAD_SUBTYPE, as OpenFlow has error codes of flow monitors from 1.4 on.
-                    (e.error_type, e.code) = (1, 4);
+                    e.error = OfError::RequestBadSubtype;
                 }
                 let raw = request.encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);

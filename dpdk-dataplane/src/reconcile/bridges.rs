@@ -303,7 +303,7 @@ impl Reconciler {
                 w.name == p.spec.name
                     && same_device(&w.kind, &p.spec.kind)
                     && w.mac == p.spec.mac
-                    && (w.request.is_none() || p.no.is_none() || w.request == p.no.map(|n| n.0))
+                    && !renumbered(b, spec, p)
                     && !link_changed(p, &host)
             })
         };
@@ -491,6 +491,18 @@ fn same_device(a: &Result<Kind, PortError>, b: &Result<Kind, PortError>) -> bool
         (Ok(Kind::Tunnel(_)), Ok(Kind::Tunnel(_))) | (Ok(Kind::Patch(_)), Ok(Kind::Patch(_))) => true,
         (a, b) => a == b,
     }
+}
+
+/// Whether a port has to be made anew for another number: it asks for one that is free, or that a port has which did not
+/// ask for it; or it is that port.
+fn renumbered(b: &RunningBridge, spec: &BridgeSpec, p: &RunningPort) -> bool {
+    let asked = |p: &RunningPort| spec.ports.iter().find(|w| w.name == p.spec.name).and_then(|w| w.request).map(PortNo);
+    let moves = |p: &RunningPort| {
+        let (number, wanted) = (p.no.filter(|n| *n != PortNo::LOCAL)?, asked(p)?);
+        let holder = b.ports.values().find(|h| h.no == Some(wanted));
+        (number != wanted && holder.is_none_or(|h| asked(h) != Some(wanted))).then_some(wanted)
+    };
+    moves(p).is_some() || p.no.is_some_and(|n| b.ports.values().any(|q| moves(q) == Some(n)))
 }
 
 fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {

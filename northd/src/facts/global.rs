@@ -24,17 +24,17 @@ pub struct Global {
     pub vxlan: bool,
     /// Whether availability zones share switches, and the key space.
     pub zones: bool,
-    /// What every chassis can do.
+    /// Features that every chassis has.
     pub features: Features,
     /// The actions of a drop flow.
     pub drop: Str,
-    /// What stands where falling off the end of the actions drops.
+    /// The text to add where the actions of a flow end without output, so that the packet is dropped.
     pub implicit_drop: Str,
     /// The names of all meters.
     pub meters: BTreeSet<Str>,
     /// Sampling applications: type → id.
     pub sampling: Map<Str, i64>,
-    /// All load balancers' groups, and so on, may be absent: an option that is true unless said otherwise.
+    /// `options:ignore_lsp_down`, true by default: ARP and ND replies for a port do not wait until it is up.
     pub ignore_lsp_down: bool,
     /// `options:default_acl_drop`.
     pub default_acl_drop: bool,
@@ -42,10 +42,10 @@ pub struct Global {
     pub ct_inv_match: bool,
 }
 
-/// What every chassis can do (`Chassis.other_config`).
+/// Features that every chassis has (`Chassis.other_config`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Saving the connection state.
+    /// `ct_state_save`, which keeps the connection state in a register.
     pub ct_state_save: bool,
     /// Committing with translation in one action.
     pub ct_commit_nat: bool,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Ethernet addresses under a prefix.
 const MAC_SPACE: u64 = 0xff_ffff;
 
-/// What a switch gives.
+/// The dynamic addresses that a switch has to give.
 struct Pool {
     /// The first address of the subnet, and how many there are; none without a subnet.
     v4: Option<(u32, u32)>,
@@ -33,7 +33,7 @@ struct Wish {
     v6: Option<Ipv6Addr>,
 }
 
-/// A port that is to get something.
+/// A port that asks for a dynamic address.
 struct Request {
     port: Uuid,
     name: Str,
@@ -169,7 +169,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::Ipam(given));
 }
 
-/// Takes what ports and routers have of their own.
+/// Marks as taken the addresses that ports and routers have of their own.
 fn occupy(ctx: &mut Ctx<'_, '_>, ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)], pool: &mut Pool) {
     for (_, row) in ports {
         for text in row.addresses.iter().filter(|t| !is_dynamic(t)) {
@@ -184,7 +184,7 @@ fn occupy(ctx: &mut Ctx<'_, '_>, ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)], 
     }
 }
 
-/// Lets ports keep what still fits, and tells what they are to get.
+/// Lets ports keep the addresses that still fit; returns the requests that remain.
 fn keep(
     ctx: &mut Ctx<'_, '_>,
     ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)],
@@ -289,7 +289,7 @@ fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given:
     }
 }
 
-/// An Ethernet address that nobody has, starting with the one that goes with the IPv4 address.
+/// The first free Ethernet address, beginning with the one made of the IPv4 address.
 fn free_mac(
     ctx: &mut Ctx<'_, '_>,
     port: Uuid,

@@ -22,7 +22,7 @@ impl<K: Ord + Clone> Keys<K> {
         Keys { taken: BTreeSet::new(), given: BTreeMap::new(), waiting: Vec::new(), next: 1, max }
     }
 
-    /// Takes a key, unless another has it.
+    /// Takes a key; false where it is taken already or not in 1..=`max`.
     fn take(&mut self, owner: K, key: i64, max: i64) -> bool {
         let free = (1..=max).contains(&key) && self.taken.insert(key);
         if free {
@@ -31,7 +31,7 @@ impl<K: Ord + Clone> Keys<K> {
         free
     }
 
-    /// Gives keys to those that wait; returns those for whom none is left.
+    /// Gives the lowest free keys to those that wait; returns those that got none.
     fn settle(&mut self) -> Vec<K> {
         let mut left = Vec::new();
         for owner in std::mem::take(&mut self.waiting) {
@@ -52,7 +52,7 @@ const MOST_DATAPATH: i64 = 0xff_ffff;
 const MOST_PORT: i64 = 0x7fff;
 const MOST_PORT_VXLAN: i64 = 0x7ff;
 
-/// What wants a key: the one that it asks for, the one that it has.
+/// Who wants a key, with the key that it asks for and the key that it has.
 struct Wish<K> {
     owner: K,
     requested: Option<i64>,
@@ -133,7 +133,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     ctx.derive(Fact::DatapathKeys(given));
 }
 
-/// Gives each key by the port's name, and by itself.
+/// Publishes each key as a part of the fact: by the port's name, and by the key.
 pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     let max = if ctx.global().vxlan { MOST_PORT_VXLAN } else { MOST_PORT };
     let mut wishes: Vec<(Str, Option<i64>)> = Vec::new();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A load balancer, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lb {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// `protocol`, `tcp` where none is set.
     pub protocol: Str,
@@ -41,30 +41,30 @@ pub struct Lb {
 /// A virtual address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vip {
-    /// As it is written.
+    /// `ADDRESS:PORT` as the row writes it.
     pub text: Str,
-    /// The address as matches have it.
+    /// The address as a match writes it: plain, or `^VARIABLE` of a template.
     pub address: Str,
     /// The address; none where a variable stands for it.
     pub ip: Option<IpAddr>,
-    /// Whether it is of IPv6.
+    /// Whether the address is an IPv6 one.
     pub v6: bool,
-    /// The port as matches have it; none for all.
+    /// The port as a match writes it; none: all ports.
     pub port: Option<Str>,
-    /// Where it leads, as it is written.
+    /// The backends as the row writes them.
     pub backends_text: Str,
-    /// Where it leads.
+    /// The backends.
     pub backends: Vec<Backend>,
-    /// Its health check.
+    /// Its row of `Load_Balancer_Health_Check`.
     pub health_check: Option<Uuid>,
 }
 
-/// Where a virtual address leads.
+/// A backend of a virtual address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backend {
-    /// The address as matches have it.
+    /// The address as a match writes it: plain, or `^VARIABLE` of a template.
     pub address: Str,
-    /// The port as matches have it.
+    /// The port as a match writes it.
     pub port_text: Option<Str>,
     /// The port, 0 where there is none or a variable stands for it.
     pub port: u16,
@@ -124,7 +124,7 @@ impl Vip {
         self.port.as_ref().map_or(String::new(), text)
     }
 
-    /// The priority of the flow that balances.
+    /// The priority of the flow that chooses a backend.
     pub fn priority(&self) -> u16 {
         if self.port.is_some() { 120 } else { 110 }
     }
@@ -298,7 +298,7 @@ fn mapping(text: &str, bare: bool) -> Result<Mapping, String> {
     Ok(Mapping { port: port.into(), source: Some(source), zone: zone.map(Str::from) })
 }
 
-/// The protocol as it stands in a match.
+/// The protocol as a match writes it.
 pub fn protocol_number(protocol: &Str) -> u8 {
     match &**protocol {
         "udp" => 17,

@@ -29,17 +29,17 @@ pub struct Balanced {
 /// A virtual address without its backends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// As matches have it.
+    /// The address as a match writes it: plain, or `^VARIABLE` of a template.
     pub text: Str,
-    /// The port as matches have it; none for all.
+    /// The port as a match writes it; none: all ports.
     pub port: Option<Str>,
     /// `protocol`.
     pub protocol: Str,
     /// The address; none where a variable stands for it.
     pub ip: Option<IpAddr>,
-    /// Whether it is of IPv6.
+    /// Whether the address is an IPv6 one.
     pub v6: bool,
-    /// Who answers for it.
+    /// Who answers ARP and ND requests for it.
     pub responder: Responder,
     /// Whether dynamic routing may advertise it (`options:dynamic-routing-advertise`).
     pub advertised: bool,
@@ -72,9 +72,9 @@ pub struct Users {
 /// All datapaths in order, and those of each shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shapes<S> {
-    /// All of them.
+    /// All datapaths.
     pub all: Arc<[Uuid]>,
-    /// By shape.
+    /// The datapaths of each shape.
     pub by_shape: Vec<(S, Arc<[Uuid]>)>,
 }
 
@@ -89,7 +89,7 @@ pub struct SwitchShape {
     pub reject: Option<Str>,
 }
 
-/// The same for routers.
+/// What sets the flows of load balancers in a router apart from those in another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouterShape {
     /// Whether the source is forced (`options:lb_force_snat_ip`).
@@ -165,7 +165,7 @@ impl Balanced {
         self.addresses.iter().filter_map(|a| a.ip).collect()
     }
 
-    /// Those that a router answers ARP requests for.
+    /// The virtual addresses for which a router answers ARP requests.
     pub fn answered(&self, router: &Router) -> BTreeSet<IpAddr> {
         let reachable = |ip: IpAddr| router.ports.iter().any(|p| p.ip_in_network_of(ip).is_some());
         let answers = |a: &Address, ip: IpAddr| match a.responder {
@@ -211,7 +211,7 @@ pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::Balanced(united(parts)));
 }
 
-/// All of them together; what is one stays shared.
+/// The virtual addresses of several parts in one list; a single part is shared, not copied.
 fn united(parts: Vec<&Arc<Balanced>>) -> Arc<Balanced> {
     if let [only] = parts[..] {
         return only.clone();
@@ -299,7 +299,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::LbUsers(all));
 }
 
-/// What an empty datapath has.
+/// The virtual addresses of a datapath without load balancers: none.
 pub fn none() -> &'static Arc<Balanced> {
     static NONE: std::sync::OnceLock<Arc<Balanced>> = std::sync::OnceLock::new();
     NONE.get_or_init(Arc::default)

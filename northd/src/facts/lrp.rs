@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A router port, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lrp {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// The port's name.
     pub name: Str,

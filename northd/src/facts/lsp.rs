@@ -7,7 +7,7 @@ use crate::input::Read;
 use ovn_schema::{Str, Uuid, nb};
 use std::sync::Arc;
 
-/// What kind of thing is at the port.
+/// What is attached to the port (`Logical_Switch_Port:type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A virtual interface.
@@ -24,11 +24,11 @@ pub enum Kind {
     L2Gateway,
     /// A hardware VTEP.
     Vtep,
-    /// A machine outside, served by a chassis.
+    /// A machine outside OVN (`external`), whose DHCP and RA a chassis serves.
     External,
-    /// An address that moves between ports.
+    /// An address that moves between ports (`virtual`).
     Virtual,
-    /// A port of another zone.
+    /// A port of another availability zone (`remote`).
     Remote,
 }
 
@@ -53,7 +53,7 @@ impl Kind {
 /// A switch port, parsed.
 #[derive(Clone, Debug)]
 pub struct Lsp {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// The port's name.
     pub name: Str,
@@ -61,17 +61,17 @@ pub struct Lsp {
     pub json: Str,
     /// The switch.
     pub switch: Uuid,
-    /// What is there.
+    /// What is attached to it.
     pub kind: Kind,
     /// The addresses; of a router port with `router`, those of the router port.
     pub addresses: Vec<PortAddresses>,
-    /// How many of them are its own, not those of the router port; they come first.
+    /// How many of `addresses` are its own; they come first, those of the router port follow.
     pub own_addresses: usize,
-    /// Whether `unknown` is among them.
+    /// Whether `addresses` has `unknown`.
     pub unknown: bool,
-    /// Whether `router` is among them.
+    /// Whether `addresses` has `router`.
     pub router_addresses: bool,
-    /// The router port that it names, where that exists.
+    /// The router port that `options:router-port` names, where it exists.
     pub lrp: Option<Uuid>,
     /// The router of that port.
     pub router: Option<Uuid>,
@@ -90,7 +90,7 @@ impl PartialEq for Lsp {
     }
 }
 
-/// Whether two rows are the same but for `up`. What a port is called follows from its row.
+/// Whether two rows are the same but for `up`, which northd itself writes.
 fn same(a: &Arc<nb::LogicalSwitchPort>, b: &Arc<nb::LogicalSwitchPort>) -> bool {
     if Arc::ptr_eq(a, b) || a.up == b.up {
         return a == b;
@@ -205,7 +205,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::Lsp(Box::new(port)));
 }
 
-/// Addresses; `MAC dynamic` is none yet.
+/// The addresses of an entry; none for `MAC dynamic`, which northd has yet to complete.
 fn parse(text: &str) -> Option<PortAddresses> {
     let first = text.split_whitespace().next()?;
     first.parse::<Mac>().ok()?;

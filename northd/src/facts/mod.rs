@@ -68,16 +68,16 @@ pub enum Fact {
     SwitchState(Box<switch::State>),
 }
 
-/// What of a switch's or router's row concerns all datapaths.
+/// The part of a switch's or router's row that other datapaths depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Datapath {
     /// Its name.
     pub name: Str,
     /// The tunnel key that it asks for.
     pub requested_key: Option<i64>,
-    /// Whether it joins zones (`interconn-ts`).
+    /// Whether it is a transit switch between availability zones (`interconn-ts`).
     pub transit: bool,
-    /// Whether zones are connected by VXLAN (`ic-vxlan_mode`).
+    /// Whether the zones are connected by VXLAN (`ic-vxlan_mode`).
     pub zones: bool,
     /// A switch's DNS records.
     pub dns: BTreeSet<Uuid>,

@@ -9,21 +9,21 @@ use ovn_schema::{Str, Uuid, nb};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What is translated.
+/// What a NAT rule translates (`NAT:type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The source.
     Snat,
     /// The destination.
     Dnat,
-    /// Both ways.
+    /// Both: `dnat_and_snat`.
     Both,
 }
 
-/// A rule, parsed.
+/// A `NAT` row, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nat {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// What is translated.
     pub kind: Kind,
@@ -39,14 +39,14 @@ pub struct Nat {
     pub gateway: Option<Uuid>,
     /// Whether the gateway port's networks are routed on the gateway chassis only, as its switch has a `cr-` port.
     pub centralized: bool,
-    /// Whether conntrack is left out.
+    /// Whether it translates without conntrack (`options:stateless`).
     pub stateless: bool,
     /// The row.
     pub row: Arc<nb::Nat>,
 }
 
 impl Nat {
-    /// Whether it is done where the port is, not on the gateway.
+    /// Whether the chassis of its logical port translates, not the gateway chassis.
     pub fn distributed(&self) -> bool {
         self.kind == Kind::Both
             && self.mac.is_some()
@@ -55,13 +55,13 @@ impl Nat {
             && !self.centralized
     }
 
-    /// Whether it is about IPv4.
+    /// Whether it translates IPv4 addresses.
     pub fn v4(&self) -> bool {
         self.external.is_ipv4()
     }
 }
 
-/// What a router's ports answer for: as long as that stays, rules concern nobody but the router.
+/// For which addresses a router's ports answer. As long as these stay, a changed rule concerns the router alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answers {
     /// The outside addresses in the order of the rules, whether their rules translate the source only, and the gateway port that

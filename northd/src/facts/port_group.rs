@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Group {
     /// The name.
     pub name: Str,
-    /// Its access lists.
+    /// Its ACLs.
     pub acls: Vec<Uuid>,
     /// Its ports by switch.
     pub ports: BTreeMap<Uuid, BTreeSet<Str>>,

@@ -10,15 +10,15 @@ use std::sync::Arc;
 /// A router with its ports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// The router's name.
     pub name: Str,
-    /// `options`.
+    /// `Logical_Router:options`.
     pub options: Map<Str, Str>,
     /// The chassis of a gateway router.
     pub chassis: Option<Str>,
-    /// The ports, in the order of their row names.
+    /// The ports, in the order of their UUIDs.
     pub ports: Vec<Arc<Lrp>>,
     /// The control plane protection in force.
     pub copp: Map<Str, Str>,
@@ -30,7 +30,7 @@ pub struct Router {
     pub dnat_force_snat: ForceSnat,
 }
 
-/// `lb_force_snat_ip`, `dnat_force_snat_ip`.
+/// The source that `lb_force_snat_ip` or `dnat_force_snat_ip` forces on translated traffic.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForceSnat {
     /// The address of the port that the packet leaves by.
@@ -40,7 +40,7 @@ pub struct ForceSnat {
 }
 
 impl ForceSnat {
-    /// Whether any is set.
+    /// Whether the source is forced at all.
     pub fn any(&self) -> bool {
         self.router_ip || !self.ips.is_empty()
     }

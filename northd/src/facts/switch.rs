@@ -8,22 +8,22 @@ use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::BTreeMap;
 
-/// A switch, without the ports that concern nobody else.
+/// A switch, with those of its ports that other ports' flows depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Switch {
-    /// The row's name.
+    /// UUID of the northbound row.
     pub uuid: Uuid,
     /// The switch's name.
     pub name: Str,
     /// `other_config`.
     pub config: Map<Str, Str>,
-    /// The ports to routers, in the order of their row names.
+    /// The ports to routers, in the order of their UUIDs.
     pub router_ports: Vec<RouterPort>,
     /// The names of the `localnet` ports.
     pub localnets: Vec<Str>,
-    /// Whether one of them has a VLAN tag.
+    /// Whether a `localnet` port has a VLAN tag.
     pub localnet_tag: bool,
-    /// `options:network_name` of the first of them.
+    /// `options:network_name` of the first `localnet` port.
     pub physical_network: Option<Str>,
     /// The names of the `vtep` ports.
     pub vteps: Vec<Str>,
@@ -45,7 +45,7 @@ pub struct Switch {
     pub mirrors: BTreeMap<(Str, Str), Uuid>,
     /// Whether a router answers for whole networks.
     pub arp_proxy: bool,
-    /// Whether it has DNS records.
+    /// Whether DNS records are attached to the switch.
     pub dns: bool,
     /// Whether `mcast_snoop` is on.
     pub mcast_snoop: bool,
@@ -152,21 +152,21 @@ fn has_dns(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitch) -> bool {
 /// What a switch needs conntrack for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Port groups with ports in the switch, by row name.
+    /// Port groups with ports in the switch, by UUID.
     pub groups: Vec<Uuid>,
-    /// Whether any access list applies.
+    /// Whether any ACL applies.
     pub has_acls: bool,
-    /// Whether an `allow-related` one does.
+    /// Whether an `allow-related` ACL applies.
     pub has_stateful: bool,
-    /// Whether an `allow-stateless` one does.
+    /// Whether an `allow-stateless` ACL applies.
     pub has_stateless: bool,
     /// Whether a load balancer has a virtual address.
     pub has_lb: bool,
-    /// The highest tiers: ingress, ingress after load balancing, egress.
+    /// The highest ACL tiers: ingress, ingress after load balancing, egress.
     pub max_tier: [i64; 3],
 }
 
-/// Which of the three evaluation stages an access list is for: ingress, ingress after load balancing, egress.
+/// The index of the ACL's evaluation stage: 0 ingress, 1 ingress after load balancing, 2 egress.
 pub fn acl_stage(acl: &nb::Acl) -> usize {
     match (&*acl.direction, flag(&acl.options, "apply-after-lb")) {
         ("from-lport", false) => 0,

@@ -1,4 +1,4 @@
-//! A router as a host: what it answers, and what it does not let in.
+//! The router as a host (`lr_in_ip_input`): what it answers, and what it drops.
 
 use super::port::{answers_at_gateway, solicited};
 use crate::context::Ctx;
@@ -84,7 +84,7 @@ pub fn has_bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     all.into_iter().any(|b| ctx.nb::<nb::Bfd>(b).is_some_and(|b| b.logical_port == lrp.name))
 }
 
-/// BFD packets are for the controller.
+/// Sends BFD packets of a port to the controller.
 fn bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     if !has_bfd(ctx, lrp) {
         return;
@@ -105,7 +105,7 @@ fn bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     }
 }
 
-/// What a host says of a port or protocol that it does not serve.
+/// ICMP unreachable and TCP reset for ports and protocols that the router does not serve.
 fn unreachable(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let u = lrp.router;
     let v4 = lrp.v4.iter().map(|n| IpAddr::from(n.addr));

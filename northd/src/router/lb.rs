@@ -23,7 +23,7 @@ pub fn answered_vips(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTree
     all.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()).collect()
 }
 
-/// What becomes of the source of load-balanced packets.
+/// Whether and to what the source of load-balanced packets is translated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Plain,
@@ -150,7 +150,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &RouterShape, lb: &Lb,
     }
 }
 
-/// A client stays with its backend for a while. Where a variable stands for the address, OVN takes it for IPv6.
+/// Affinity: a client stays with its backend for a while. Where a variable stands for the address, OVN takes it for IPv6.
 fn stay(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip, matches: &str, before: &str, tail: &str) {
     let v4 = vip.ip.is_some_and(|ip| ip.is_ipv4());
     let (f, register) = if v4 { ("ip4", REG_LB_IPV4) } else { ("ip6", REG_LB_IPV6) };

@@ -177,7 +177,7 @@ fn external(
     String::new()
 }
 
-/// Replies to what was sent from the outside address.
+/// Undoes the translation in replies to packets sent from the outside address (`lr_in_unsnat`).
 fn unsnat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let (u, nat) = (r.uuid(), r.nat);
     if nat.kind == Kind::Dnat {
@@ -308,7 +308,7 @@ fn track(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, priority: u16, matches: String) {
     ctx.flow(u, LrOutPostSnat, priority + more, format!("{back} && ct.new"), commit);
 }
 
-/// Answers to those who ask for the outside addresses.
+/// ARP and ND replies for the outside addresses.
 fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
     let u = router.uuid;
     let several = router.gateway_ports().count() > 1;
@@ -358,7 +358,7 @@ fn centralized(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     lsps.into_iter().any(|l| crate::facts::lsp::switch_redirect(ctx, l))
 }
 
-/// What only routers with gateway ports have.
+/// The flows that only routers with distributed gateway ports have.
 fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
     let Some(g) = r.gateway else { return };
     let (u, f, nat, port) = (r.uuid(), r.f, r.nat, &g.json);

@@ -46,7 +46,7 @@ impl Redistribute {
 /// A route that is advertised: the port, the prefix, and the port whose chassis is preferred.
 type Routes = BTreeSet<(Str, String, Option<Str>)>;
 
-/// What tells a row of `Advertised_Route` apart.
+/// The columns by which rows of `Advertised_Route` are told apart.
 pub fn route_name(port: &str, prefix: &str, tracked: Option<&str>) -> String {
     format!("{port} {prefix} {}", tracked.unwrap_or_default())
 }
@@ -62,7 +62,7 @@ fn link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The rows of a router.
+/// The advertised routes of a router.
 pub fn routes(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid).filter(|r| flag(&r.options, "dynamic-routing")) else { return };
     let all = Redistribute::parse(&router.options).unwrap_or_default();
@@ -226,7 +226,7 @@ fn balancers(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, tracked: Option
     }
 }
 
-/// What tells a row of `Advertised_MAC_Binding` apart.
+/// The columns by which rows of `Advertised_MAC_Binding` are told apart.
 pub fn mac_name(port: &str, ip: &str, mac: &str) -> String {
     format!("{port} {ip} {mac}")
 }
@@ -276,7 +276,7 @@ fn v6_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// What tells a row of `ECMP_Nexthop` apart.
+/// The columns by which rows of `ECMP_Nexthop` are told apart.
 pub fn hop_name(port: &str, hop: &str) -> String {
     format!("{port} {hop}")
 }

@@ -56,7 +56,7 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
 }
 
-/// What the southbound database has under a port's name.
+/// The binding that the southbound database has under a port's name.
 fn present<'a>(ctx: &mut Ctx<'_, 'a>, name: &Str) -> Option<&'a sb::PortBinding> {
     let (uuid, _) = ctx.read(Read::Binding(name.clone())).binding(name)?;
     ctx.sb::<sb::PortBinding>(uuid).map(|b| &**b)
@@ -192,7 +192,7 @@ fn own_queue(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<i64> {
     }
 }
 
-/// What other daemons keep in a binding's options.
+/// The options of a binding that other daemons write, and northd has to keep.
 fn keep(lsp: &Lsp, present: Option<&sb::PortBinding>, several: bool, options: &mut Map<Str, Str>) {
     let Some(present) = present else { return };
     let mut keys = Vec::new();
@@ -273,7 +273,7 @@ fn tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
 }
 
-/// The tag of a container that has none: siblings that wait are served in the order of their row names.
+/// The tag of a container that has none: siblings that wait are served in the order of their UUIDs.
 fn free_tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, parent: &Str) -> Option<i64> {
     let (mut used, mut before) = (BTreeSet::new(), 0);
     for u in ctx.read(Read::Children(parent.clone())).children(parent) {

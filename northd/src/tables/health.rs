@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What tells a monitor apart.
+/// The columns by which monitors are told apart.
 pub fn monitor_name(port: &str, ip: &str, number: i64, protocol: &str) -> String {
     format!("{port} {ip} {number} {protocol}")
 }
@@ -120,7 +120,7 @@ fn check_backend(
     monitor(ctx, &mapping.port, here, check);
 }
 
-/// What backends answer to checks that come from a router port is for the controller.
+/// Sends the backends' answers to checks from a router port to the controller.
 fn answers_of(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip, backend: &Backend, lsp: &Lsp, lrp: &Lrp, source: IpAddr) {
     let Some(switch) = ctx.switch(lsp.switch) else { return };
     let Some(name) = backend.mapping.as_ref().map(|m| &m.port) else { return };
@@ -191,7 +191,7 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
 }
 
-/// One check.
+/// The columns of a service monitor that do not follow from its port.
 struct Check {
     ip: Str,
     number: i64,
@@ -283,7 +283,7 @@ pub fn network_function(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.row(RowKey::new(sb::TableId::ServiceMonitor, monitor_name(&outer, &target, 0, "icmp")), columns);
 }
 
-/// The address that checks come from is answered for.
+/// ARP and ND replies for the address that checks come from.
 fn answer(ctx: &mut Ctx<'_, '_>, switch: Uuid, source: IpAddr) {
     let mac = ctx.global().svc_monitor_mac();
     match source {

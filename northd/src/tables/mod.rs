@@ -21,7 +21,7 @@ pub mod stale;
 use crate::context::Ctx;
 use crate::model::CopyKind;
 
-/// Makes a table.
+/// Derives the rows of one southbound table.
 pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
         CopyKind::AclIds => acl_id::run(ctx),

@@ -4,7 +4,7 @@ use crate::context::{Ctx, flag};
 use crate::model::{Cell, Columns, RowKey};
 use ovn_schema::{Set, Str, sb};
 
-/// (table, authorized by, may insert and delete, may update).
+/// Table, columns that authorize, whether rows may be inserted and deleted, columns that may be updated.
 pub type Permission = (&'static str, &'static str, bool, &'static [&'static str]);
 
 const PERMISSIONS: &[Permission] = &[
@@ -46,7 +46,7 @@ pub const VTEP_PERMISSIONS: &[Permission] = &[
     ("Port_Binding", "", false, &["chassis", "up"]),
 ];
 
-/// What tells one permission from another: all that it says. A row that says something else is somebody else's.
+/// Permissions are told apart by all of their columns: a row that differs in one is not northd's.
 fn permission_name(p: &sb::RbacPermission) -> String {
     let list = |all: &Set<Str>| all.iter().map(|a| &**a).collect::<Vec<_>>().join(" ");
     format!("{} {} {} {}", p.table, list(&p.authorization), p.insert_delete, list(&p.update))

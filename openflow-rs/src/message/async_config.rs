@@ -1,6 +1,7 @@
 //! Which asynchronous messages a connection gets (OpenFlow 1.3 section 7.3.10, 1.5 section 7.3.10).
 
 use super::Version;
+use crate::OfError;
 use crate::wire::{DecodeError, Put, Reader};
 
 /// A bit for each reason, for connections whose role is equal or primary, and for secondary ones.
@@ -77,14 +78,20 @@ impl AsyncConfig {
         while !r.is_empty() {
             let (kind, len) = (r.u16()?, r.u16()?);
             if len != 8 {
-                return Err(DecodeError::new(14, 1, format!("property {kind} has length {len}")));
+                return Err(DecodeError::new(OfError::PropertyBadLength, format!("property {kind} has length {len}")));
             }
             if kind > LAST_KIND {
-                return Err(DecodeError::new(15, 1, format!("there are no messages of kind {kind}")));
+                return Err(DecodeError::new(
+                    OfError::AsyncConfigUnsupported,
+                    format!("there are no messages of kind {kind}"),
+                ));
             }
             let mask = r.u32()?;
             if mask & !REASONS != 0 {
-                return Err(DecodeError::new(15, 0, format!("messages of kind {kind}: reasons {mask:#x}")));
+                return Err(DecodeError::new(
+                    OfError::AsyncConfigInvalid,
+                    format!("messages of kind {kind}: reasons {mask:#x}"),
+                ));
             }
             if let Some(m) = masks.get_mut(usize::from(kind)) {
                 **m = mask;

@@ -4,6 +4,7 @@ use super::{
     BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
     length, nicira, of10, packet, port, queue, stats,
 };
+use crate::OfError;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
 
@@ -49,8 +50,9 @@ impl Message {
             2 => Message::EchoRequest(r.buf.to_vec()),
             3 => Message::EchoReply(r.buf.to_vec()),
             kind => {
-                let v = Version::from_u8(h.version)
-                    .ok_or_else(|| DecodeError::new(1, 0, format!("version {} is not supported", h.version)))?;
+                let v = Version::from_u8(h.version).ok_or_else(|| {
+                    DecodeError::new(OfError::RequestBadVersion, format!("version {} is not supported", h.version))
+                })?;
                 body(kind, r, v, &h)?
             }
         };
@@ -93,7 +95,7 @@ fn new_config(r: Reader<'_>, v: Version) -> Result<SwitchConfig> {
     let c = config(r)?;
     let known = if v < Version::Of13 { 7 } else { 3 };
     if c.flags & !known != 0 {
-        return Err(DecodeError::new(10, 0, format!("configuration flags {:#x}", c.flags)));
+        return Err(DecodeError::new(OfError::SwitchConfigBadFlags, format!("configuration flags {:#x}", c.flags)));
     }
     Ok(c)
 }
@@ -101,7 +103,7 @@ fn new_config(r: Reader<'_>, v: Version) -> Result<SwitchConfig> {
 fn role(mut r: Reader<'_>) -> Result<Role> {
     let (role, short_id) = (r.u32()?, r.u16()?);
     if role > 3 {
-        return Err(DecodeError::new(11, 2, format!("there is no role {role}")));
+        return Err(DecodeError::new(OfError::RoleUnknown, format!("there is no role {role}")));
     }
     r.skip(2)?;
     Ok(Role { role, short_id, generation_id: r.u64()? })
@@ -152,14 +154,17 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
         14 => Message::FlowMod(flow::pull_flow_mod(r, v)?),
         15 => Message::GroupMod(group::pull_group_mod(r, v)?),
         16 => {
-            let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
+            let port = PortNo::from_u32(r.u32()?)
+                .ok_or_else(|| DecodeError::new(OfError::PortModBadPort, "port out of range"))?;
             r.skip(4)?;
             let hw_addr = r.mac()?;
             r.skip(2)?;
             let m = PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? };
             if v >= Version::Of14 {
                 // Ethernet's alone.
-                properties(r, |kind| (kind != 0).then(|| DecodeError::new(14, 0, format!("port property {kind}"))))?;
+                properties(r, |kind| {
+                    (kind != 0).then(|| DecodeError::new(OfError::PropertyBadType, format!("port property {kind}")))
+                })?;
             }
             Message::PortMod(m)
         }
@@ -170,7 +175,8 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
             if v >= Version::Of14 {
                 // Eviction and vacancy.
                 properties(r, |kind| {
-                    (!(2..=3).contains(&kind)).then(|| DecodeError::new(1, 1, format!("table property {kind}")))
+                    (!(2..=3).contains(&kind))
+                        .then(|| DecodeError::new(OfError::RequestBadType, format!("table property {kind}")))
                 })?;
             }
             Message::TableMod(t, config)
@@ -204,7 +210,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
 fn properties(mut r: Reader<'_>, refuse: impl Fn(u16) -> Option<DecodeError>) -> Result<()> {
     while !r.is_empty() {
         let (kind, len) = (r.u16()?, usize::from(r.u16()?));
-        let bad_len = || DecodeError::new(14, 1, format!("property {kind} has length {len}"));
+        let bad_len = || DecodeError::new(OfError::PropertyBadLength, format!("property {kind} has length {len}"));
         r.take(len.checked_sub(4).ok_or_else(bad_len)?).map_err(|_| bad_len())?;
         r.skip_pad(len.next_multiple_of(8) - len);
         if let Some(e) = refuse(kind) {
@@ -220,7 +226,7 @@ fn bundled(kind: u8) -> bool {
 }
 
 fn queue_port(mut r: Reader<'_>) -> Result<PortNo> {
-    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(9, 0, "port out of range"))
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::QueueBadPort, "port out of range"))
 }
 
 fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
@@ -235,7 +241,7 @@ fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
         5 => C::CommitReply,
         6 => C::DiscardRequest,
         7 => C::DiscardReply,
-        t => return Err(DecodeError::new(17, 6, format!("bundle control type {t}"))),
+        t => return Err(DecodeError::new(OfError::BundleBadType, format!("bundle control type {t}"))),
     };
     Ok(Message::BundleControl(BundleControl { id, command, flags: r.u16()? }))
 }
@@ -244,17 +250,24 @@ fn bundle_add(mut r: Reader<'_>, outer: &Header) -> Result<Message> {
     let id = r.u32()?;
     r.skip(2)?;
     let flags = r.u16()?;
-    let h = Header::parse(r.buf).ok_or_else(|| DecodeError::new(17, 8, "bundle message without a header"))?;
+    let h = Header::parse(r.buf)
+        .ok_or_else(|| DecodeError::new(OfError::BundleMessageBadLength, "bundle message without a header"))?;
     if matches!(h.kind, 33 | 34) {
-        return Err(DecodeError::new(17, 10, "a bundle within a bundle"));
+        return Err(DecodeError::new(OfError::BundleMessageUnsupported, "a bundle within a bundle"));
     }
-    let cut = |_| DecodeError::new(17, 8, "a bundle's message is cut");
+    let cut = |_| DecodeError::new(OfError::BundleMessageBadLength, "a bundle's message is cut");
     let inner = r.take(usize::from(h.length)).map_err(cut)?;
     if h.xid != outer.xid {
-        return Err(DecodeError::new(17, 9, "a message of another transaction than its bundle's"));
+        return Err(DecodeError::new(
+            OfError::BundleMessageBadXid,
+            "a message of another transaction than its bundle's",
+        ));
     }
     if !bundled(h.kind) {
-        return Err(DecodeError::new(17, 10, format!("messages of type {} are not bundled", h.kind)));
+        return Err(DecodeError::new(
+            OfError::BundleMessageUnsupported,
+            format!("messages of type {} are not bundled", h.kind),
+        ));
     }
     let (_, message) = Message::decode(inner)?;
     Ok(Message::BundleAdd(BundleAdd { id, flags, message: Box::new(message) }))
@@ -281,12 +294,19 @@ fn experimenter(mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
         (ONF_VENDOR, 2301) => bundle_add(r, h)?,
         (NX_VENDOR, 12) if v == Version::Of10 => match r.u32()? {
             format @ (0 | 2) => Message::SetFlowFormat(format),
-            other => return Err(DecodeError::new(1, 5, format!("there is no flow format {other}"))),
+            other => {
+                return Err(DecodeError::new(OfError::RequestNotPermitted, format!("there is no flow format {other}")));
+            }
         },
         (NX_VENDOR, 15) => Message::FlowModTableId(r.u8()? != 0),
         (NX_VENDOR, 16) => match r.u32()? {
             format @ 0..=2 => Message::SetPacketInFormat(format),
-            other => return Err(DecodeError::new(1, 5, format!("there is no packet-in format {other}"))),
+            other => {
+                return Err(DecodeError::new(
+                    OfError::RequestNotPermitted,
+                    format!("there is no packet-in format {other}"),
+                ));
+            }
         },
         (NX_VENDOR, 17) => Message::NxPacketIn(of10::pull_packet_in(r)?),
         (NX_VENDOR, 20) => {
@@ -305,9 +325,19 @@ fn experimenter(mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
         (NX_VENDOR, 30) => Message::PacketIn2(packet::pull_packet_in2(r)?),
         (NX_VENDOR, 32) => Message::CtFlush(nicira::pull_ct_flush(r)?),
         (NX_VENDOR, s) => {
-            return Err(DecodeError::new(1, 4, format!("Nicira message {s} is not supported in version {}", v as u8)));
+            return Err(DecodeError::new(
+                OfError::RequestBadSubtype,
+                format!("Nicira message {s} is not supported in version {}", v as u8),
+            ));
         }
-        (ONF_VENDOR, s) => return Err(DecodeError::new(1, 4, format!("ONF's message {s} is not supported"))),
-        (e, _) => return Err(DecodeError::new(1, 3, format!("experimenter {e:#x} is not supported"))),
+        (ONF_VENDOR, s) => {
+            return Err(DecodeError::new(OfError::RequestBadSubtype, format!("ONF's message {s} is not supported")));
+        }
+        (e, _) => {
+            return Err(DecodeError::new(
+                OfError::RequestBadExperimenter,
+                format!("experimenter {e:#x} is not supported"),
+            ));
+        }
     })
 }

@@ -1,6 +1,7 @@
 //! Flow monitors: Nicira's (NXST_FLOW_MONITOR, OpenFlow 1.0) and OpenFlow 1.4's (section 7.3.5.17).
 
 use super::Version;
+use crate::OfError;
 use crate::action::Action;
 use crate::flow_match::Match;
 use crate::ids::GroupId;
@@ -99,20 +100,21 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
         r.skip(5)?;
         if flags & !0x3f != 0 {
             // OFPBRC_BAD_SUBTYPE: Open vSwitch's own errors have no form here.
-            return Err(DecodeError::new(1, 4, format!("flow monitor {id}: flags {flags:#x}")));
+            return Err(DecodeError::new(OfError::RequestBadSubtype, format!("flow monitor {id}: flags {flags:#x}")));
         }
         let matches = of10::pull_nxm(r, n, false)?.0;
         return Ok(FlowMonitor { id, command: 0, flags, table, out_port, out_group: GroupId::ANY, matches });
     }
-    let out_port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "port out of range"))?;
+    let out_port =
+        PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "port out of range"))?;
     let (out_group, flags, table, command) = (r.u32()?, r.u16()?, r.u8()?, r.u8()?);
     if flags & !0x7f != 0 {
         // OFPMOFC_BAD_FLAGS
-        return Err(DecodeError::new(16, 5, format!("flow monitor {id}: flags {flags:#x}")));
+        return Err(DecodeError::new(OfError::FlowMonitorBadFlags, format!("flow monitor {id}: flags {flags:#x}")));
     }
     if command > 2 {
         // OFPMOFC_BAD_COMMAND
-        return Err(DecodeError::new(16, 4, format!("flow monitor {id}: command {command}")));
+        return Err(DecodeError::new(OfError::FlowMonitorBadCommand, format!("flow monitor {id}: command {command}")));
     }
     let matches = oxm::pull_ofp_match(r, false)?;
     Ok(FlowMonitor { id, command, flags, table, out_port, out_group: GroupId(out_group), matches })
@@ -178,7 +180,7 @@ pub(super) fn pull_update(mut r: Reader<'_>, v: Version) -> Result<FlowUpdate> {
         (0, true) | (1, false) => FlowEvent::Added,
         (1, true) | (2, false) => FlowEvent::Removed,
         (2, true) | (3, false) => FlowEvent::Modified,
-        (e, _) => return Err(DecodeError::new(1, 5, format!("flow monitor event {e}"))),
+        (e, _) => return Err(DecodeError::new(OfError::RequestNotPermitted, format!("flow monitor event {e}"))),
     };
     let mut f = FlowMod::default();
     let reason;

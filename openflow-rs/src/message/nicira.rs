@@ -1,6 +1,7 @@
 //! Nicira extension messages.
 
 use super::{CtFlush, CtTuple, TlvMap, TlvTable, TlvTableMod};
+use crate::OfError;
 use crate::wire::{DecodeError, Put, Reader, Result};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -132,7 +133,7 @@ fn props<'a>(mut r: Reader<'a>, mut each: impl FnMut(u16, Reader<'a>) -> Result<
 
 /// OFPBPC_BAD_TYPE.
 fn unknown_prop(kind: u16) -> DecodeError {
-    DecodeError::new(14, 0, format!("NXT_CT_FLUSH: property {kind} is not supported"))
+    DecodeError::new(OfError::PropertyBadType, format!("NXT_CT_FLUSH: property {kind} is not supported"))
 }
 
 /// An address, IPv4 mapped into IPv6; zero is none.
@@ -160,7 +161,7 @@ fn pull_tuple(mut r: Reader<'_>) -> Result<CtTuple> {
         Ok(())
     })?;
     if t.src.zip(t.dst).is_some_and(|(s, d)| s.is_ipv4() != d.is_ipv4()) {
-        return Err(DecodeError::new(14, 2, "NXT_CT_FLUSH: IPv4 and IPv6 addresses in one tuple"));
+        return Err(DecodeError::new(OfError::PropertyBadValue, "NXT_CT_FLUSH: IPv4 and IPv6 addresses in one tuple"));
     }
     // Open vSwitch gives ICMP's parts of both directions always; without an address they say nothing.
     if t.src.is_none() && t.dst.is_none() {

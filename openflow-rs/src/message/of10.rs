@@ -7,6 +7,7 @@ use super::{
     DescStats, Features, FlowRemoved, FlowStats, FlowStatsRequest, Message, MultipartReply, MultipartRequest, PacketIn,
     PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, monitor, packet, queue,
 };
+use crate::OfError;
 use crate::action::PacketInReason;
 use crate::field::FieldId;
 use crate::flow_match::Match;
@@ -194,7 +195,7 @@ pub(super) fn decode_nicira(subtype: u32, mut r: Reader<'_>) -> Result<Option<Me
         10 | 11 => {
             let role = Role { role: r.u32()?.saturating_add(1), ..Default::default() };
             if role.role > 3 {
-                return Err(DecodeError::new(11, 2, format!("there is no role {}", role.role - 1)));
+                return Err(DecodeError::new(OfError::RoleUnknown, format!("there is no role {}", role.role - 1)));
             }
             if subtype == 10 { Message::RoleRequest(role) } else { Message::RoleReply(role) }
         }
@@ -300,7 +301,8 @@ fn put_flow_mod(o: &mut Vec<u8>, f: &FlowMod) {
 /// The fields from the command to the flags. The table is in the command's upper byte (NXT_FLOW_MOD_TABLE_ID).
 fn pull_changes(r: &mut Reader<'_>, f: &mut FlowMod) -> Result<()> {
     f.table = r.u8()?;
-    f.command = FlowModCommand::from_u8(r.u8()?).ok_or_else(|| DecodeError::new(5, 6, "unknown flow-mod command"))?;
+    f.command = FlowModCommand::from_u8(r.u8()?)
+        .ok_or_else(|| DecodeError::new(OfError::FlowModBadCommand, "unknown flow-mod command"))?;
     f.idle_timeout = r.u16()?;
     f.hard_timeout = r.u16()?;
     f.priority = r.u16()?;
@@ -311,7 +313,7 @@ fn pull_changes(r: &mut Reader<'_>, f: &mut FlowMod) -> Result<()> {
     }
     let flags = r.u16()?;
     if flags & !(FlowFlags::SEND_FLOW_REM | FlowFlags::CHECK_OVERLAP) != 0 {
-        return Err(DecodeError::new(5, 7, format!("flow-mod flags {flags:#x} are not supported")));
+        return Err(DecodeError::new(OfError::FlowModBadFlags, format!("flow-mod flags {flags:#x} are not supported")));
     }
     // A changed or added flow starts anew in this version.
     f.flags = FlowFlags(flags | FlowFlags::RESET_COUNTS);
@@ -453,7 +455,10 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
         0xffff => {
             let vendor = r.u32()?;
             if vendor != NX_VENDOR {
-                return Err(DecodeError::new(1, 3, format!("vendor {vendor:#x} is not supported")));
+                return Err(DecodeError::new(
+                    OfError::RequestBadExperimenter,
+                    format!("vendor {vendor:#x} is not supported"),
+                ));
             }
             let subtype = r.u32()?;
             r.skip(4)?;
@@ -465,7 +470,12 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
                 FLOW_MONITOR => {
                     return Ok(Q::FlowMonitor(all(r, |r| monitor::pull_request(r, Version::Of10))?));
                 }
-                s => return Err(DecodeError::new(1, 4, format!("Nicira statistics {s} are not supported"))),
+                s => {
+                    return Err(DecodeError::new(
+                        OfError::RequestBadSubtype,
+                        format!("Nicira statistics {s} are not supported"),
+                    ));
+                }
             }
             let out_port = PortNo(r.u16()?);
             let n = usize::from(r.u16()?);
@@ -633,7 +643,10 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
                 (NX_VENDOR, GROUP_DESC) => P::pull(7, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_FEATURES) => P::pull(8, r, Version::Of10)?,
                 _ => {
-                    return Err(DecodeError::new(1, 4, format!("statistics {vendor:#x}, {subtype} are not supported")));
+                    return Err(DecodeError::new(
+                        OfError::RequestBadSubtype,
+                        format!("statistics {vendor:#x}, {subtype} are not supported"),
+                    ));
                 }
             }
         }

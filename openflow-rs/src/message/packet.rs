@@ -1,6 +1,7 @@
 //! Packet-ins and packet-outs.
 
 use super::Version;
+use crate::OfError;
 use crate::action::{Action, PacketInReason};
 use crate::field::FieldId;
 use crate::flow_match::Match;
@@ -123,7 +124,8 @@ pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn, v: Version) {
 pub(super) fn pull_packet_in(mut r: Reader<'_>, v: Version) -> Result<PacketIn> {
     let mut p = PacketIn { buffer_id: r.u32()?, ..Default::default() };
     if v == Version::Of11 {
-        let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "packet-in from a bad port"))?;
+        let port = PortNo::from_u32(r.u32()?)
+            .ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "packet-in from a bad port"))?;
         p.metadata = Match::new().with(FieldId::InPort, u128::from(port.0));
         r.skip(4)?;
         pull_reason(&mut r, &mut p)?;
@@ -184,10 +186,16 @@ pub(super) fn pull_resume(r: Reader<'_>) -> Result<PacketIn> {
     while left.len() >= 4 {
         let (kind, len) = (left.u16()?, usize::from(left.u16()?));
         if kind > 8 {
-            return Err(DecodeError::new(14, 0, format!("NXT_RESUME: property {kind} is not supported")));
+            return Err(DecodeError::new(
+                OfError::PropertyBadType,
+                format!("NXT_RESUME: property {kind} is not supported"),
+            ));
         }
         if len < 4 {
-            return Err(DecodeError::new(14, 1, format!("NXT_RESUME: property {kind} has length {len}")));
+            return Err(DecodeError::new(
+                OfError::PropertyBadLength,
+                format!("NXT_RESUME: property {kind} has length {len}"),
+            ));
         }
         left.skip_pad(len.next_multiple_of(8).saturating_sub(4));
     }
@@ -246,7 +254,7 @@ pub(super) fn from_port(metadata: &Match) -> Result<()> {
     let port = metadata.exact(FieldId::InPort).map(|n| PortNo(n as u16));
     match port {
         Some(p) if p.0 < 0xff00 || matches!(p, PortNo::LOCAL | PortNo::CONTROLLER | PortNo::ANY) => Ok(()),
-        _ => Err(DecodeError::new(1, 11, "packet-out from a port that there cannot be")),
+        _ => Err(DecodeError::new(OfError::RequestBadPort, "packet-out from a port that there cannot be")),
     }
 }
 
@@ -257,11 +265,12 @@ pub(super) fn pull_packet_out(mut r: Reader<'_>, v: Version) -> Result<PacketOut
         r.skip(2)?;
         let metadata = oxm::pull_ofp_match(&mut r, true)?;
         if metadata.fields().iter().any(|(f, ..)| !f.is_pipeline()) {
-            return Err(DecodeError::new(1, 17, "packet-out with fields of a packet"));
+            return Err(DecodeError::new(OfError::RequestPipelineFieldsOnly, "packet-out with fields of a packet"));
         }
         (metadata, n)
     } else {
-        let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "packet-out from a bad port"))?;
+        let port = PortNo::from_u32(r.u32()?)
+            .ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "packet-out from a bad port"))?;
         let n = usize::from(r.u16()?);
         r.skip(6)?;
         (Match::new().with(FieldId::InPort, u128::from(port.0)), n)

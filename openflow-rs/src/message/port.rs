@@ -1,6 +1,7 @@
 //! Port descriptions, statistics and status.
 
 use super::Version;
+use crate::OfError;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, Put, Reader, Result};
 use packet::Mac;
@@ -96,7 +97,8 @@ pub(super) fn put_desc(o: &mut Vec<u8>, p: &PortDesc, v: Version) {
 }
 
 pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
-    let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
+    let port =
+        PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::PortModBadPort, "port out of range"))?;
     let len = usize::from(r.u16()?);
     r.skip(2)?;
     let n =
@@ -153,7 +155,7 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
 }
 
 pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<PortStats> {
-    let bad = || DecodeError::new(7, 0, "port out of range");
+    let bad = || DecodeError::new(OfError::PortModBadPort, "port out of range");
     let mut s = PortStats { port: PortNo::ANY, counters: [0; 8], duration_sec: 0, duration_nsec: 0 };
     if v >= Version::Of14 {
         let len = usize::from(r.u16()?);

@@ -1,6 +1,7 @@
 //! Queues of ports: their numbers and counters (OpenFlow 1.0 section 5.3, 1.3 section 7.2.2, 1.5 section 7.3.5.9).
 
 use super::Version;
+use crate::OfError;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, Put, Reader, Result};
 
@@ -32,7 +33,7 @@ fn pull_port(r: &mut Reader<'_>, v: Version) -> Result<PortNo> {
         r.skip(2)?;
         return Ok(port);
     }
-    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(9, 0, "port out of range"))
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::QueueBadPort, "port out of range"))
 }
 
 fn put_port(o: &mut Vec<u8>, p: PortNo, v: Version) {

@@ -1,6 +1,7 @@
 //! Multipart requests and replies.
 
 use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, Version, monitor, port, queue};
+use crate::OfError;
 use crate::flow_match::Match;
 use crate::ids::{GroupId, MeterId};
 use crate::mods::{FlowMod, Group, MeterConfig, TABLE_ALL};
@@ -286,7 +287,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
 }
 
 fn request_port(r: &mut Reader<'_>) -> Result<PortNo> {
-    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "port out of range"))
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "port out of range"))
 }
 
 pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartRequest> {
@@ -320,10 +321,13 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
 /// Why an experimenter's request is refused: there are none since 1.1.
 fn experimenter(mut r: Reader<'_>) -> DecodeError {
     match r.u32() {
-        Ok(vendor @ (NX_VENDOR | ONF_VENDOR)) => {
-            DecodeError::new(1, 4, format!("there is no multipart request of experimenter {vendor:#x}"))
+        Ok(vendor @ (NX_VENDOR | ONF_VENDOR)) => DecodeError::new(
+            OfError::RequestBadSubtype,
+            format!("there is no multipart request of experimenter {vendor:#x}"),
+        ),
+        Ok(vendor) => {
+            DecodeError::new(OfError::RequestBadExperimenter, format!("experimenter {vendor:#x} is not supported"))
         }
-        Ok(vendor) => DecodeError::new(1, 3, format!("experimenter {vendor:#x} is not supported")),
         Err(e) => e,
     }
 }

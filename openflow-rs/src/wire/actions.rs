@@ -2,6 +2,7 @@
 //! Nicira actions instead.
 
 use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, of11, oxm};
+use crate::OfError;
 use crate::action::Action;
 use crate::field::{FieldId, Subfield, ones};
 use crate::ids::{GroupId, MeterId};
@@ -90,7 +91,10 @@ pub(super) fn loads(out: &mut Vec<u8>, field: FieldId, value: u128, mask: u128) 
         let ofs = left.trailing_zeros();
         let n_bits = (left >> ofs).trailing_ones().min(64);
         left &= !(ones(n_bits) << ofs);
-        nicira::load(out, (value >> ofs & ones(n_bits)) as u64, &Subfield { field, ofs, n_bits });
+        let part = (value >> ofs & ones(n_bits)) as u64;
+        // A run up to the last bit that there is goes as far as the field does on the wire (`ARP_OP`).
+        let beyond = if ofs + n_bits == field.bits() { Subfield::width(field).saturating_sub(field.bits()) } else { 0 };
+        nicira::load(out, part, &Subfield { field, ofs, n_bits: n_bits + beyond });
     }
 }
 
@@ -145,8 +149,9 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
     Ok(match kind {
         0 => {
             let p = r.u32()?;
-            let port = PortNo::from_u32(p)
-                .ok_or_else(|| DecodeError::new(2, 4, format!("output port {p:#x} is out of range")))?;
+            let port = PortNo::from_u32(p).ok_or_else(|| {
+                DecodeError::new(OfError::ActionBadOutPort, format!("output port {p:#x} is out of range"))
+            })?;
             Action::Output { port, max_len: r.u16()? }
         }
         17 => {
@@ -162,12 +167,15 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
         25 if v >= Version::Of12 => {
-            let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match (e.error_type, e.code) {
-                (4, 6) => DecodeError { error_type: 2, code: 14, ..e },
+            let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match e.error {
+                OfError::MatchBadField => DecodeError { error: OfError::ActionBadSetLength, ..e },
                 _ => e,
             })?;
             if value & !field.full_mask() != 0 {
-                return Err(DecodeError::new(2, 15, format!("value of {} is too large", field.def().name)));
+                return Err(DecodeError::new(
+                    OfError::ActionBadSetArgument,
+                    format!("value of {} is too large", field.def().name),
+                ));
             }
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }
@@ -185,7 +193,10 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
                 return onf_copy_field(r);
             }
             if vendor != NX_VENDOR && vendor != ONF_VENDOR {
-                return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
+                return Err(DecodeError::new(
+                    OfError::ActionBadExperimenter,
+                    format!("experimenter {vendor:#x} is not supported"),
+                ));
             }
             let subtype = r.u16()?;
             // What OpenFlow 1.5 has actions of its own for: move, load, masked set_field, copy_field.
@@ -210,4 +221,22 @@ fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
     r.skip(2)?;
     let (sh, dh) = (r.u32()?, r.u32()?);
     Ok(Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_fields_are_loaded_as_wide_as_on_the_wire() {
+        let full = |field: FieldId| (field, field.full_mask(), Subfield::full(field));
+        let low = (FieldId::Reg0, 0xff, Subfield { field: FieldId::Reg0, ofs: 0, n_bits: 8 });
+        for (field, mask, wanted) in [full(FieldId::ArpOp), full(FieldId::Reg0), low] {
+            let mut out = Vec::new();
+            loads(&mut out, field, 2, mask);
+            let text: Vec<String> =
+                decode_actions(&out, Version::Of10).unwrap().iter().map(Action::to_string).collect();
+            assert_eq!(text, [format!("load:0x2->{wanted}")]);
+        }
+    }
 }

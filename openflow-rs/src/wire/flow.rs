@@ -1,6 +1,7 @@
 //! Flow-mods, instructions, flow statistics.
 
 use super::{DecodeError, Put, Reader, Result, actions, of10, of11, oxm};
+use crate::OfError;
 use crate::action::Action;
 use crate::flow_match::Match;
 use crate::ids::{GroupId, MeterId};
@@ -100,24 +101,31 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
     while !ahead.is_empty() {
         let (kind, len) = (ahead.u16()?, usize::from(ahead.u16()?));
         if len < 8 || !len.is_multiple_of(8) || len - 4 > ahead.len() {
-            return Err(DecodeError::new(3, 7, format!("instruction {kind} has length {len}")));
+            return Err(DecodeError::new(
+                OfError::InstructionBadLength,
+                format!("instruction {kind} has length {len}"),
+            ));
         }
         ahead.skip(len - 4)?;
         if kind == 0xffff {
-            return Err(DecodeError::new(3, 5, "an experimenter's instruction is not supported"));
+            return Err(DecodeError::new(
+                OfError::InstructionBadExperimenter,
+                "an experimenter's instruction is not supported",
+            ));
         }
         let known = matches!(kind, 1..=5) || kind == 6 && (Version::Of13..=Version::Of14).contains(&v);
         if !known {
-            return Err(DecodeError::new(3, 0, format!("instruction {kind} is not supported")));
+            return Err(DecodeError::new(OfError::InstructionUnknown, format!("instruction {kind} is not supported")));
         }
         if seen.get_mut(usize::from(kind)).is_some_and(|s| std::mem::replace(s, true)) {
-            return Err(DecodeError::new(3, 9, format!("instruction {kind} twice")));
+            return Err(DecodeError::new(OfError::InstructionDuplicate, format!("instruction {kind} twice")));
         }
     }
     while !r.is_empty() {
         let kind = r.u16()?;
         let len = usize::from(r.u16()?);
-        let bad_len = || DecodeError::new(3, 7, format!("instruction {kind} has length {len}"));
+        let bad_len =
+            || DecodeError::new(OfError::InstructionBadLength, format!("instruction {kind} has length {len}"));
         let mut b = r.sub(len - 4)?;
         if matches!(kind, 2..=4) {
             b.skip(4)?;
@@ -162,7 +170,8 @@ pub(crate) fn put_flow_mod_head(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
 }
 
 fn port(v: u32) -> Result<PortNo> {
-    PortNo::from_u32(v).ok_or_else(|| DecodeError::new(2, 4, format!("port {v:#x} is out of range")))
+    PortNo::from_u32(v)
+        .ok_or_else(|| DecodeError::new(OfError::ActionBadOutPort, format!("port {v:#x} is out of range")))
 }
 
 pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
@@ -183,7 +192,10 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     }
     f.flags = FlowFlags(r.u16()?);
     if f.flags.0 & !flags(v) != 0 {
-        return Err(DecodeError::new(5, 7, format!("flow-mod flags {:#x} are not supported", f.flags.0)));
+        return Err(DecodeError::new(
+            OfError::FlowModBadFlags,
+            format!("flow-mod flags {:#x} are not supported", f.flags.0),
+        ));
     }
     if v == Version::Of11 {
         // A changed or added flow starts anew in this version.
@@ -198,11 +210,11 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     }
     f.matches = pull_match(&mut r, false, v)?;
     if command.is_none() {
-        return Err(DecodeError::new(5, 6, format!("flow-mod command {c}")));
+        return Err(DecodeError::new(OfError::FlowModBadCommand, format!("flow-mod command {c}")));
     }
     // 1.1 has no word for all tables.
     if f.table == 0xff && (!deletes || v == Version::Of11) {
-        return Err(DecodeError::new(5, 2, "flow-mod for table 255; give a table below 255"));
+        return Err(DecodeError::new(OfError::FlowModBadTable, "flow-mod for table 255; give a table below 255"));
     }
     f.actions = pull_instructions(r, v)?;
     if v == Version::Of11 {

@@ -1,6 +1,7 @@
 //! Groups and meters on the wire.
 
 use super::{DecodeError, NTR_VENDOR, Put, Reader, Result, actions, oxm};
+use crate::OfError;
 use crate::field::FieldId;
 use crate::ids::{GroupId, MeterId};
 use crate::message::Version;
@@ -49,11 +50,11 @@ fn put_bucket(out: &mut Vec<u8>, b: &Bucket, select: bool, v: Version) {
 }
 
 fn bad_bucket() -> DecodeError {
-    DecodeError::new(6, 12, "malformed bucket")
+    DecodeError::new(OfError::GroupModBadBucket, "malformed bucket")
 }
 
 fn bad_property() -> DecodeError {
-    DecodeError::new(14, 1, "a property's length")
+    DecodeError::new(OfError::PropertyBadLength, "a property's length")
 }
 
 fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
@@ -83,7 +84,12 @@ fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
             0 => b.weight = p.u16()?,
             1 => b.watch_port = PortNo::from_u32(p.u32()?).unwrap_or(PortNo::ANY),
             2 => b.watch_group = GroupId(p.u32()?),
-            k => return Err(DecodeError::new(14, 0, format!("bucket property {k} is not supported"))),
+            k => {
+                return Err(DecodeError::new(
+                    OfError::PropertyBadType,
+                    format!("bucket property {k} is not supported"),
+                ));
+            }
         }
     }
     Ok(b)
@@ -120,13 +126,19 @@ fn pull_group_props(g: &mut Group, mut r: Reader<'_>) -> Result<()> {
         let mut p = r.sub(len.checked_sub(4).ok_or_else(bad_property)?).map_err(|_| bad_property())?;
         r.skip_pad(len.next_multiple_of(8) - len);
         if kind != 0xffff || p.u32()? != NTR_VENDOR || p.u32()? != 1 {
-            return Err(DecodeError::new(14, 0, format!("group {} property {kind} is not supported", g.id)));
+            return Err(DecodeError::new(
+                OfError::PropertyBadType,
+                format!("group {} property {kind} is not supported", g.id),
+            ));
         }
         p.skip(4)?;
         let name = p.take(16)?;
         g.selection.name = name.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
         if !matches!(g.selection.name.as_str(), "hash" | "dp_hash") {
-            return Err(DecodeError::new(14, 2, format!("group {}: selection_method {}", g.id, g.selection.name)));
+            return Err(DecodeError::new(
+                OfError::PropertyBadValue,
+                format!("group {}: selection_method {}", g.id, g.selection.name),
+            ));
         }
         g.selection.param = p.u64()?;
         while p.len() >= 4 {
@@ -171,7 +183,7 @@ pub(crate) fn put_group_mod(out: &mut Vec<u8>, m: &GroupMod, v: Version) {
 }
 
 fn group_type(t: u8) -> Result<GroupType> {
-    GroupType::from_u8(t).ok_or_else(|| DecodeError::new(6, 10, format!("group type {t}")))
+    GroupType::from_u8(t).ok_or_else(|| DecodeError::new(OfError::GroupModBadType, format!("group type {t}")))
 }
 
 pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> {
@@ -200,12 +212,15 @@ pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> 
         3 => GroupModCommand::InsertBucket,
         5 => GroupModCommand::RemoveBucket,
         0x8000 => GroupModCommand::AddOrModify,
-        c => return Err(DecodeError::new(6, 11, format!("group-mod command {c}"))),
+        c => return Err(DecodeError::new(OfError::GroupModBadCommand, format!("group-mod command {c}"))),
     };
     group.group_type = group_type(kind)?;
     let weighs = group.buckets.iter().any(|b| b.weight != 0);
     if !has_ids(v) && group.group_type != GroupType::Select && weighs {
-        return Err(DecodeError::new(6, 1, format!("group {}: only buckets of select groups have weights", group.id)));
+        return Err(DecodeError::new(
+            OfError::GroupModInvalidGroup,
+            format!("group {}: only buckets of select groups have weights", group.id),
+        ));
     }
     Ok(GroupMod { command, group, command_bucket_id })
 }
@@ -266,7 +281,10 @@ fn pull_bands(mut r: Reader<'_>) -> Result<Vec<MeterBand>> {
         }
         let band_type = r.u16()?;
         if !(1..=2).contains(&band_type) {
-            return Err(DecodeError::new(12, 8, format!("there are no meter bands of type {band_type}")));
+            return Err(DecodeError::new(
+                OfError::MeterModBadBand,
+                format!("there are no meter bands of type {band_type}"),
+            ));
         }
         if r.u16()? != 16 {
             return Err(DecodeError::len("meter band"));
@@ -289,7 +307,7 @@ pub(crate) fn pull_meter_mod(mut r: Reader<'_>) -> Result<MeterMod> {
         0 => MeterModCommand::Add,
         1 => MeterModCommand::Modify,
         2 => MeterModCommand::Delete,
-        c => return Err(DecodeError::new(12, 4, format!("meter-mod command {c}"))),
+        c => return Err(DecodeError::new(OfError::MeterModBadCommand, format!("meter-mod command {c}"))),
     };
     let flags = r.u16()?;
     let id = r.u32()?;

@@ -9,6 +9,8 @@ pub(crate) mod of10;
 mod of11;
 pub mod oxm;
 
+use crate::OfError;
+
 pub use actions::{decode_actions, encode_actions};
 
 /// Nicira's experimenter id.
@@ -18,56 +20,62 @@ pub const ONF_VENDOR: u32 = 0x4f4e_4600;
 /// Netronome's experimenter id (selection methods of groups).
 pub const NTR_VENDOR: u32 = 0x0000_154d;
 
-/// Bytes that are not a valid message; `error_type` and `code` go into the error reply.
+/// Bytes that are not a valid message, or a message that the switch refuses; `error` goes into the error reply.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{detail} (OpenFlow error type {error_type}, code {code})")]
+#[error("{detail} (OpenFlow error type {}, code {})", .error.numbers().0, .error.numbers().1)]
 pub struct DecodeError {
-    /// OpenFlow error type.
-    pub error_type: u16,
-    /// OpenFlow error code.
-    pub code: u16,
-    /// What is wrong.
+    /// The error by its name.
+    pub error: OfError,
+    /// What is wrong, for people.
     pub detail: String,
 }
 
 impl DecodeError {
-    pub(crate) fn new(error_type: u16, code: u16, detail: impl Into<String>) -> Self {
-        DecodeError { error_type, code, detail: detail.into() }
+    pub(crate) fn new(error: OfError, detail: impl Into<String>) -> Self {
+        DecodeError { error, detail: detail.into() }
+    }
+
+    /// Type and code of the error message.
+    pub fn numbers(&self) -> (u16, u16) {
+        self.error.numbers()
     }
 
     /// OFPBRC_BAD_LEN.
     pub(crate) fn len(what: &str) -> Self {
-        Self::new(1, 6, format!("{what}: bad length"))
+        Self::new(OfError::RequestBadLength, format!("{what}: bad length"))
     }
 
     /// OFPBRC_BAD_TYPE.
     pub(crate) fn message_type(t: u8) -> Self {
-        Self::new(1, 1, format!("message type {t} is not supported"))
+        Self::new(OfError::RequestBadType, format!("message type {t} is not supported"))
     }
 
     /// OFPBAC_BAD_TYPE.
     pub(crate) fn action_type(t: u16) -> Self {
-        Self::new(2, 0, format!("action type {t} is not supported"))
+        Self::new(OfError::ActionBadType, format!("action type {t} is not supported"))
     }
 
     /// OFPBAC_BAD_VENDOR_TYPE.
     pub(crate) fn vendor_action(vendor: u32, subtype: u16) -> Self {
-        Self::new(2, 3, format!("action type {subtype} of experimenter {vendor:#x} is not supported"))
+        Self::new(
+            OfError::ActionBadExperimenterType,
+            format!("action type {subtype} of experimenter {vendor:#x} is not supported"),
+        )
     }
 
     /// OFPBAC_BAD_LEN.
     pub(crate) fn action_len(what: &str) -> Self {
-        Self::new(2, 1, format!("action {what}: bad length"))
+        Self::new(OfError::ActionBadLength, format!("action {what}: bad length"))
     }
 
     /// OFPBAC_BAD_ARGUMENT.
     pub(crate) fn argument(detail: impl Into<String>) -> Self {
-        Self::new(2, 5, detail)
+        Self::new(OfError::ActionBadArgument, detail)
     }
 
     /// OFPBMC_BAD_FIELD.
     pub(crate) fn field(header: u32) -> Self {
-        Self::new(4, 6, format!("match field {header:#010x} is not supported"))
+        Self::new(OfError::MatchBadField, format!("match field {header:#010x} is not supported"))
     }
 }
 

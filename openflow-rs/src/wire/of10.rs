@@ -5,6 +5,7 @@
 
 use super::actions::{decode_nested, encode_actions, loads};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
+use crate::OfError;
 use crate::action::Action;
 use crate::field::FieldId as F;
 use crate::flow_match::Match;
@@ -180,7 +181,7 @@ pub(crate) fn put_nxm(o: &mut Vec<u8>, m: &Match, cookie: Option<(u64, u64)>) ->
 
 /// Reads a padded NXM match of `n` bytes and the cookie in it, with its mask (0 for none).
 pub(crate) fn pull_nxm(r: &mut Reader<'_>, n: usize, loose: bool) -> Result<(Match, u64, u64)> {
-    let mut b = r.sub(n).map_err(|_| DecodeError::new(4, 1, "a match longer than its message"))?;
+    let mut b = r.sub(n).map_err(|_| DecodeError::new(OfError::MatchBadLength, "a match longer than its message"))?;
     r.skip_pad(n.next_multiple_of(8) - n);
     let (mut cookie, mut mask) = (0, 0);
     let mut fields = Vec::with_capacity(n);
@@ -270,7 +271,7 @@ fn set_field(o: &mut Vec<u8>, f: F, value: u128, mask: u128) {
 fn output(p: u16, max_len: u16) -> Result<Action> {
     // The reserved numbers start at 0xfff8; none of those between is a port.
     if (0xff00..0xfff8).contains(&p) || p == PortNo::ANY.0 {
-        return Err(DecodeError::new(2, 4, format!("output port {p:#x} is out of range")));
+        return Err(DecodeError::new(OfError::ActionBadOutPort, format!("output port {p:#x} is out of range")));
     }
     Ok(Action::Output { port: PortNo(p), max_len })
 }
@@ -305,7 +306,10 @@ pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<A
         0xffff => {
             let vendor = r.u32()?;
             if vendor != NX_VENDOR {
-                return Err(DecodeError::new(2, 2, format!("vendor {vendor:#x} is not supported")));
+                return Err(DecodeError::new(
+                    OfError::ActionBadExperimenter,
+                    format!("vendor {vendor:#x} is not supported"),
+                ));
             }
             let subtype = r.u16()?;
             match subtype {

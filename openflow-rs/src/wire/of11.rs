@@ -3,6 +3,7 @@
 
 use super::of10::transport;
 use super::{DecodeError, Put, Reader, Result, actions, nicira, oxm};
+use crate::OfError;
 use crate::action::Action;
 use crate::field::FieldId as F;
 use crate::flow_match::Match;
@@ -96,13 +97,17 @@ pub(crate) fn put_match(o: &mut Vec<u8>, m: &Match) {
 pub(crate) fn pull_match(r: &mut Reader<'_>) -> Result<Match> {
     let (kind, len) = (r.u16()?, r.u16()?);
     if (kind, len) != (0, LEN) {
-        return Err(DecodeError::new(4, u16::from(kind == 0), format!("match type {kind}, length {len}")));
+        return Err({
+            let error = if kind == 0 { OfError::MatchBadLength } else { OfError::MatchBadType };
+            DecodeError::new(error, format!("match type {kind}, length {len}"))
+        });
     }
     let mut m = Match::new();
     let (port, wild) = (r.u32()?, r.u32()?);
     let has = |bit: u32| wild & bit == 0;
     if has(IN_PORT) {
-        let port = PortNo::from_u32(port).ok_or_else(|| DecodeError::new(4, 7, "ingress port out of range"))?;
+        let port = PortNo::from_u32(port)
+            .ok_or_else(|| DecodeError::new(OfError::MatchBadValue, "ingress port out of range"))?;
         m.set(F::InPort, port.0.into());
     }
     for f in [F::EthSrc, F::EthDst] {

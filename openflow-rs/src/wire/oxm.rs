@@ -1,6 +1,7 @@
 //! OXM and NXM type-length-values (OpenFlow 1.5 section 7.2.3).
 
 use super::{DecodeError, ONF_VENDOR, Put, Reader, Result};
+use crate::OfError;
 use crate::field::{FieldId, Subfield, ones};
 use crate::flow_match::Match;
 use crate::port::PortNo;
@@ -112,17 +113,17 @@ pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> 
     let n = if masked { len / 2 } else { len };
     let fits = if is_tun_metadata(id) { n <= 8 } else { n == id.def().bytes };
     if !fits || (masked && !len.is_multiple_of(2)) {
-        return Err(DecodeError::new(4, 6, format!("field {} has length {len}", id.def().name)));
+        return Err(DecodeError::new(OfError::MatchBadField, format!("field {} has length {len}", id.def().name)));
     }
     let mut v = body.uint(n)?;
     let mask = if masked { Some(body.uint(n)?) } else { None };
     if mask.is_some_and(|m| v & !m != 0) {
         let detail = format!("field {} has bits in its value that its mask leaves out", id.def().name);
-        return Err(DecodeError::new(4, 5, detail));
+        return Err(DecodeError::new(OfError::MatchBadWildcards, detail));
     }
     if matches!(id, FieldId::InPortOxm | FieldId::ActsetOutput) {
-        let p =
-            PortNo::from_u32(v as u32).ok_or_else(|| DecodeError::new(4, 7, format!("port {v:#x} is out of range")))?;
+        let p = PortNo::from_u32(v as u32)
+            .ok_or_else(|| DecodeError::new(OfError::MatchBadValue, format!("port {v:#x} is out of range")))?;
         v = u128::from(p.0);
     }
     Ok((id, v, mask))
@@ -133,10 +134,13 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
     let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
     let full = id.full_mask();
     if mask.is_some_and(|k| k & full != full) && !id.def().maskable {
-        return Err(DecodeError::new(4, 8, format!("field {} cannot be masked", id.def().name)));
+        return Err(DecodeError::new(OfError::MatchBadMask, format!("field {} cannot be masked", id.def().name)));
     }
     if !m.satisfies(id.def().prereq) {
-        return Err(DecodeError::new(4, 9, format!("field {} lacks its prerequisite", id.def().name)));
+        return Err(DecodeError::new(
+            OfError::MatchBadPrerequisite,
+            format!("field {} lacks its prerequisite", id.def().name),
+        ));
     }
     let mask = mask.map_or(full, |k| k & full);
     // Flags that have a meaning.
@@ -147,7 +151,7 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
     };
     let beyond = if id == FieldId::NwTos { v & 3 } else { v & !full };
     if v & mask & !known != 0 || beyond != 0 {
-        return Err(DecodeError::new(4, 7, format!("value of {} is too large", id.def().name)));
+        return Err(DecodeError::new(OfError::MatchBadValue, format!("value of {} is too large", id.def().name)));
     }
     m.set_masked(id, v, if id == FieldId::NwTos { 0xfc } else { mask });
     Ok(())
@@ -169,12 +173,15 @@ pub fn decode_fields(buf: &[u8], loose: bool) -> std::result::Result<Match, Deco
             }
             Ok((id, v, mask)) => {
                 if seen.contains(&id) {
-                    return Err(DecodeError::new(4, 10, format!("field {} twice", id.def().name)));
+                    return Err(DecodeError::new(
+                        OfError::MatchDuplicateField,
+                        format!("field {} twice", id.def().name),
+                    ));
                 }
                 seen.push(id);
                 apply(&mut m, id, v, mask)?;
             }
-            Err(e) if loose && e.error_type == 4 => {}
+            Err(e) if loose && e.numbers().0 == 4 => {}
             Err(e) => return Err(e),
         }
     }
@@ -193,13 +200,16 @@ pub(crate) fn put_ofp_match(out: &mut Vec<u8>, m: &Match) {
 
 /// Reads an `ofp_match` structure and its padding.
 pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
-    let none = |_| DecodeError::new(4, 1, "there is no match");
+    let none = |_| DecodeError::new(OfError::MatchBadLength, "there is no match");
     let kind = r.u16().map_err(none)?;
     let len = usize::from(r.u16().map_err(none)?);
     if kind > 1 {
-        return Err(DecodeError::new(4, 0, format!("match type {kind}: only OXM matches are supported")));
+        return Err(DecodeError::new(
+            OfError::MatchBadType,
+            format!("match type {kind}: only OXM matches are supported"),
+        ));
     }
-    let bad_len = || DecodeError::new(4, 1, format!("match of type {kind} has length {len}"));
+    let bad_len = || DecodeError::new(OfError::MatchBadLength, format!("match of type {kind} has length {len}"));
     let fields = len.checked_sub(4).filter(|_| kind == 1).ok_or_else(bad_len)?;
     let m = decode_fields(r.take(fields).map_err(|_| bad_len())?, loose)?;
     r.skip(len.next_multiple_of(8) - len).map_err(|_| bad_len())?;
@@ -210,7 +220,10 @@ pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
 pub(crate) fn subfield(header: u32, ofs: u32, n_bits: u32) -> Result<Subfield> {
     let field = field_of(header).ok_or_else(|| DecodeError::field(header))?;
     if n_bits == 0 || ofs.saturating_add(n_bits) > Subfield::width(field) {
-        return Err(DecodeError::new(2, 14, format!("bits {ofs}+{n_bits} lie outside {}", field.def().name)));
+        return Err(DecodeError::new(
+            OfError::ActionBadSetLength,
+            format!("bits {ofs}+{n_bits} lie outside {}", field.def().name),
+        ));
     }
     Ok(Subfield { field, ofs, n_bits })
 }

@@ -26,7 +26,7 @@ impl Permission<'_> {
         self.row.get(self.schema, column).into_iter().flat_map(|d| d.atoms().iter().filter_map(Atom::as_str))
     }
 
-    /// Whether rows may come and go.
+    /// Whether rows may be inserted and deleted.
     fn insert_delete(&self) -> bool {
         matches!(
             self.row.get(self.schema, "insert_delete").and_then(|d| d.scalar().cloned()),
@@ -58,7 +58,7 @@ impl Permission<'_> {
 pub(super) struct Rules<'a> {
     access: &'a Access,
     table: &'a TableSchema,
-    /// None where the role says nothing of the table.
+    /// The permission; none where the role has none for the table.
     permission: Option<Permission<'a>>,
 }
 

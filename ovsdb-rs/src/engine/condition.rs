@@ -56,9 +56,9 @@ pub enum Clause {
     Test {
         /// The column.
         column: Column,
-        /// How it is compared.
+        /// The comparison.
         function: Function,
-        /// With what.
+        /// The value that it is compared with.
         argument: Datum,
     },
 }
@@ -133,7 +133,7 @@ fn compare(field: &Datum, function: Function, argument: &Datum) -> bool {
     }
 }
 
-/// The condition of an operation: all clauses hold.
+/// The condition of an operation (`where`): a row satisfies it if it satisfies all clauses.
 #[derive(Clone, Debug, Default)]
 pub struct All(pub Vec<Clause>);
 
@@ -141,7 +141,7 @@ impl All {
     /// Parses a `where` member.
     ///
     /// # Errors
-    /// Those of its clauses.
+    /// The errors of [`Clause::parse`].
     pub fn parse(schema: &TableSchema, clauses: &[Value], names: NameResolver<'_>) -> Result<All, OpError> {
         clauses.iter().map(|c| Clause::parse(schema, c, names)).collect::<Result<_, _>>().map(All)
     }
@@ -180,7 +180,7 @@ impl Any {
     /// Parses a monitor's `where` member; without clauses every row satisfies it.
     ///
     /// # Errors
-    /// Those of its clauses.
+    /// The errors of [`Clause::parse`].
     pub fn parse(schema: &TableSchema, clauses: &[Value]) -> Result<Any, OpError> {
         if clauses.is_empty() {
             return Ok(Any::always());

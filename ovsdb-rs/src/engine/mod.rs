@@ -32,11 +32,11 @@ use std::sync::{Arc, LazyLock};
 /// A column of a table, the two that every row has among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Column {
-    /// `_uuid`, the row's name.
+    /// `_uuid`.
     Uuid,
     /// `_version`, another value after each change.
     Version,
-    /// A column of the schema, by its place.
+    /// A column of the schema, by its index.
     Data(usize),
 }
 
@@ -62,7 +62,7 @@ impl Column {
     }
 }
 
-/// A row with its name and version.
+/// A row with its UUID and version.
 #[derive(Clone, Copy, Debug)]
 pub struct RowView<'a> {
     /// `_uuid`.
@@ -164,7 +164,7 @@ impl Table {
 pub struct Change {
     /// The table's place among the schema's tables (sorted by name).
     pub table: usize,
-    /// The row's name.
+    /// The row's UUID.
     pub uuid: Uuid,
     /// Before; none where it was inserted.
     pub old: Option<Arc<Row>>,
@@ -306,7 +306,7 @@ impl Database {
     }
 
     /// Makes rows what they are in another server's database of the same schema, as one transaction.
-    /// Gives what changed.
+    /// Returns what changed.
     ///
     /// # Errors
     /// Where that violates the schema's integrity; nothing is changed then.
@@ -361,12 +361,12 @@ impl Database {
         self.tables.len()
     }
 
-    /// The schema of a table by its place.
+    /// The schema of a table by its index.
     pub fn table_schema(&self, table: usize) -> Option<&Arc<TableSchema>> {
         self.tables.get(table).map(|t| &t.schema)
     }
 
-    /// The place of a table.
+    /// The index of a table.
     pub fn table_index(&self, name: &str) -> Option<usize> {
         self.tables.binary_search_by(|t| t.schema.name.as_str().cmp(name)).ok()
     }
@@ -377,12 +377,12 @@ impl Database {
         rows.map(|(uuid, s)| RowView { uuid: *uuid, version: s.version, row: &s.row })
     }
 
-    /// The rows of a table, which cost a counter each to keep.
+    /// The rows of a table; keeping one increments its reference count.
     pub(crate) fn shared_rows(&self, table: usize) -> impl Iterator<Item = (Uuid, &Arc<Row>)> {
         self.tables.get(table).into_iter().flat_map(|t| t.rows.iter()).map(|(u, s)| (*u, &s.row))
     }
 
-    /// A row of a table, which costs a counter to keep.
+    /// A row of a table; keeping it increments its reference count.
     pub fn row(&self, table: usize, uuid: Uuid) -> Option<&Arc<Row>> {
         self.tables.get(table)?.rows.get(&uuid).map(|s| &s.row)
     }
@@ -397,7 +397,7 @@ impl Database {
         self.tables.iter().flat_map(|t| t.weak.values()).map(BTreeSet::len).sum()
     }
 
-    /// Takes over what a transaction has worked out.
+    /// Applies the changes of a transaction.
     pub(crate) fn apply(&mut self, commit: &transaction::Commit) {
         for (place, c) in commit.changes.iter().enumerate() {
             let table = &mut self.tables[c.table];
@@ -433,7 +433,7 @@ impl Database {
         }
     }
 
-    /// Keeps who refers weakly to whom.
+    /// Updates the index of weak references: target to referring rows.
     fn relink(&mut self, c: &Change) {
         let weak = self.tables[c.table].links.iter().filter(|l| l.kind == RefType::Weak);
         let links: Vec<Link> = weak.copied().collect();

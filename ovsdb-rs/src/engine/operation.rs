@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What a transaction needs to know of its surroundings.
+/// The client and server state that operations depend on.
 pub struct Context<'a> {
     /// Whether the client owns a lock.
     pub owns_lock: &'a dyn Fn(&str) -> bool,
@@ -30,12 +30,12 @@ impl Context<'_> {
     }
 }
 
-/// A transaction that was carried out or refused.
+/// A transaction that committed or failed.
 #[derive(Debug, Default)]
 pub struct Executed {
     /// The reply's result: one element for each operation, and one more for an error of the commit.
     pub results: Results,
-    /// What became of rows; empty where the transaction failed.
+    /// The changed rows; empty where the transaction failed.
     pub changes: Vec<Change>,
     /// The texts of `comment` operations.
     pub comments: Vec<String>,
@@ -43,10 +43,10 @@ pub struct Executed {
     pub failed: bool,
 }
 
-/// What came of executing a transaction.
+/// The outcome of executing a transaction.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It is done, one way or the other.
+    /// It committed or failed.
     Executed(Executed),
     /// A `wait` is not fulfilled: try again after a change, or after this many milliseconds in all.
     Waiting {
@@ -107,7 +107,7 @@ impl Database {
     }
 }
 
-/// A transaction under way.
+/// The execution of a transaction, operation by operation.
 struct Run<'a, 'c> {
     x: Execution<'a, 'c>,
     results: Results,

@@ -14,7 +14,7 @@ use std::ops::{ControlFlow, Range};
 pub enum Operations {
     /// Parsed.
     Tree(Vec<Value>),
-    /// As they came.
+    /// The text as received.
     Text(Text),
 }
 
@@ -128,7 +128,7 @@ impl<'de, F: FnMut(&Value) -> ControlFlow<()>> Visitor<'de> for Each<F> {
 }
 
 impl Operations {
-    /// How many there are.
+    /// The number of operations.
     pub fn len(&self) -> usize {
         match self {
             Operations::Tree(list) => list.len(),
@@ -136,12 +136,12 @@ impl Operations {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the transaction has no operations.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `f` with each, until it has had enough.
+    /// Calls `f` with each operation until it returns `Break`.
     ///
     /// # Errors
     /// Where the text is not the JSON that it seemed to be, such as a number beyond all bounds.
@@ -174,14 +174,14 @@ impl Results {
         self.len += 1;
     }
 
-    /// Adds nulls until there are so many.
+    /// Pads with nulls up to this number of results.
     pub fn pad(&mut self, len: usize) {
         while self.len < len {
             self.push(&Value::Null);
         }
     }
 
-    /// The array of all.
+    /// All results as a JSON array.
     pub fn to_json(&self) -> String {
         format!("[{}]", self.text)
     }
@@ -191,7 +191,7 @@ impl Results {
         self.text
     }
 
-    /// Each as a tree.
+    /// The results as JSON values.
     pub fn to_values(&self) -> Vec<Value> {
         serde_json::from_str(&self.to_json()).unwrap_or_default()
     }

@@ -15,7 +15,7 @@ pub(super) struct Slot {
     pub version: Uuid,
 }
 
-/// A transaction being worked out.
+/// The uncommitted changes of a transaction.
 pub(super) struct Transaction<'a> {
     pub db: &'a Database,
     pub tables: Vec<HashMap<Uuid, Slot>>,
@@ -35,7 +35,7 @@ impl<'a> Transaction<'a> {
         Transaction { db, tables: (0..db.tables.len()).map(|_| HashMap::new()).collect() }
     }
 
-    /// The row as the transaction sees it.
+    /// The row, with the uncommitted changes.
     pub(super) fn get(&self, table: usize, uuid: Uuid) -> Option<&Arc<Row>> {
         match self.tables[table].get(&uuid) {
             Some(slot) => slot.new.as_ref(),
@@ -56,7 +56,7 @@ impl<'a> Transaction<'a> {
         self.get(table, uuid).map(|row| RowView { uuid, version, row })
     }
 
-    /// The rows of a table as the transaction sees them.
+    /// The rows of a table, with the uncommitted changes.
     pub(super) fn rows(&self, table: usize) -> impl Iterator<Item = RowView<'_>> {
         let touched = &self.tables[table];
         let base = self.db.rows(table).filter(move |r| touched.is_empty() || !touched.contains_key(&r.uuid));
@@ -93,7 +93,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// The row, to change.
+    /// The row, mutable; the first access copies it into the transaction.
     pub(super) fn modify(&mut self, table: usize, uuid: Uuid) -> Option<&mut Row> {
         self.slot(table, uuid).new.as_mut().map(Arc::make_mut)
     }

@@ -106,7 +106,7 @@ pub(crate) enum Request {
     Compact {
         reply: oneshot::Sender<Result<(), Error>>,
     },
-    /// The file that was being rewritten is there.
+    /// The compaction has written the new file.
     Compacted,
     Statistics {
         reply: oneshot::Sender<Statistics>,
@@ -117,7 +117,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Whether it may take as long as the database is large.
+    /// Whether its cost grows with the size of the database.
     fn is_long(&self) -> bool {
         match self {
             Request::Transact { operations: Operations::Tree(list), .. } => list.iter().any(selects),
@@ -139,7 +139,7 @@ impl Request {
     }
 }
 
-/// Figures of a served database.
+/// Counters of a served database (`memory/show`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
     /// Rows in all tables.
@@ -206,7 +206,7 @@ pub(crate) struct Actor {
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
     /// Tables whose changes are logged.
     watched: Watched,
-    /// How long the disk took the last time.
+    /// The duration of the last disk sync.
     disk: Duration,
 }
 
@@ -547,7 +547,7 @@ impl Actor {
         }
     }
 
-    /// Begins to rewrite the file where that is wanted.
+    /// Starts a compaction where one is due.
     fn compact(&mut self, own: &mpsc::WeakSender<Request>) {
         let Some(storage) = &mut self.storage else {
             for reply in self.compactions.drain(..) {

@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 1000;
 pub struct Source {
     /// The active server, such as `tcp:192.0.2.1:6641`.
     pub remote: String,
-    /// Tables to leave alone, by database.
+    /// Tables that are not replicated, by database.
     pub exclude: BTreeSet<(String, String)>,
     /// The silence after which the active server is asked for a sign of life; none: never.
     pub probe: Option<Duration>,
@@ -31,12 +31,12 @@ pub struct Source {
     pub tls: Option<Tls>,
 }
 
-/// What a backup is doing.
+/// The state of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStatus {
     /// The databases that follow the active server at present.
     pub replicating: BTreeSet<String>,
-    /// What stands in the way, by database.
+    /// Why a database does not follow, by database.
     pub errors: BTreeMap<String, String>,
 }
 
@@ -185,7 +185,7 @@ async fn pass_on(client: &Client, f: &Forward) -> Option<serde_json::Value> {
     }
 }
 
-/// Takes note of whether a relay reaches its source.
+/// Records whether a relay reaches its source.
 async fn connected(inner: &Weak<Inner>, name: &str, is: bool, schema: Option<Arc<DatabaseSchema>>) {
     let Some(inner) = inner.upgrade() else { return };
     let other = schema.is_some();

@@ -13,7 +13,7 @@ const MOST: usize = 256 << 10;
 
 /// A socket that does not block.
 pub(crate) trait Socket: AsRawFd + Send + Unpin {
-    /// Another descriptor of it.
+    /// A duplicate of the descriptor.
     fn again(&self) -> io::Result<Self>
     where
         Self: Sized;
@@ -56,12 +56,12 @@ fn registered<T: Socket>(socket: T, interest: Interest) -> io::Result<AsyncFd<T>
 /// A stream over a socket.
 pub(crate) struct LazyWritable<T: Socket> {
     socket: AsyncFd<T>,
-    /// There while there is no room.
+    /// Registered for writability while the socket has no room; none otherwise.
     full: Option<AsyncFd<T>>,
 }
 
 impl<T: Socket> LazyWritable<T> {
-    /// Takes a socket over.
+    /// Wraps a socket and registers it for reading.
     pub(crate) fn new(socket: T) -> io::Result<LazyWritable<T>> {
         Ok(LazyWritable { socket: registered(socket, Interest::READABLE)?, full: None })
     }

@@ -10,18 +10,18 @@ use std::sync::Arc;
 #[derive(Default, Debug)]
 pub(crate) struct Locks {
     lines: HashMap<String, VecDeque<Arc<Session>>>,
-    /// What was stolen from whom.
+    /// The stolen locks, with the clients that they were stolen from.
     lost: HashMap<u64, Vec<String>>,
 }
 
 /// The locks of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Those that it owns.
+    /// The locks that it owns.
     pub held: Vec<String>,
-    /// Those for which it stands in line.
+    /// The locks that it waits for.
     pub waiting: Vec<String>,
-    /// Those that were stolen from it.
+    /// The locks that were stolen from it.
     pub lost: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Locks {
         Ok(true)
     }
 
-    /// Leaves the line; the next is told that it owns the lock.
+    /// Releases a lock, or waits for it no longer; the next in line is notified that it owns it.
     pub(crate) fn unlock(&mut self, name: &str, session: u64) -> Result<(), OpError> {
         let missing = || OpError::syntax("unlock: \"unlock\" without \"lock\" or \"steal\"").at(&json!([name]));
         let line = self.lines.get_mut(name).ok_or_else(missing)?;
@@ -67,7 +67,7 @@ impl Locks {
         Ok(())
     }
 
-    /// Leaves all lines.
+    /// Releases all locks, and waits for none.
     pub(crate) fn leave(&mut self, session: u64) {
         let names: Vec<String> =
             self.lines.iter().filter(|(_, l)| l.iter().any(|s| s.id == session)).map(|(n, _)| n.clone()).collect();
@@ -78,7 +78,7 @@ impl Locks {
         self.lost.remove(&session);
     }
 
-    /// What a session has of locks.
+    /// The locks of a session.
     pub(crate) fn held(&self, session: u64) -> Held {
         let mut held = Held { lost: self.lost.get(&session).cloned().unwrap_or_default(), ..Held::default() };
         for (name, line) in &self.lines {

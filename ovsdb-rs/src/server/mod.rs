@@ -47,7 +47,7 @@ pub const SERVER_DATABASE: &str = "_Server";
 /// Requests that may wait for a database before its clients are held up.
 const QUEUED_REQUESTS: usize = 256;
 
-/// Where a database's content comes from.
+/// The source of a database's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Model {
     Standalone,
@@ -92,7 +92,7 @@ pub(crate) struct Inner {
     replication: Mutex<Option<follow::Backup>>,
     /// Whether the monitors that ovsdb-server(7) adds to RFC 7047 are off.
     pub plain_monitors: AtomicBool,
-    /// What `_Server` says of each database.
+    /// The row of each database in `_Server`.
     published: tokio::sync::Mutex<BTreeMap<String, Value>>,
 }
 
@@ -279,7 +279,7 @@ impl Server {
         self.ask(database, |reply| Request::Compact { reply }).await?
     }
 
-    /// Figures of a database.
+    /// The counters of a database.
     ///
     /// # Errors
     /// Where there is no such database.
@@ -347,7 +347,7 @@ impl Server {
         remotes::open(&self.0, remote, options).await
     }
 
-    /// What has become of a remote that is open.
+    /// The status of an open remote.
     pub fn remote_status(&self, remote: &str) -> Option<RemoteStatus> {
         remotes::status(&self.0, remote)
     }
@@ -387,7 +387,7 @@ impl Server {
         }
     }
 
-    /// Brings `_Server` up to what is being served.
+    /// Updates `_Server` to the databases that are served.
     async fn publish(&self) {
         let mut published = self.0.published.lock().await;
         let mut wanted = BTreeMap::new();

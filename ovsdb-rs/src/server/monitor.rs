@@ -37,12 +37,12 @@ struct TableSpec {
     condition: Any,
 }
 
-/// What is monitored: by the place of the table.
+/// What is monitored, by the index of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub version: Version,
     tables: Vec<Option<TableSpec>>,
-    /// The request as it came.
+    /// The request as received.
     request: Arc<str>,
     /// The conditions that took the place of the request's, by table.
     changed: BTreeMap<String, String>,
@@ -136,7 +136,7 @@ impl Spec {
         out.finish()
     }
 
-    /// What changes mean to the monitor; none: nothing.
+    /// The update that these changes are for the monitor; none where it monitors none of them.
     pub(crate) fn update(&self, db: &Database, changes: &[Change]) -> Option<String> {
         let mut out = Updates::default();
         for c in changes {

@@ -20,7 +20,7 @@ pub(crate) struct Outbox {
     overflow: Arc<Notify>,
 }
 
-/// The end that the connection's writer holds.
+/// The receiving end, which the connection's writer holds.
 #[derive(Debug)]
 pub(crate) struct Drain {
     queue: mpsc::UnboundedReceiver<Message>,
@@ -72,7 +72,7 @@ impl Drain {
         self.queue.recv().await
     }
 
-    /// A further message, if one waits.
+    /// The next message, if one waits.
     pub(crate) fn more(&mut self) -> Option<Message> {
         self.queue.try_recv().ok()
     }

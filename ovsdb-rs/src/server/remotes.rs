@@ -34,15 +34,15 @@ pub struct RemoteOptions {
 /// What has become of a remote, as a `status` column shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStatus {
-    /// Whether there is a client.
+    /// Whether a client is connected.
     pub is_connected: bool,
     /// `ACTIVE`, `CONNECTING` or `BACKOFF`; none where it listens.
     pub state: Option<&'static str>,
     /// Seconds since it was last connected; a remote that listens says 0.
     pub sec_since_connect: Option<u64>,
-    /// Seconds since it was last disconnected.
+    /// Seconds since a client last disconnected.
     pub sec_since_disconnect: Option<u64>,
-    /// How many clients there are.
+    /// The number of connected clients.
     pub connections: usize,
     /// The port on which it listens.
     pub bound_port: Option<u16>,
@@ -304,7 +304,7 @@ async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: 
     }
 }
 
-/// What has become of a remote.
+/// The status of a remote.
 pub(super) fn status(server: &Inner, text: &str) -> Option<RemoteStatus> {
     let shared = remotes(server).get(text).map(|o| o.shared.clone())?;
     let ids: Vec<u64> = server.sessions().values().filter(|s| s.remote.name == text).map(|s| s.id).collect();

@@ -8,7 +8,7 @@ use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest};
 use openflow_rs::mods::{FlowFlags, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FlowMod, FlowModCommand, GroupId, PortNo};
+use openflow_rs::{FieldId, FlowMod, FlowModCommand, GroupId, PortNo};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,7 +20,19 @@ fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
 }
 
 fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {
-    fits(r, q) && r.matches.is_within(&q.matches)
+    fits(r, q) && (r.matches.is_within(&q.matches) || is_within_ethernet(r, q))
+}
+
+/// Whether a flow is within a match that asks for packets with an Ethernet header. As in Open vSwitch, a flow asks for
+/// that if it matches such a header or what is behind it.
+fn is_within_ethernet(r: &Rule, q: &FlowStatsRequest) -> bool {
+    let (kind, mask) = q.matches.get(FieldId::PacketType);
+    if mask == 0 || kind != 0 {
+        return false;
+    }
+    let mut rest = q.matches.clone();
+    rest.clear(FieldId::PacketType);
+    r.matches.is_within(&rest) && r.matches.fields().iter().any(|(f, ..)| !f.is_pipeline())
 }
 
 /// The flows that pass a filter, with counters, for a flow statistics reply.

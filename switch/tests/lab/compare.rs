@@ -213,7 +213,7 @@ impl<'a> Pair<'a> {
                     println!("{}: not taken with {error_type}, {code}: {}", self.name, shown(m));
                     continue;
                 }
-                let ours = self.take(m).map_err(|e| (e.error_type, e.code));
+                let ours = self.take(m).map_err(|e| e.numbers());
                 if ours != Err((*error_type, *code)) {
                     self.bad(format!("they refuse with {error_type}, {code}, ours is {ours:?}: {}", shown(m)));
                 }

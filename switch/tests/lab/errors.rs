@@ -299,7 +299,7 @@ fn the_same_is_refused() {
             Ok((_, m)) => ours.apply(bridge, &m, Duration::from_secs(1)),
         };
         refused += usize::from(theirs.is_some());
-        let mine = mine.err().map(|e| (e.error_type, e.code, e.detail));
+        let mine = mine.err().map(|e| (e.numbers().0, e.numbers().1, e.detail));
         if mine.as_ref().map(|e| (e.0, e.1)) != theirs {
             bad.push(format!("{name}: ours {mine:?}, theirs {theirs:?}"));
         }
