@@ -486,24 +486,6 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_is_its_ports_before_the_database_says_so() {
-        let of = |p: PortBinding| {
-            let (mut input, mut here) = (world(vec![p]), Presence::default());
-            here.settle(&mut input, &[]);
-            here.bound.into_values().map(|n| n.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(of(port("lp", |_| {})), ["lp"], "the claim is on its way");
-        assert_eq!(of(port("lp", |p| p.chassis = Some(uuid(ME)))), ["lp"]);
-        assert!(of(port("lp", |p| p.chassis = Some(uuid(OTHER)))).is_empty(), "another one has it");
-        let moves = |p: &mut PortBinding| {
-            p.chassis = Some(uuid(ME));
-            p.options.insert("requested-chassis".into(), "hv2".into());
-        };
-        assert!(of(port("lp", moves)).is_empty(), "it is to go");
-        assert!(of(port("other", |p| p.chassis = Some(uuid(ME)))).is_empty(), "its interface is gone");
-    }
-
-    #[test]
     fn containers_follow_their_parents() {
         let child = || port("child", |p| p.parent_port = Some("parent".into()));
         let parent =

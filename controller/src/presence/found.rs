@@ -51,7 +51,7 @@ pub struct Presence {
     pub encapsulations: BTreeSet<Uuid>,
     /// Why ports are not claimed.
     pub unclaimed: BTreeMap<Str, Str>,
-    /// Interfaces whose ports this chassis has, be it that the database has not heard of the claim.
+    /// Interfaces whose ports are bound here.
     pub bound: BTreeMap<Uuid, Str>,
     /// Of these, which changed and were not looked at since.
     pub bound_anew: BTreeSet<Uuid>,

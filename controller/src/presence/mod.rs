@@ -68,7 +68,7 @@ pub enum Key {
     Encapsulation(Uuid),
     /// Why a port whose interface is plugged in here is not claimed.
     Unclaimed(Str),
-    /// An interface whose port this chassis has.
+    /// An interface whose port is bound here.
     Bound(Uuid),
     /// A port of a provider network that needs a patch port.
     Patch(Str),
@@ -287,8 +287,7 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
         let key = Key::Distributed(d.tunnel_key as u64, p.tunnel_key as u32);
         view.emit(key, Value::Number(behind.tunnel_key));
     }
-    // Its flows are made before the database has heard of the claim; they may be all that somebody waits for.
-    if binding::is_here(p, input, local) {
+    if binding::is_bound(p, local.chassis) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
             view.emit(Key::Bound(vif.row), Value::Text(p.logical_port.clone()));

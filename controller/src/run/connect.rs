@@ -72,11 +72,18 @@ impl Controller {
         if l.asked != wanted {
             l.client.change_conditions(wanted.clone());
             l.asked = wanted;
+            // The answer may be there before this look ends, and is not taken over then.
+            self.complete = false;
         }
     }
 
-    /// Whether the southbound copy, once it is there, has the rows of all that is local.
+    /// Whether the southbound copy, once it is there, has the rows of all that is local: they have been taken over.
     pub(super) fn has_all_rows(&self) -> bool {
+        self.complete && self.has_wanted()
+    }
+
+    /// Whether the southbound client has the rows of all that was asked for, be it in events that nobody has looked at.
+    pub(super) fn has_wanted(&self) -> bool {
         self.sb.as_ref().is_none_or(|l| l.client.has_wanted())
     }
 

@@ -50,8 +50,18 @@ impl Controller {
         }
     }
 
-    /// What is there already belongs to the same look at the world.
+    /// What is there already belongs to the same look at the world. The southbound client may have got rows by now that are in no event
+    /// yet: whether all that was asked for is here is known before, and holds for what is drained after it.
     fn drain(&mut self) {
+        self.complete = self.has_wanted();
+        self.take_events();
+        if !self.complete && self.has_wanted() {
+            self.complete = true;
+            self.take_events();
+        }
+    }
+
+    fn take_events(&mut self) {
         while let Some(Ok(e)) = (!self.paused).then(|| self.ovs.events.try_recv()) {
             self.local_event(e);
         }
@@ -86,6 +96,8 @@ impl Controller {
             writes(sb_free, self.sb_attempts.next()),
             writes(sb_free, self.report_after.filter(|t| *t > now)),
             writes(ovs_free, self.local_attempts.next()),
+            // What was asked for came after the last look, perhaps without an event.
+            (!self.complete && self.has_wanted()).then_some(now),
         ];
         // Whatever is overdue, nothing is worth more than a look each millisecond.
         all.into_iter().flatten().fold(limit, Instant::min).max(now + Duration::from_millis(1))

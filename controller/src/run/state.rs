@@ -170,6 +170,8 @@ pub struct Controller {
     pub(super) unsent: bool,
     /// Something changed that more than flows follows from.
     pub(super) look: bool,
+    /// At the last look all rows that were asked for had been taken over.
+    pub(super) complete: bool,
     /// All rows of what is here were there once, since this chassis is in the database.
     pub(super) settled: bool,
     /// At the last look it was known what is here, and something waited for the switch.
@@ -397,6 +399,7 @@ impl Controller {
             derived: false,
             unsent: false,
             look: true,
+            complete: true,
             settled: false,
             known: false,
             waits: true,
