@@ -223,8 +223,10 @@ fn wanted(p: &PortBinding, me: Uuid, input: &Input) -> Option<(Role, bool)> {
             (main(p.options.get(key).is_some_and(|c| *c == local.chassis_name)), false)
         }
         "virtual" => (main(crate::virtual_ports::has_parent(p, input, local)), joined),
+        // One between switches of several zones is told to the others with its chassis (`requested-chassis`).
+        "patch" => (main(p.requested_chassis == Some(me)), joined),
         // Nobody claims these; what a port was before its type changed does not count any more.
-        "patch" | "localnet" | "localport" | "remote" => (Role::None, joined),
+        "localnet" | "localport" | "remote" => (Role::None, joined),
         _ => return None,
     })
 }

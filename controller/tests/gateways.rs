@@ -172,3 +172,57 @@ fn a_gateway_that_is_relieved_serves_on_for_a_moment() {
     flows.update(&input, vec![Read::Alive]);
     assert!(!serves(&flows) && flows.all != served, "{:#?}", flows.all);
 }
+
+/// A transit switch: a router's port and a switch's port here, a port of another zone behind a tunnel.
+fn transit() -> Input {
+    let mut input = input("hv1", false);
+    let db = &mut input.sb;
+    let row = sb::DatapathBinding {
+        tunnel_key: 5,
+        external_ids: map(&[("logical-switch", "x"), ("interconn-ts", "ts1")]),
+        ..Default::default()
+    };
+    db.datapath_binding.insert(SWITCH, Arc::new(row));
+    let requested = sb::PortBinding { requested_chassis: Some(ME), ..Default::default() };
+    port(db, 50, SWITCH, "ts1-lr1", "patch", 1, requested);
+    port(db, 51, SWITCH, "ts1-lr2", "remote", 2, sb::PortBinding { chassis: Some(GW1), ..Default::default() });
+    let ports = [50, 51].map(Uuid::from_u128);
+    let flood = sb::MulticastGroup {
+        datapath: SWITCH,
+        name: "_MC_flood".into(),
+        tunnel_key: 0x8000,
+        ports: ports.into_iter().collect(),
+    };
+    db.multicast_group.insert(Uuid::from_u128(40), Arc::new(flood));
+    Input::new(std::mem::take(&mut input.sb), std::mem::take(&mut input.local))
+}
+
+/// A group has other members in each zone: a copy to another one is for a port there, not for the group, and one from there
+/// goes to the routers here.
+#[test]
+fn groups_of_transit_switches_name_ports_to_other_zones() {
+    let flows = Flows::new(&transit());
+    let of = |table: u8| {
+        let start = format!("{table} 100 ");
+        let mut found = flows.all.iter().filter(|(k, _)| k.starts_with(&start) && k.contains("reg15=0x8000"));
+        found.next().map(|(_, actions)| actions.clone()).unwrap()
+    };
+    let remote = of(54);
+    let copy = "set_field:0x2->reg15,set_field:0x5/0xffffff->tun_id,set_field:0x2->tun_metadata0";
+    assert!(remote.starts_with(copy) && remote.contains("output:101"), "{remote}");
+    assert!(!remote.contains("set_field:0x1->reg15"), "{remote}");
+    let local = of(56);
+    assert!(local.contains("set_field:0x1->reg15"), "{local}");
+}
+
+/// A port between switches of several zones belongs to the chassis that northd asks for; nobody else claims one.
+#[test]
+fn patch_ports_are_claimed_where_they_are_asked_for() {
+    let input = transit();
+    let step = |id: u128| {
+        let id = Uuid::from_u128(id);
+        controller::claims::step(&input.sb.port_binding[&id], ME, &input)
+    };
+    assert_eq!(step(50), Some(controller::claims::Step::Claim));
+    assert_eq!(step(51), None);
+}

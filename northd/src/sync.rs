@@ -91,9 +91,15 @@ impl Sync {
         let changes: Vec<_> = changes.of(|k| !matches!(k, Key::Flow(_))).collect();
         for c in &changes {
             if let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) {
-                let row = self.rows.entry(key.clone()).or_insert_with(|| {
-                    fresh.insert(key.clone());
-                    (existing::new_uuid(key), None)
+                let row = self.rows.entry(key.clone()).or_insert_with(|| match existing::taken_over(key, sb) {
+                    Some(uuid) => {
+                        self.watch.own([(uuid, key)].into_iter());
+                        (uuid, None)
+                    }
+                    None => {
+                        fresh.insert(key.clone());
+                        (existing::new_uuid(key), None)
+                    }
                 });
                 row.1 = Some(columns);
                 if let Some(datapath) = key.as_datapath() {

@@ -95,3 +95,75 @@ fn other_changes_keep_the_row() {
     let mut compiler = self::compiled();
     assert!(replaced(&change(&mut compiler, |p| p.addresses = [Str::from("unknown")].into())).is_none());
 }
+
+/// Options of an address set go along: `ic-adv` tells the interconnection controller that other zones are to have it.
+#[test]
+fn options_of_address_sets_are_copied() {
+    let mut db = nb::Database::default();
+    let options: Map<Str, Str> = [("ic-adv".into(), "true".into())].into();
+    let set = nb::AddressSet { name: "as1".into(), options: options.clone(), ..Default::default() };
+    db.address_set.insert(SWITCH, Arc::new(set));
+    let mut compiler = Compiler::new(db, sb::Database::default());
+    let first = compiler.run();
+    compiler.change_sb(|db| written::insert(db, &first.sb));
+    let row = compiler.input().sb.address_set.values().find(|s| &*s.name == "as1").cloned();
+    assert_eq!(row.unwrap().options, options);
+}
+
+/// A health check that another zone asked for becomes northd's when a load balancer here wants the same: the row stays,
+/// with its state, and is not put in a second time.
+#[test]
+fn a_check_of_another_zone_is_taken_over() {
+    let (lb, check, learned) = (Uuid::from_u128(7), Uuid::from_u128(8), Uuid::from_u128(9));
+    let mut compiler = compiled();
+    let monitor = sb::ServiceMonitor {
+        logical_port: "p".into(),
+        ip: "10.0.0.1".into(),
+        port: 80,
+        protocol: Some("tcp".into()),
+        r#type: Some("load-balancer".into()),
+        src_ip: "10.0.0.9".into(),
+        status: Some("error".into()),
+        ic_learned: true,
+        ..Default::default()
+    };
+    compiler.change_sb(|db| {
+        let new = Arc::new(monitor);
+        db.service_monitor.insert(learned, new.clone());
+        vec![sb::AnyChange::ServiceMonitor(Change { uuid: learned, old: None, new: Some(new) })]
+    });
+    compiler.run();
+    let pairs = |k: &str, v: &str| -> Map<Str, Str> { [(k.into(), v.into())].into() };
+    compiler.change_nb(|db| {
+        let balancer = Arc::new(nb::LoadBalancer {
+            name: "lb".into(),
+            protocol: Some("tcp".into()),
+            vips: pairs("10.9.0.1:80", "10.0.0.1:80"),
+            ip_port_mappings: pairs("10.0.0.1", "p:10.0.0.9"),
+            health_check: [check].into(),
+            ..Default::default()
+        });
+        let health = Arc::new(nb::LoadBalancerHealthCheck { vip: "10.9.0.1:80".into(), ..Default::default() });
+        let old = db.logical_switch.get(&SWITCH).cloned();
+        let mut switch = nb::LogicalSwitch::clone(old.as_ref().unwrap());
+        switch.load_balancer = [lb].into();
+        let switch = Arc::new(switch);
+        db.load_balancer.insert(lb, balancer.clone());
+        db.load_balancer_health_check.insert(check, health.clone());
+        db.logical_switch.insert(SWITCH, switch.clone());
+        vec![
+            nb::AnyChange::LoadBalancer(Change { uuid: lb, old: None, new: Some(balancer) }),
+            nb::AnyChange::LoadBalancerHealthCheck(Change { uuid: check, old: None, new: Some(health) }),
+            nb::AnyChange::LogicalSwitch(Change { uuid: SWITCH, old, new: Some(switch) }),
+        ]
+    });
+    let changes = compiler.run();
+    let ours = |op: &&Op<sb::TableId>| match op {
+        Op::Insert(t, ..) | Op::Update(t, ..) | Op::Delete(t, _) => *t == sb::TableId::ServiceMonitor,
+    };
+    let written: Vec<_> = changes.sb.iter().filter(ours).collect();
+    let [Op::Update(_, row, columns)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(*row, learned);
+    assert!(columns.iter().any(|(n, _)| *n == "ic_learned"), "{columns:?}");
+    assert!(!columns.iter().any(|(n, _)| *n == "status"), "its state stays: {columns:?}");
+}

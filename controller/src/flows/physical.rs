@@ -491,6 +491,8 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     let (mut patches, mut pairs, mut locals) = (Vec::<Action>::new(), Vec::<Action>::new(), Vec::<Action>::new());
     let (mut chassis, mut vteps) = (Vec::<Uuid>::new(), Vec::<Uuid>::new());
     let has_localnet = localnet_of(g.datapath, view).is_some();
+    let datapath = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, g.datapath);
+    let is_transit = datapath.is_some_and(|d| d.external_ids.contains_key("interconn-ts"));
     for id in &g.ports {
         let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) else { continue };
         let key = p.tunnel_key as u64;
@@ -503,9 +505,22 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
         };
         let enter = |zone: u16| enter_as(key, zone);
         match &*p.r#type {
+            // A copy from another zone goes to this zone's routers, which the sender's zone knows as remote ports.
+            "patch" if is_transit => locals.extend(enter(zone(view, &p.logical_port))),
             "patch" => {
                 patches.extend(enter(0));
                 pairs.extend(enter(0));
+            }
+            // Groups have other members in another zone: each of its ports gets a copy of its own.
+            "remote" => {
+                let ways = ways(p.chassis.as_slice(), view);
+                if p.chassis.is_some() {
+                    patches.push(of::set(of::OUTPORT, key));
+                }
+                for way in ways {
+                    patches.extend(way.metadata(dp, key));
+                    patches.extend(way.output());
+                }
             }
             "localport" => patches.extend(enter(0)),
             "localnet"

@@ -86,8 +86,7 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |u, _| Some(u.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));
     for (u, r) in &db.service_monitor {
-        let protocol = r.protocol.clone().unwrap_or_else(|| "tcp".into());
-        let name = crate::tables::health::monitor_name(&r.logical_port, &r.ip, r.port, &protocol);
+        let name = monitor_name(r);
         if r.ic_learned {
             e.foreign.insert(RowKey::new(T::ServiceMonitor, &name));
         }
@@ -120,6 +119,21 @@ const SAME_UUID: [sb::TableId; 5] = [
     sb::TableId::LoadBalancer,
     sb::TableId::StaticMacBinding,
 ];
+
+/// The row that somebody else put in for what northd wants now: a health check that another zone asked for
+/// (`ic_learned`). It becomes northd's, with the state that it has.
+pub fn taken_over(key: &RowKey, db: &sb::Database) -> Option<Uuid> {
+    if key.table != sb::TableId::ServiceMonitor {
+        return None;
+    }
+    let learned = db.service_monitor.iter().filter(|(_, r)| r.ic_learned);
+    learned.map(|(u, r)| (*u, monitor_name(r))).find(|(_, name)| **name == *key.name).map(|(u, _)| u)
+}
+
+fn monitor_name(r: &sb::ServiceMonitor) -> String {
+    let protocol = r.protocol.clone().unwrap_or_else(|| "tcp".into());
+    crate::tables::health::monitor_name(&r.logical_port, &r.ip, r.port, &protocol)
+}
 
 /// The UUID of a new row.
 pub fn new_uuid(key: &RowKey) -> Uuid {

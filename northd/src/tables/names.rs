@@ -7,15 +7,19 @@ use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 
+fn columns(name: &str, addresses: &Set<Str>) -> Columns {
+    Columns::new().data("name", &Str::from(name)).data("addresses", addresses)
+}
+
 fn set(ctx: &mut Ctx<'_, '_>, name: &str, addresses: &Set<Str>) {
-    let columns = Columns::new().data("name", &Str::from(name)).data("addresses", addresses);
-    ctx.row(RowKey::new(sb::TableId::AddressSet, name), columns);
+    ctx.row(RowKey::new(sb::TableId::AddressSet, name), columns(name, addresses));
 }
 
 /// A northbound address set.
 pub fn address_set(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if let Some(row) = ctx.nb::<nb::AddressSet>(uuid) {
-        set(ctx, &row.name, &row.addresses);
+        let columns = columns(&row.name, &row.addresses).data("options", &row.options);
+        ctx.row(RowKey::new(sb::TableId::AddressSet, &row.name), columns);
     }
 }
 
