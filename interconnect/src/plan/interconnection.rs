@@ -164,6 +164,8 @@ impl Plan {
             Transit::Switch(_) => (GLOBAL, "transit-switch"),
             Transit::Router(_) => (GLOBAL, "transit-router"),
         };
+        // Controllers of older versions make one without asking for the lock; one is enough.
+        rows.iter().skip(1).for_each(|id| txn.delete("Datapath_Binding", *id));
         let row = rows.first().and_then(|id| Some((*id, db.datapath_binding.get(id)?)));
         // A key of the other mode is changed; one that was given by hand stays.
         let fits = |key: i64| if wanted.vxlan { key <= *GLOBAL_VXLAN.end() } else { !GLOBAL_VXLAN.contains(&key) };

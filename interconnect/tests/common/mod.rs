@@ -174,7 +174,8 @@ impl World {
         self.run(
             &sb,
             json!([
-                {"op": "insert", "table": "Datapath_Binding", "uuid-name": "lr", "row": {"tunnel_key": 1, "nb_uuid": router}},
+                {"op": "insert", "table": "Datapath_Binding", "uuid-name": "lr", "row": {"tunnel_key": 1,
+                 "nb_uuid": router, "external_ids": ["map", [["logical-router", router[1]]]]}},
                 {"op": "insert", "table": "Datapath_Binding", "uuid-name": "ls", "row": {"tunnel_key": 2}},
                 {"op": "insert", "table": "Port_Binding", "row": {"logical_port": lsp, "datapath": ["named-uuid", "ls"],
                  "tunnel_key": 1, "type": "patch", "options": ["map", [["peer", lrp]]]}},
@@ -215,10 +216,15 @@ impl World {
 
     /// Starts the daemon of a zone.
     pub fn start(&self, n: usize, name: &str) -> Daemon {
+        self.start_program(env!("CARGO_BIN_EXE_interconnect"), n, name)
+    }
+
+    /// Starts a program that takes the options of ovn-ic(8).
+    pub fn start_program(&self, program: &str, n: usize, name: &str) -> Daemon {
         let remote = |key: &str| format!("unix:{}", self.dir.path().join(format!("{key}.sock")).display());
         let dir = self.dir.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_interconnect"));
+        let mut command = Command::new(program);
         command
             .args([
                 format!("--ovnnb-db={}", remote(&format!("nb{n}"))),
