@@ -163,6 +163,7 @@ enum Change {
     IcSet { n: usize, zone: usize, there: bool },
     Monitor { n: usize, there: bool, remote: bool, status: bool },
     IcMonitor { n: usize, there: bool, target: usize },
+    Datapath { n: usize, there: bool },
 }
 
 fn some(limit: usize) -> impl Strategy<Value = Vec<usize>> {
@@ -223,6 +224,7 @@ fn change() -> impl Strategy<Value = Change> {
         (0..3usize, 0..2usize, b()).prop_map(|(n, zone, there)| Change::IcSet { n, zone, there }),
         (0..3usize, b(), b(), b()).prop_map(|(n, there, remote, status)| Change::Monitor { n, there, remote, status }),
         (0..3usize, b(), 0..2usize).prop_map(|(n, there, target)| Change::IcMonitor { n, there, target }),
+        (0..2usize, b()).prop_map(|(n, there)| Change::Datapath { n, there }),
     ]
 }
 
@@ -249,8 +251,7 @@ impl World {
         self.set(id(100, 0), Some(&sb::SbGlobal { options, ..Default::default() }));
         self.set(id(101, 0), Some(&ic_nb::IcNbGlobal::default()));
         for n in 0..2 {
-            let row = sb::DatapathBinding { nb_uuid: Some(id(LR, n)), tunnel_key: 1 + n as i64, ..Default::default() };
-            self.set(id(102, n), Some(&row));
+            self.change(&Change::Datapath { n, there: true });
         }
     }
 
@@ -446,6 +447,11 @@ impl World {
                     ..Default::default()
                 };
                 self.set(id(106, *n), there.then_some(&row));
+            }
+            Change::Datapath { n, there } => {
+                let row =
+                    sb::DatapathBinding { nb_uuid: Some(id(LR, *n)), tunnel_key: 1 + *n as i64, ..Default::default() };
+                self.set(id(102, *n), there.then_some(&row));
             }
             Change::IcMonitor { n, there, target } => {
                 let row = ic_sb::ServiceMonitor {

@@ -52,6 +52,8 @@ pub enum Read {
     PortBinding(Str),
     /// A southbound chassis by name.
     Chassis(Str),
+    /// A southbound chassis or datapath by its row, to which others refer.
+    Row(Uuid),
     /// The chassis that are gateways between zones, with their encapsulations.
     Gateways,
     /// The southbound datapath of a northbound row.

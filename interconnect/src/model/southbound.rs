@@ -69,6 +69,7 @@ impl Southbound {
                     e.reads.push(Read::Gateways);
                 }
                 e.reads.extend(name(&c.old).into_iter().chain(name(&c.new)).map(Read::Chassis));
+                e.reads.push(Read::Row(id));
                 // Bindings refer to the chassis by name, whatever kind of chassis it is.
                 self.present.set(id, name(&c.new).map(Key::Chassis), &mut e);
             }
@@ -92,6 +93,7 @@ impl Southbound {
                 };
                 self.datapaths.shift(id, of(&c.old), of(&c.new));
                 e.reads.extend(of(&c.old).into_iter().chain(of(&c.new)).map(Read::DatapathOf));
+                e.reads.push(Read::Row(id));
             }
             A::LearnedRoute(c) => {
                 let of = |r: &Option<Arc<sb::LearnedRoute>>| r.as_ref().map(|r| r.datapath);

@@ -166,6 +166,11 @@ pub(crate) fn is_remote(name: &Str, v: &mut V<'_>) -> bool {
     chassis.is_none_or(|(_, c)| crate::model::is_remote(c))
 }
 
+/// The name of a southbound chassis that a row refers to.
+pub(crate) fn chassis_name<'a>(id: Option<Uuid>, v: &mut V<'a>) -> Option<&'a Str> {
+    v.read(Read::Row(id?)).sb.chassis_name(id)
+}
+
 /// Puts out a warning.
 pub(crate) fn warn(v: &mut V<'_>, text: String) {
     v.emit(Key::Notice(Notice { info: false, text: text.into() }), Value::Notice);

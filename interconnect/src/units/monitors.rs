@@ -1,7 +1,7 @@
 //! Health checks of backends in other zones: northd marks them `remote` and names the zone, which checks and tells the
 //! state back.
 
-use super::{V, zone_of};
+use super::{V, chassis_name, zone_of};
 use crate::address::option;
 use crate::model::Read;
 use crate::output::{IcMonitor, Key, Monitor, MonitorId, Value};
@@ -38,7 +38,7 @@ pub fn monitors(v: &mut V<'_>) {
     for ((_, what), rows) in asked.into_iter().filter(|((target, _), _)| **target == zone.name) {
         let sb = &v.read(Read::PortBinding(what.logical_port.clone())).sb;
         let Some((_, port)) = sb.port(&what.logical_port).filter(|(_, p)| p.up.is_some()) else { continue };
-        let chassis = sb.chassis_name(port.chassis).cloned();
+        let chassis = chassis_name(port.chassis, v).cloned();
         let local = v.read(Read::MonitorsOf(what.logical_port.clone())).sb.monitors_of(&what.logical_port);
         let local = local.filter(|(_, m)| !m.remote && crate::model::monitor_id(m) == what).min_by_key(|(id, _)| *id);
         if let Some((_, m)) = local {

@@ -1,7 +1,7 @@
 //! Transit switches and their ports (ovn-ic-nb(5), `Transit_Switch`). Ports come from `Transit_Switch_Port` rows, or
 //! from ports that people add to the logical switch in one zone.
 
-use super::{Unit, V, Zone, is_remote, vxlan, warn, zone_of};
+use super::{Unit, V, Zone, chassis_name, is_remote, vxlan, warn, zone_of};
 use crate::model::{Read, TSP};
 use crate::output::{Datapath, Key, Kind, Port, SwitchPort, Transit, Value};
 use ovn_schema::{Str, Uuid, ic_nb, ic_sb, nb};
@@ -149,8 +149,8 @@ fn place(lsp: &nb::LogicalSwitchPort, binding: &ovn_schema::sb::PortBinding, v: 
     let router_port = peer.as_ref().and_then(|name| v.read(Read::PortBinding(name.clone())).sb.port(name));
     let redirect = peer.as_ref().and_then(|name| {
         let name: Str = format!("cr-{name}").into();
-        let sb = &v.read(Read::PortBinding(name.clone())).sb;
-        sb.chassis_name(sb.port(&name)?.1.chassis).cloned()
+        let (_, port) = v.read(Read::PortBinding(name.clone())).sb.port(&name)?;
+        chassis_name(port.chassis, v).cloned()
     });
     let is_switch = &*lsp.r#type == "switch";
     let address = match router_port {
@@ -159,10 +159,9 @@ fn place(lsp: &nb::LogicalSwitchPort, binding: &ovn_schema::sb::PortBinding, v: 
         Some((_, p)) => p.mac.first().cloned().unwrap_or_default(),
         None => Str::default(),
     };
-    let sb = &v.read(Read::PortBinding(lsp.name.clone())).sb;
-    let own = || sb.chassis_name(binding.chassis).filter(|_| is_switch).cloned();
-    let gateway = redirect.or_else(own).unwrap_or_default();
-    let router = router_port.and_then(|(_, p)| sb.northbound_of(p.datapath));
+    let own = chassis_name(binding.chassis.filter(|_| is_switch), v).cloned();
+    let gateway = redirect.or(own).unwrap_or_default();
+    let router = router_port.and_then(|(_, p)| v.read(Read::Row(p.datapath)).sb.northbound_of(p.datapath));
     Place { address, gateway, router }
 }
 
