@@ -2,9 +2,10 @@
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use ovn_schema::{Map, Str};
+use packet::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The same with the host's bits cleared.
+/// A prefix, or an address with its own length, with the host's bits cleared.
 pub fn prefix(text: &str) -> Option<IpNetwork> {
     let net = network(text)?;
     IpNetwork::new(net.network(), net.prefix()).ok()
@@ -64,37 +65,27 @@ pub fn of_vip(key: &str) -> Option<IpAddr> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The MAC.
-    pub mac: [u8; 6],
+    pub mac: Mac,
     /// IPv4 addresses with their networks.
     pub v4: Vec<Ipv4Network>,
     /// IPv6 addresses with their networks.
     pub v6: Vec<Ipv6Network>,
 }
 
-fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut out = [0; 6];
-    let mut parts = text.split(':');
-    for octet in &mut out {
-        let part = parts.next().filter(|p| (1..=2).contains(&p.len()))?;
-        *octet = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(out)
-}
-
 impl Addresses {
     /// Reads `MAC [IP[/LEN]]...`.
     pub fn parse(text: &str) -> Option<Addresses> {
         let mut words = text.split_whitespace();
-        let mac = mac(words.next()?)?;
+        let mac = words.next()?.parse().ok()?;
         Addresses::of(mac, words)
     }
 
     /// Those of a router's port: `mac` and `networks`.
     pub fn of_router_port<'a>(mac_text: &str, networks: impl IntoIterator<Item = &'a str>) -> Option<Addresses> {
-        Addresses::of(mac(mac_text.trim())?, networks)
+        Addresses::of(mac_text.trim().parse().ok()?, networks)
     }
 
-    fn of<'a>(mac: [u8; 6], words: impl IntoIterator<Item = &'a str>) -> Option<Addresses> {
+    fn of<'a>(mac: Mac, words: impl IntoIterator<Item = &'a str>) -> Option<Addresses> {
         let mut out = Addresses { mac, v4: Vec::new(), v6: Vec::new() };
         for word in words {
             match network(word)? {
@@ -105,12 +96,6 @@ impl Addresses {
         Some(out)
     }
 
-    /// The link-local address of the MAC (RFC 4291 appendix A).
-    pub fn link_local(&self) -> Ipv6Addr {
-        let [a, b, c, d, e, f] = self.mac.map(u16::from);
-        Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f)
-    }
-
     /// The address by which others reach a prefix behind this port: of the prefix' family; for IPv4 the IPv6 address
     /// where that is wanted and there. None where it has no IPv4 address for an IPv4 prefix.
     pub fn nexthop(&self, for_v4: bool, v4_over_v6: bool) -> Option<IpAddr> {
@@ -118,7 +103,7 @@ impl Addresses {
         match (for_v4, v4_over_v6.then_some(v6).flatten()) {
             (true, None) => self.v4.first().map(|n| IpAddr::V4(n.ip())),
             (true, Some(ip)) => Some(IpAddr::V6(ip)),
-            (false, _) => Some(IpAddr::V6(v6.unwrap_or_else(|| self.link_local()))),
+            (false, _) => Some(IpAddr::V6(v6.unwrap_or_else(|| self.mac.link_local()))),
         }
     }
 

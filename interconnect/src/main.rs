@@ -114,8 +114,7 @@ fn tls(args: &Args) -> Option<Tls> {
 fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
     d.counters(&[&UNITS, &TRANSACTIONS]);
     let c = d.commands();
-    let look = |s: &Shared| -> Shared { s.clone() };
-    let s = look(shared);
+    let s = shared.clone();
     d.memory(move || {
         let s = s.lock().unwrap_or_else(PoisonError::into_inner);
         s.sizes.iter().map(|(name, n)| ((*name).to_string(), *n as u64)).collect()
@@ -127,23 +126,23 @@ fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
         ("ic-sb-connection-status", Db::IcSb),
     ];
     for (name, db) in names {
-        let s = look(shared);
+        let s = shared.clone();
         c.register(name, "", 0, 0, move |_| {
             let s = s.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(if s.connected.get(&db) == Some(&true) { "connected\n" } else { "not connected\n" }.to_string())
         });
     }
     for (name, paused) in [("pause", true), ("resume", false)] {
-        let (s, wake) = (look(shared), wake.clone());
+        let (s, wake) = (shared.clone(), wake.clone());
         c.register(name, "", 0, 0, move |_| {
             s.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
             wake.notify_one();
             Ok(String::new())
         });
     }
-    let s = look(shared);
+    let s = shared.clone();
     c.register("is-paused", "", 0, 0, move |_| Ok(s.lock().unwrap_or_else(PoisonError::into_inner).paused.to_string()));
-    let s = look(shared);
+    let s = shared.clone();
     c.register("status", "", 0, 0, move |_| {
         let s = s.lock().unwrap_or_else(PoisonError::into_inner);
         let state = match (s.paused, s.active) {
@@ -153,7 +152,7 @@ fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
         };
         Ok(format!("Status: {state}\n"))
     });
-    let s = look(shared);
+    let s = shared.clone();
     c.register("debug/problems", "", 0, 0, move |_| {
         Ok(s.lock().unwrap_or_else(PoisonError::into_inner).problems.iter().map(|p| format!("{p}\n")).collect())
     });

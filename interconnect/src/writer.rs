@@ -50,7 +50,7 @@ impl Writer {
         !self.busy && Instant::now() >= self.not_before
     }
 
-    /// Whether nothing is under way or waits for its time.
+    /// Whether no transaction is under way.
     pub fn is_idle(&self) -> bool {
         !self.busy
     }

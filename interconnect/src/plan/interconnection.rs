@@ -1,8 +1,8 @@
 //! Operations on the interconnection southbound database.
 
-use super::{Making, Plan, differs, free_key, some, text, with, yes};
-use crate::output::{Encaps, Key, Place, Transit, Value};
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ic_sb};
+use super::{Ends, Making, Plan, differs, encaps, free_key, some, text, with, yes};
+use crate::output::{Key, Place, Transit, Value};
+use ovn_schema::{ColumnValue, Map, Str, Uuid, ic_sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl Plan {
                 let row = rows.first().and_then(|id| Some((*id, db.db.gateway.get(id)?)));
                 match row {
                     None => {
-                        let encaps = encaps(name, &wanted.encaps, &[], m, txn);
+                        let encaps = encaps(("gateway_name", name), &wanted.encaps, &Ends::new(), txn);
                         let row = [
                             ("name", name.to_datum()),
                             ("hostname", wanted.hostname.to_datum()),
@@ -80,8 +80,11 @@ impl Plan {
                     Some((id, row)) => {
                         let hostname = differs("hostname", &row.hostname, &wanted.hostname);
                         let same = db.encaps(row) == wanted.encaps && row.encaps.len() == wanted.encaps.len();
-                        let old: Vec<Uuid> = row.encaps.iter().copied().collect();
-                        let encaps = (!same).then(|| encaps(name, &wanted.encaps, &old, m, txn).to_datum());
+                        let ends = row.encaps.iter().filter_map(|id| Some((*id, db.db.encap.get(id)?)));
+                        let ends: Ends =
+                            ends.map(|(id, x)| ((x.r#type.clone(), x.ip.clone()), (id, x.options.clone()))).collect();
+                        let encaps =
+                            (!same).then(|| encaps(("gateway_name", name), &wanted.encaps, &ends, txn).to_datum());
                         let encaps = encaps.map(|e| ("encaps", e));
                         txn.update("Gateway", id, hostname.into_iter().chain(encaps));
                     }
@@ -270,31 +273,4 @@ impl Plan {
             }
         }
     }
-}
-
-/// Puts in the encapsulations of a gateway that are not among its `old` ones as they should be; gives those to have.
-fn encaps(name: &Str, wanted: &Encaps, old: &[Uuid], m: &Making<'_>, txn: &mut Transaction) -> Set<Uuid> {
-    let there = |kind: &Str, ip: &Str| {
-        let rows = old.iter().filter_map(|id| Some((*id, m.input.icsb.db.encap.get(id)?)));
-        rows.filter(|(_, x)| x.r#type == *kind && x.ip == *ip).map(|(id, x)| (id, x.options.clone())).next()
-    };
-    let mut out = Set::new();
-    for ((kind, ip), options) in wanted {
-        out.insert(match there(kind, ip) {
-            Some((id, now)) => {
-                txn.update("Encap", id, differs("options", &now, options));
-                id
-            }
-            None => {
-                let row = ic_sb::Encap {
-                    gateway_name: name.clone(),
-                    ip: ip.clone(),
-                    options: options.clone(),
-                    r#type: kind.clone(),
-                };
-                txn.insert("Encap", ovn_schema::Table::columns(&row))
-            }
-        });
-    }
-    out
 }

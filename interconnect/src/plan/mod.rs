@@ -5,14 +5,14 @@ mod northbound;
 mod southbound;
 
 use crate::model::{Input, Read};
-use crate::output::{Key, Notice, Place, Value};
+use crate::output::{Encaps, Key, Notice, Place, Value};
 use crate::units::{Fact, Interconnect, Unit, Zone};
 use incremental::{Change, Engine};
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid};
 use ovsdb_rs::client::Transaction;
 use ovsdb_rs::{DatabaseSchema, Datum};
 use serde_json::Value as Json;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The wanted rows, and which of them may differ from those that are there.
@@ -180,6 +180,34 @@ impl Plan {
 /// A column with its value, where it differs.
 fn differs<T: ColumnValue + PartialEq>(name: &'static str, now: &T, wanted: &T) -> Option<(&'static str, Datum)> {
     (now != wanted).then(|| (name, wanted.to_datum()))
+}
+
+/// Encapsulations that are there, by type and address.
+type Ends = BTreeMap<(Str, Str), (Uuid, Map<Str, Str>)>;
+
+/// Puts in the encapsulations of a gateway that are not there as they should be; gives those to have. `owner` is the
+/// column that names the gateway, with its name.
+fn encaps(owner: (&'static str, &Str), wanted: &Encaps, there: &Ends, txn: &mut Transaction) -> Set<Uuid> {
+    let mut out = Set::new();
+    for (end, options) in wanted {
+        out.insert(match there.get(end) {
+            Some((id, now)) => {
+                txn.update("Encap", *id, differs("options", now, options));
+                *id
+            }
+            None => {
+                let (kind, ip) = end;
+                let columns = [
+                    (owner.0, owner.1.to_datum()),
+                    ("ip", ip.to_datum()),
+                    ("options", options.to_datum()),
+                    ("type", kind.to_datum()),
+                ];
+                txn.insert("Encap", columns)
+            }
+        });
+    }
+    out
 }
 
 /// Takes addresses out of a set and puts others in.

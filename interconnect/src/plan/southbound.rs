@@ -1,9 +1,9 @@
 //! Operations on the southbound database.
 
-use super::{Making, Plan, differs, with, yes};
+use super::{Ends, Making, Plan, differs, encaps, with, yes};
 use crate::model::is_remote;
-use crate::output::{Encaps, Gateway, Key, MonitorId, Value};
-use ovn_schema::{ColumnValue, Map, Set, Str, Table, Uuid, sb};
+use crate::output::{Gateway, Key, MonitorId, Value};
+use ovn_schema::{ColumnValue, Map, Str, Table, Uuid, sb};
 use ovsdb_rs::client::Transaction;
 
 impl Plan {
@@ -55,8 +55,10 @@ fn chassis(name: &Str, row: Option<(Uuid, &sb::Chassis)>, wanted: &Gateway, m: &
         Some((id, c)) => {
             let there = m.input.sb.encaps(c);
             let same = there == wanted.encaps && c.encaps.len() == wanted.encaps.len();
-            let old: Vec<Uuid> = c.encaps.iter().copied().collect();
-            let encaps = (!same).then(|| ("encaps", encaps(name, &wanted.encaps, &old, m, txn).to_datum()));
+            let ends = c.encaps.iter().filter_map(|id| Some((*id, m.input.sb.db.encap.get(id)?)));
+            let ends: Ends = ends.map(|(id, x)| ((x.r#type.clone(), x.ip.clone()), (id, x.options.clone()))).collect();
+            let encaps =
+                (!same).then(|| ("encaps", encaps(("chassis_name", name), &wanted.encaps, &ends, txn).to_datum()));
             let changes = [
                 differs("hostname", &c.hostname, &wanted.hostname),
                 differs("other_config", &c.other_config, &config(&c.other_config)),
@@ -65,7 +67,7 @@ fn chassis(name: &Str, row: Option<(Uuid, &sb::Chassis)>, wanted: &Gateway, m: &
             txn.update("Chassis", id, changes.into_iter().flatten());
         }
         None => {
-            let encaps = encaps(name, &wanted.encaps, &[], m, txn);
+            let encaps = encaps(("chassis_name", name), &wanted.encaps, &Ends::new(), txn);
             let row = sb::Chassis {
                 encaps,
                 hostname: wanted.hostname.clone(),
@@ -76,33 +78,6 @@ fn chassis(name: &Str, row: Option<(Uuid, &sb::Chassis)>, wanted: &Gateway, m: &
             txn.insert("Chassis", row.columns());
         }
     }
-}
-
-/// Puts in the encapsulations of a chassis that are not among its `old` ones as they should be; gives those to have.
-fn encaps(name: &Str, wanted: &Encaps, old: &[Uuid], m: &Making<'_>, txn: &mut Transaction) -> Set<Uuid> {
-    let there = |kind: &Str, ip: &Str| {
-        let rows = old.iter().filter_map(|id| Some((*id, m.input.sb.db.encap.get(id)?)));
-        rows.filter(|(_, x)| x.r#type == *kind && x.ip == *ip).map(|(id, x)| (id, x.options.clone())).next()
-    };
-    let mut out = Set::new();
-    for ((kind, ip), options) in wanted {
-        out.insert(match there(kind, ip) {
-            Some((id, now)) => {
-                txn.update("Encap", id, differs("options", &now, options));
-                id
-            }
-            None => {
-                let row = sb::Encap {
-                    chassis_name: name.clone(),
-                    ip: ip.clone(),
-                    options: options.clone(),
-                    r#type: kind.clone(),
-                };
-                txn.insert("Encap", row.columns())
-            }
-        });
-    }
-    out
 }
 
 fn monitor(
