@@ -18,8 +18,15 @@ pub struct Missing {
     pub nb: Vec<Op<nb::TableId>>,
     /// New rows.
     pub sb: Vec<Op<sb::TableId>>,
-    /// Options of `NB_Global`: its row, the pairs that go and those that come. What an operator writes at the same moment stays.
-    pub options: Option<(Uuid, Map<Str, Str>, Map<Str, Str>)>,
+    /// What becomes of the options of `NB_Global`.
+    pub options: Option<Exchange>,
+}
+
+/// Pairs of a row's options that go, and those that come. What an operator writes at the same moment stays.
+pub struct Exchange {
+    pub row: Uuid,
+    pub gone: Map<Str, Str>,
+    pub new: Map<Str, Str>,
 }
 
 impl Missing {
@@ -38,7 +45,8 @@ impl Missing {
                     a.iter().filter(|(k, v)| b.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect()
                 };
                 if *before != after {
-                    out.options = Some((*row, only_in(before, &after), only_in(&after, before)));
+                    let (gone, new) = (only_in(before, &after), only_in(&after, before));
+                    out.options = Some(Exchange { row: *row, gone, new });
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::commit::{self, commit, write};
 use crate::databases::{Databases, LOCK};
-use crate::made_once::Missing;
+use crate::made_once::{Exchange, Missing};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
@@ -435,7 +435,7 @@ impl Worker {
         let missing = Missing::of(compiler.input());
         if !missing.is_empty() {
             commit(&self.databases.nb, missing.nb, None).await?;
-            if let Some((row, gone, new)) = missing.options {
+            if let Some(Exchange { row, gone, new }) = missing.options {
                 let schema = self.databases.nb.schema().ok_or(ClientError::NotConnected)?;
                 let mut transaction = Transaction::new(schema);
                 transaction.exchange("NB_Global", row, "options", &gone.to_datum(), &new.to_datum());
