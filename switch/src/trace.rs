@@ -301,6 +301,8 @@ impl Observer for Tracer {
         let kind = match cfg.kind {
             TunnelKind::Geneve => "geneve",
             TunnelKind::Vxlan => "vxlan",
+            TunnelKind::Gre => "gre",
+            TunnelKind::Erspan => "erspan",
         };
         let id = key.get(F::TunId);
         self.datapath.push(format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));
