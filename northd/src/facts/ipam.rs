@@ -243,7 +243,7 @@ fn mac_prefix(ctx: &mut Ctx<'_, '_>) -> u64 {
 }
 
 /// The first three octets of a prefix, which may have more (people write whole addresses), as an address' upper half.
-fn upper_half(text: &str) -> u64 {
+pub fn upper_half(text: &str) -> u64 {
     let octets: String = text.trim().split(':').take(3).flat_map(|octet| [octet, ":"]).collect();
     format!("{octets}00:00:00").parse::<Mac>().map_or(0, Mac::to_u64)
 }
