@@ -133,38 +133,6 @@ async fn no_count_is_overlooked() {
     }
 }
 
-/// A prefix of zeros stands for one that northd makes up; another is left as it is.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_prefix_of_zeros_is_replaced() {
-    let dir = tempfile::tempdir().unwrap();
-    let _northd = start(dir.path());
-    until("sockets", || dir.path().join("ovnnb_db.sock").exists().then_some(())).await;
-    let nb = client(dir.path(), "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
-    let prefix = || -> Option<String> {
-        let options = nb.replica(|r| {
-            let table = r.schema()?.table("NB_Global").ok()?;
-            r.rows("NB_Global").find_map(|(_, row)| Some(row.get(table, "options")?.to_json()))
-        })?;
-        let pair = options[1].as_array()?.iter().find(|pair| pair[0] == "mac_prefix")?.clone();
-        Some(pair[1].as_str()?.to_string())
-    };
-    let made = |text: &str| text.len() == 8 && text != "00:00:00";
-    let first = until("a prefix", prefix).await;
-    assert!(made(&first), "{first}");
-    for (text, stays) in [("00:00:00:00:00:00", false), ("0a:00:00:00:00:00", true), ("00:00:00", false)] {
-        let change = json!([
-            ["options", "delete", ["set", ["mac_prefix"]]],
-            ["options", "insert", ["map", [["mac_prefix", text], ["seen", text]]]]
-        ]);
-        nb.transact(vec![json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": change})])
-            .await
-            .unwrap();
-        // What northd writes tells that it has seen the change.
-        let there = until(text, || prefix().filter(|p| if stays { p == text } else { made(p) && *p != first })).await;
-        assert!(stays == (there == text), "{text} became {there}");
-    }
-}
-
 /// The first client of all finds both databases: who does not expect one to come later would be disconnected.
 #[test]
 fn no_database_comes_after_the_first_client() {

@@ -2,16 +2,12 @@
 
 mod local;
 
-pub use local::{Local, Tunnel, Vif};
+pub use local::{Local, Tunnel, Tunnelling, Vif};
 
 use ovn_schema::sb::{self, AnyChange, Database, TableId};
 use ovn_schema::{Str, Uuid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The tables that a chassis' rows and tunnels follow from; of `Chassis_Private` the own row.
-const OF_CHASSIS: &[TableId] =
-    &[TableId::Chassis, TableId::ChassisPrivate, TableId::Encap, TableId::HaChassis, TableId::HaChassisGroup];
 
 /// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
 pub fn is_vtep(c: &sb::Chassis) -> bool {
@@ -79,6 +75,12 @@ pub enum Read {
     Localnet(Str),
     /// The tunnels.
     Tunnels,
+    /// What the operator wants of them.
+    Tunnelling,
+    /// Whether a group of chassis serves local datapaths.
+    Serves(Uuid),
+    /// Which chassis have machines' ports of a datapath.
+    ChassisOf(Uuid),
     /// A zone by name.
     Zone(Str),
     /// Which datapaths are local.
@@ -107,6 +109,7 @@ pub struct Input {
     /// How many machines' ports of a datapath each chassis has.
     chassis_of: FxHashMap<Uuid, BTreeMap<Uuid, usize>>,
     chassis: FxHashMap<Str, Uuid>,
+    privates: FxHashMap<Str, Uuid>,
     groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     flows_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     dp_groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
@@ -124,6 +127,8 @@ pub struct Input {
     forwarding: FxHashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
+    /// Logical ports whose interface is plugged in here and whose row does not come with a local datapath.
+    strangers: BTreeSet<Str>,
     versions: FxHashMap<TableId, u64>,
     /// How often something changed that bindings, zones or local rows follow from.
     generation: u64,
@@ -131,8 +136,12 @@ pub struct Input {
     zones_generation: u64,
     /// How often it changed which rows are of interest: those of what is local.
     interest: u64,
-    /// How often something changed that this chassis' rows, or tunnels, follow from.
-    chassis_generation: u64,
+    /// Groups of chassis that serve local datapaths.
+    serving: BTreeSet<Uuid>,
+    /// How often `SB_Global:options` changed.
+    options_generation: u64,
+    /// How often this chassis' rows changed, or those by which another one has its addresses.
+    own_rows: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -202,7 +211,8 @@ fn floats(p: &sb::PortBinding) -> bool {
 impl Input {
     /// The input for a database that is complete.
     pub fn new(sb: Database, local: Local) -> Input {
-        let mut input = Input { local, ..Input::default() };
+        let strangers = local.vifs.keys().cloned().collect();
+        let mut input = Input { local, strangers, ..Input::default() };
         let all = [
             changes(&sb.port_binding, AnyChange::PortBinding),
             changes(&sb.multicast_group, AnyChange::MulticastGroup),
@@ -214,6 +224,7 @@ impl Input {
             changes(&sb.mac_binding, AnyChange::MacBinding),
             changes(&sb.fdb, AnyChange::Fdb),
             changes(&sb.chassis, AnyChange::Chassis),
+            changes(&sb.chassis_private, AnyChange::ChassisPrivate),
         ];
         input.sb = sb;
         for c in all.into_iter().flatten() {
@@ -228,7 +239,7 @@ impl Input {
         *self.versions.entry(table).or_default() += 1;
         let concerns = self.concerns(change);
         self.generation += u64::from(concerns && !is_report(change));
-        self.chassis_generation += u64::from(concerns && OF_CHASSIS.contains(&table));
+        self.own_rows += u64::from(self.is_own(change));
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
@@ -243,7 +254,7 @@ impl Input {
                     Some(_) => self.advertisers.insert(id),
                     None => self.advertisers.remove(&id),
                 };
-                self.tie(id, old, new);
+                self.tie(id, old, new, &mut reads);
                 let other = |p: Option<&sb::PortBinding>| {
                     p.filter(|p| !p.r#type.is_empty()).map(|p| (p.datapath, p.r#type.clone(), p.logical_port.clone()))
                 };
@@ -258,8 +269,8 @@ impl Input {
                     })
                 };
                 if named(old) != named(new) {
-                    self.interest += 1;
                     for p in [old, new].into_iter().flatten() {
+                        self.note_stranger(&p.logical_port);
                         reads.push(Read::PortKey(p.logical_port.clone()));
                         reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
                     }
@@ -321,11 +332,15 @@ impl Input {
             }
             AnyChange::SbGlobal(c) if c.old.as_ref().map(|g| &g.options) != c.new.as_ref().map(|g| &g.options) => {
                 reads.push(Read::Options);
-                self.chassis_generation += 1;
+                self.options_generation += 1;
             }
             AnyChange::Chassis(c) => {
                 let name = |c: &Option<std::sync::Arc<sb::Chassis>>| c.as_ref().map(|c| c.name.clone());
                 rename(&mut self.chassis, name(&c.old).as_ref(), name(&c.new).as_ref(), id);
+            }
+            AnyChange::ChassisPrivate(c) => {
+                let (old, new) = (c.old.as_ref().map(|p| &p.name), c.new.as_ref().map(|p| &p.name));
+                rename(&mut self.privates, old, new, id);
             }
             AnyChange::MacBinding(c) => {
                 let key = |m: &Option<std::sync::Arc<sb::MacBinding>>| {
@@ -367,14 +382,54 @@ impl Input {
         })
     }
 
+    /// Whether a change is of this chassis' rows, or of a row by which another chassis has one of its addresses.
+    fn is_own(&self, change: &AnyChange) -> bool {
+        let (name, row, ips) = (&self.local.chassis_name, self.local.chassis, &self.local.encap_ips);
+        match change {
+            AnyChange::Chassis(c) => {
+                row == Some(c.uuid) || [&c.old, &c.new].into_iter().flatten().any(|c| c.name == *name)
+            }
+            AnyChange::ChassisPrivate(c) => [&c.old, &c.new].into_iter().flatten().any(|p| p.name == *name),
+            AnyChange::Encap(c) => {
+                [&c.old, &c.new].into_iter().flatten().any(|e| e.chassis_name == *name || ips.contains(&e.ip))
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks whether the row of a port that is plugged in here has to be asked for by its name.
+    fn note_stranger(&mut self, name: &Str) {
+        let comes = self.port(name).is_some_and(|(_, p)| self.local.datapaths.contains(&p.datapath));
+        let changed = match self.local.vifs.contains_key(name) && !comes {
+            true => self.strangers.insert(name.clone()),
+            false => self.strangers.remove(name),
+        };
+        self.interest += u64::from(changed);
+    }
+
+    /// The ports that are plugged in here and whose rows do not come with a local datapath.
+    pub fn strangers(&self) -> &BTreeSet<Str> {
+        &self.strangers
+    }
+
+    /// Another number whenever this chassis' rows changed, or those by which another one has its addresses.
+    pub fn own_rows(&self) -> u64 {
+        self.own_rows
+    }
+
     /// Another number whenever rows of other things than before may be of interest.
     pub fn interest(&self) -> u64 {
         self.interest
     }
 
-    /// Another number whenever something changed that this chassis' rows, or tunnels, follow from.
-    pub fn chassis_generation(&self) -> u64 {
-        self.chassis_generation
+    /// Another number whenever `SB_Global:options` changed.
+    pub fn options_generation(&self) -> u64 {
+        self.options_generation
+    }
+
+    /// Whether a group of chassis serves local datapaths.
+    pub fn is_served_by(&self, group: &Uuid) -> bool {
+        self.serving.contains(group)
     }
 
     /// Another number whenever zones changed.
@@ -395,9 +450,11 @@ impl Input {
             generation: self.generation + 1,
             zones_generation: self.zones_generation,
             interest: self.interest + 1,
-            chassis_generation: self.chassis_generation + 1,
+            options_generation: self.options_generation + 1,
+            own_rows: self.own_rows + 1,
             ..Input::default()
         };
+        self.strangers = self.local.vifs.keys().cloned().collect();
     }
 
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
@@ -406,15 +463,15 @@ impl Input {
     }
 
     /// Brings the indexes of what a chassis may have to serve up to date.
-    fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>) {
+    fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>, reads: &mut Vec<Read>) {
         let key = |p: &sb::PortBinding| (p.datapath, p.tunnel_key);
         rename(&mut self.ports_by_key, old.map(key).as_ref(), new.map(key).as_ref(), id);
         let (before, after) = (old.map(ties).unwrap_or_default(), new.map(ties).unwrap_or_default());
         for to in before.symmetric_difference(&after) {
             index(&mut self.tied, before.get(to).copied(), after.get(to).copied(), id);
         }
-        self.count_chassis(old, false);
-        self.count_chassis(new, true);
+        reads.extend(self.count_chassis(old, false));
+        reads.extend(self.count_chassis(new, true));
         // Whose interface it has: a container its parent's, a mirror's exit the sink's.
         let parent =
             |p: &sb::PortBinding| Some(crate::claims::interface_name(p).clone()).filter(|n| *n != p.logical_port);
@@ -428,9 +485,9 @@ impl Input {
         };
     }
 
-    /// Counts, or no longer counts, where a machine's port is.
-    fn count_chassis(&mut self, p: Option<&sb::PortBinding>, there: bool) {
-        let Some((p, at)) = p.filter(|p| p.r#type.is_empty()).and_then(|p| Some((p, p.chassis?))) else { return };
+    /// Counts, or no longer counts, where a machine's port is. Names the datapath if its chassis are others now.
+    fn count_chassis(&mut self, p: Option<&sb::PortBinding>, there: bool) -> Option<Read> {
+        let (p, at) = p.filter(|p| p.r#type.is_empty()).and_then(|p| Some((p, p.chassis?)))?;
         let of = self.chassis_of.entry(p.datapath).or_default();
         let n = of.entry(at).or_default();
         let before = *n;
@@ -443,7 +500,7 @@ impl Input {
             self.chassis_of.remove(&p.datapath);
         }
         let another = if there { before == 0 } else { before == 1 };
-        self.chassis_generation += u64::from(another && self.local.datapaths.contains(&p.datapath));
+        another.then_some(Read::ChassisOf(p.datapath))
     }
 
     /// The port bindings that this chassis may have to claim, serve or give up: those that are tied to it, those whose interfaces are
@@ -495,6 +552,12 @@ impl Input {
     /// The row of the chassis with this name.
     pub fn chassis(&self, name: &Str) -> Option<Uuid> {
         self.chassis.get(name).copied()
+    }
+
+    /// The private row of the chassis with this name.
+    pub fn chassis_private(&self, name: &Str) -> Option<(Uuid, &sb::ChassisPrivate)> {
+        let id = self.privates.get(name)?;
+        Some((*id, self.sb.chassis_private.get(id)?))
     }
 
     /// Whether the flows of a datapath, or of a group of datapaths, are for this chassis.

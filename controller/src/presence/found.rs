@@ -2,9 +2,12 @@
 
 use super::{Derive, Key, Value};
 use crate::claims::Step;
+use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
 use crate::pinctrl::{Snapshot, Told};
+use crate::pinctrl::{health, next_hops};
+use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +28,8 @@ pub struct Versions {
     pub addresses: u64,
     /// Queues.
     pub queues: u64,
-    /// Groups that serve local datapaths.
-    pub groups: u64,
+    /// Tunnels, and which of them are watched.
+    pub tunnels: u64,
     /// Ports whose packets are copied.
     pub mirrored: u64,
 }
@@ -39,6 +42,13 @@ pub struct Presence {
     anchors: BTreeSet<Uuid>,
     ways: BTreeMap<Uuid, BTreeSet<Uuid>>,
     moved: bool,
+    /// Groups of chassis that serve local datapaths.
+    groups: BTreeSet<Uuid>,
+    groups_moved: bool,
+    /// Tunnels that there should be, by their marks.
+    pub tunnels: BTreeMap<Str, Tunnel>,
+    /// The chassis to which they run BFD.
+    pub watched: BTreeSet<Uuid>,
     /// Zones that are needed.
     pub zones: BTreeSet<Str>,
     /// The numbers that routers' zones are to have.
@@ -61,10 +71,16 @@ pub struct Presence {
     pub addresses: BTreeSet<Address>,
     /// Queues, by provider network and number: port and rates.
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
-    /// Groups of chassis that serve local datapaths.
-    pub groups: BTreeSet<Uuid>,
-    /// Local ports whose packets are copied.
-    pub mirrored: BTreeSet<Str>,
+    /// Mirrors and local ports whose packets they copy: the ports' interfaces, and what is copied where.
+    pub mirrored: BTreeMap<(Uuid, Str), (Uuid, Copies)>,
+    /// Health checks of this chassis, and those that changed and nobody looked at since.
+    pub checks: BTreeMap<Uuid, health::Target>,
+    /// See [`Presence::checks`].
+    pub checks_anew: BTreeSet<Uuid>,
+    /// Next hops that this chassis asks, and those that changed and nobody looked at since.
+    pub next_hops: BTreeMap<Uuid, next_hops::Question>,
+    /// See [`Presence::next_hops`].
+    pub next_hops_anew: BTreeSet<Uuid>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
     /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
@@ -83,6 +99,10 @@ impl Default for Presence {
             anchors: BTreeSet::new(),
             ways: BTreeMap::new(),
             moved: true,
+            groups: BTreeSet::new(),
+            groups_moved: true,
+            tunnels: BTreeMap::new(),
+            watched: BTreeSet::new(),
             zones: BTreeSet::new(),
             requested: BTreeMap::new(),
             limits: BTreeMap::new(),
@@ -94,8 +114,11 @@ impl Default for Presence {
             patches: BTreeMap::new(),
             addresses: BTreeSet::new(),
             queues: BTreeMap::new(),
-            groups: BTreeSet::new(),
-            mirrored: BTreeSet::new(),
+            mirrored: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            checks_anew: BTreeSet::new(),
+            next_hops: BTreeMap::new(),
+            next_hops_anew: BTreeSet::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
             told: Vec::new(),
@@ -134,6 +157,9 @@ impl Presence {
                 out.extend_from_slice(&reads);
                 next = reads.into_iter().filter(|r| !is_only_for_flows(r)).collect();
             }
+            if std::mem::take(&mut self.groups_moved) {
+                next.extend(input.set_serving(&self.groups));
+            }
         }
         out
     }
@@ -149,11 +175,24 @@ impl Presence {
             patches: v.patches + 1,
             addresses: v.addresses + 1,
             queues: v.queues + 1,
-            groups: v.groups + 1,
+            tunnels: v.tunnels + 1,
             mirrored: v.mirrored + 1,
         };
-        let bound_anew = std::mem::take(&mut self.bound).into_keys().collect();
-        *self = Presence { versions, bound_anew, of: std::mem::take(&mut self.of), ..Presence::default() };
+        // Who is told differences is told of what is there no more.
+        let bound_anew =
+            std::mem::take(&mut self.bound).into_keys().chain(std::mem::take(&mut self.bound_anew)).collect();
+        let checks = std::mem::take(&mut self.checks).into_keys();
+        let checks_anew = checks.chain(std::mem::take(&mut self.checks_anew)).collect();
+        let next_hops = std::mem::take(&mut self.next_hops).into_keys();
+        let next_hops_anew = next_hops.chain(std::mem::take(&mut self.next_hops_anew)).collect();
+        *self = Presence {
+            versions,
+            bound_anew,
+            checks_anew,
+            next_hops_anew,
+            of: std::mem::take(&mut self.of),
+            ..Presence::default()
+        };
     }
 
     /// How many units ran in the last [`Presence::settle`].
@@ -239,12 +278,30 @@ impl Presence {
                 put(&mut self.queues, &(network.clone(), *number), queue);
             }
             Key::Serves(group) => {
-                v.groups += 1;
+                self.groups_moved = true;
                 set(&mut self.groups, group, there);
             }
-            Key::Mirrored(name) => {
+            Key::Tunnel(mark) => {
+                v.tunnels += 1;
+                put(&mut self.tunnels, mark, now.and_then(|n| if let Value::Tunnel(t) = n { Some(t) } else { None }));
+            }
+            Key::Watched(chassis) => {
+                v.tunnels += 1;
+                set(&mut self.watched, chassis, there);
+            }
+            Key::Mirrored(mirror, name) => {
                 v.mirrored += 1;
-                set(&mut self.mirrored, name, there);
+                let copied = now.and_then(|n| if let Value::Mirrored(i, c) = n { Some((i, c)) } else { None });
+                put(&mut self.mirrored, &(*mirror, name.clone()), copied);
+            }
+            Key::Check(id) => {
+                self.checks_anew.insert(*id);
+                put(&mut self.checks, id, now.and_then(|n| if let Value::Check(t) = n { Some(t) } else { None }));
+            }
+            Key::NextHop(id) => {
+                self.next_hops_anew.insert(*id);
+                let question = now.and_then(|n| if let Value::Question(q) = n { Some(q) } else { None });
+                put(&mut self.next_hops, id, question);
             }
             Key::Names(datapath, row) => {
                 let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
@@ -301,7 +358,11 @@ impl Presence {
                 format!("addresses {:?}", p.addresses),
                 format!("queues {:?}", p.queues),
                 format!("groups {:?}", p.groups),
+                format!("tunnels {:?}", p.tunnels),
+                format!("watched {:?}", p.watched),
                 format!("mirrored {:?}", p.mirrored),
+                format!("checks {:?}", p.checks),
+                format!("next hops {:?}", p.next_hops),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),
             ]

@@ -4,7 +4,7 @@ use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge};
-use crate::{mirrors, plumbing, queues, switch_config, zones};
+use crate::{mirrors, plumbing, queues, switch_config, tunnels, zones};
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
@@ -36,7 +36,6 @@ impl Controller {
 
     /// Puts what the local database lacks into the plan.
     fn compare_local(&mut self, s: &Settings, schema: &DatabaseSchema, southbound_ready: bool, plan: &mut Plan) {
-        let counts = self.counts();
         self.write_index(s, plan);
         switch_config::vlan_limit(&self.ovs.db, plan);
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, plan)
@@ -49,11 +48,11 @@ impl Controller {
             let (plugged, said, lines) = (&self.interfaces, &mut self.patch_said, &mut self.in_line);
             let before = self.bridge_before.as_deref();
             let (ports, versions) = (plugged.plumbing(), here.versions);
-            lines.tunnels.unless(((ports, input.chassis_generation()), versions.groups), plan, |plan| {
+            lines.tunnels.unless((ports, versions.tunnels, input.options_generation()), plan, |plan| {
                 if before != Some(&*s.bridge) {
                     plumbing::clear_old_tunnels(db, s, before, plan);
                 }
-                plumbing::reconcile_tunnels(db, br, input, here, s, plan);
+                tunnels::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
             });
             lines.patches.unless((ports, versions.patches, versions.queues), plan, |plan| {
@@ -62,10 +61,12 @@ impl Controller {
                 said.end();
                 queues::reconcile(db, here, s, plan);
             });
-            lines.mirrors.unless((counts, versions.mirrored), plan, |plan| {
-                mirrors::reconcile(db, br, input, (plugged, here), plan);
+            lines.mirrors.unless((ports, versions.mirrored), plan, |plan| {
+                mirrors::reconcile(db, br, (plugged, here), plan);
             });
-            switch_config::connection_limits(db, br.1, &input.local, here, plan);
+            lines.limits.unless((ports, versions.limits, input.zones_generation()), plan, |plan| {
+                switch_config::connection_limits(db, br.1, &input.local, here, plan);
+            });
             self.write_bridge(br, plan);
             self.write_interfaces(plan);
         }

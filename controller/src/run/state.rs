@@ -112,14 +112,16 @@ pub(super) struct LocalState {
 pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
-    /// Of it, tunnels: by its own state and the chassis', and by the groups that serve here.
-    pub(super) tunnels: InLine<(Counts, u64)>,
+    /// Of it, tunnels: by its own state, theirs, and that of the times that the operator set for BFD.
+    pub(super) tunnels: InLine<(u64, u64, u64)>,
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
     /// Mirrors.
-    pub(super) mirrors: InLine<(Counts, u64)>,
-    /// This chassis' rows.
-    pub(super) chassis: InLine<Counts>,
+    pub(super) mirrors: InLine<(u64, u64)>,
+    /// How many connections zones may have.
+    pub(super) limits: InLine<(u64, u64, u64)>,
+    /// This chassis' rows: by the local database's state, and their own.
+    pub(super) chassis: InLine<(u64, u64)>,
     /// As of when the bridge was looked through for zones that are named by rows.
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.

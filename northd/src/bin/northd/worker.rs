@@ -2,16 +2,14 @@
 
 use crate::commit::{self, commit, write};
 use crate::databases::{Databases, LOCK};
+use crate::made_once;
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
-use northd::addresses::Mac;
 use northd::clock::Clock;
-use northd::facts::ipam::upper_half;
 use northd::{Changes, Compiler, Op};
-use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
-use ovsdb_rs::Atom;
-use ovsdb_rs::client::{Client, ClientError, Event, Transaction, Update, probe_interval};
+use ovn_schema::{Rows, Str, Table, nb, sb};
+use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -434,13 +432,7 @@ impl Worker {
     /// southbound, and only then says that the southbound database has all.
     async fn work(&mut self, full: bool, rounds: u8, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
-        if let Some((row, options)) = zero_prefix(compiler.input())
-            && draw_prefix(&self.databases.nb, row, &options).await?
-        {
-            self.drain();
-            return Box::pin(self.work(full, rounds, state)).await;
-        }
-        let (nb_missing, sb_missing) = missing(compiler.input());
+        let (nb_missing, sb_missing) = made_once::missing(compiler.input());
         if !nb_missing.is_empty() || !sb_missing.is_empty() {
             commit(&self.databases.nb, nb_missing, None).await?;
             commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
@@ -631,58 +623,4 @@ async fn flows(client: &Client) -> Result<Rows<sb::LogicalFlow>, ClientError> {
     };
     client.every_row(table, take).await?;
     Ok(flows)
-}
-
-/// Local, not of a group, and of five octets by chance.
-fn random_address() -> Mac {
-    let [a, b, c, d, e, ..] = *Uuid::new_v4().as_bytes();
-    Mac([a & 0xfc | 2, b, c, d, e, 1])
-}
-
-/// The first three octets of a random address.
-fn random_prefix() -> String {
-    random_address().to_string().chars().take(8).collect()
-}
-
-/// The row whose `mac_prefix` is all zeros, which stands for one to be made up, and its options.
-fn zero_prefix(input: &northd::input::Input) -> Option<(Uuid, Map<Str, Str>)> {
-    let (u, row) = input.nb.nb_global.iter().next()?;
-    let zeros = row.options.get("mac_prefix").is_some_and(|text| upper_half(text) == 0);
-    zeros.then(|| (*u, row.options.clone()))
-}
-
-/// Makes a prefix up in place of the one that these options have; false if they have changed meanwhile.
-async fn draw_prefix(client: &Client, row: Uuid, options: &Map<Str, Str>) -> Result<bool, ClientError> {
-    let text = |s: &str| Atom::String(s.into());
-    let table = nb::TableId::NbGlobal.name();
-    let mut draw = Transaction::new(client.schema().ok_or(ClientError::NotConnected)?);
-    draw.verify(table, row, [("options", options.to_datum())]);
-    draw.put(table, row, "options", &[text("mac_prefix")], &[(text("mac_prefix"), text(&random_prefix()))]);
-    Ok(client.carry_out([draw].into_iter()).await?.is_none())
-}
-
-/// What the databases lack before anything can be compiled: their one row, addresses that northd makes up once.
-fn missing(input: &northd::input::Input) -> (Vec<Op<nb::TableId>>, Vec<Op<sb::TableId>>) {
-    let (mut nb, mut sb) = (Vec::new(), Vec::new());
-    let mut options: Map<Str, Str> = Map::new();
-    let row = input.nb.nb_global.iter().next();
-    if let Some((_, row)) = row {
-        options = row.options.clone();
-    }
-    let before = options.len();
-    options.entry("mac_prefix".into()).or_insert_with(|| random_prefix().into());
-    for key in ["svc_monitor_mac", "svc_monitor_mac_dst"] {
-        options.entry(key.into()).or_insert_with(|| random_address().to_string().into());
-    }
-    match row {
-        None => nb.push(Op::Insert(nb::TableId::NbGlobal, Uuid::new_v4(), vec![("options", options.to_datum())])),
-        Some((u, _)) if options.len() != before => {
-            nb.push(Op::Update(nb::TableId::NbGlobal, *u, vec![("options", options.to_datum())]));
-        }
-        Some(_) => {}
-    }
-    if input.sb.sb_global.is_empty() {
-        sb.push(Op::Insert(sb::TableId::SbGlobal, Uuid::new_v4(), Vec::new()));
-    }
-    (nb, sb)
 }
