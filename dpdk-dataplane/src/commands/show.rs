@@ -201,11 +201,12 @@ fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
 /// The features of the datapath.
 fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     super::bridge(w, args)?;
-    let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
+    let (tags, cuts, not_offered) = (w.switch.underlay.tags(), w.switch.cuts, &w.not_offered);
     let line = |(name, value): &(&str, &str)| {
         let value = match *name {
             "Max VLAN headers" => tags.to_string(),
             "Truncate action" if !cuts => "No".into(),
+            feature if not_offered.contains(&feature) => "No".into(),
             _ => (*value).into(),
         };
         format!("{name}: {value}\n")
@@ -213,7 +214,17 @@ fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(FEATURES.iter().map(line).collect())
 }
 
-/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all. Only `trunc` can be changed.
+/// Features that Open vSwitch does elsewhere where its datapath does not offer them, by their names in commands and in
+/// what is shown: there is one place for all here, and packets fare the same.
+const OFFERED: &[(&str, &str)] = &[
+    ("clone", "Clone action"),
+    ("ct_clear", "Conntrack clear"),
+    ("check_pkt_len", "Check pkt length action"),
+    ("explicit_drop_action", "Explicit Drop action"),
+    ("add_mpls", "MPLS Label add"),
+];
+
+/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all.
 fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
     super::bridge(w, std::slice::from_ref(bridge))?;
@@ -225,7 +236,17 @@ fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     };
     match name.as_str() {
         "trunc" => w.switch.cuts = on,
-        other => return Err(format!("{other}: not a feature that can be changed here; trunc is")),
+        other => match OFFERED.iter().find(|(short, _)| *short == other) {
+            Some((_, feature)) if on => w.not_offered.retain(|f| f != feature),
+            Some((_, feature)) => w.not_offered.push(feature),
+            None => {
+                let names: Vec<&str> = OFFERED.iter().map(|(short, _)| *short).collect();
+                return Err(format!(
+                    "{other}: not a feature that can be changed here; trunc, {} are",
+                    names.join(", ")
+                ));
+            }
+        },
     }
     Ok(String::new())
 }
