@@ -542,6 +542,9 @@ pub fn outputs_to_group(actions: &[Action], want: GroupId) -> bool {
 pub fn learned_flow(learn: &LearnAction, key: &crate::FlowKey) -> (Match, Vec<Action>) {
     let mut m = Match::new();
     let mut actions = Vec::new();
+    if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+        actions.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
+    }
     for spec in &learn.specs {
         let value = match &spec.src {
             LearnSrc::Field(f) => key.get_sub(f),

@@ -248,15 +248,12 @@ fn a_pause_within_a_clone_ends_what_is_behind_it() {
 
 /// The label stack entries of an untagged frame, and what is behind them.
 fn labels(p: &[u8]) -> (Vec<u32>, Vec<u8>) {
-    let (mut at, mut found) = (14, Vec::new());
-    while p[12..14] == [0x88, 0x47] {
-        let entry = u32::from_be_bytes(p[at..at + 4].try_into().expect("four bytes"));
-        (at, found) = (at + 4, [found, vec![entry]].concat());
-        if entry & 0x100 != 0 {
-            break;
-        }
+    if p[12..14] != [0x88, 0x47] {
+        return (Vec::new(), p[14..].to_vec());
     }
-    (found, p[at..].to_vec())
+    let all: Vec<u32> = p[14..].chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let n = 1 + all.iter().position(|e| e & 0x100 != 0).expect("the bottom of the stack");
+    (all[..n].to_vec(), p[14 + 4 * n..].to_vec())
 }
 
 fn entry(label: u32, tc: u32, bottom: bool, ttl: u32) -> u32 {
@@ -430,6 +427,8 @@ fn tunnels_carry_packets_and_metadata() {
         (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
         (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
         (TunnelKind::Geneve, "fd00::1", "fd00::2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Gre, "fd00::1", "fd00::2"),
     ] {
         let mut one = chassis(a, b, kind);
         let mut two = chassis(b, a, kind);
@@ -448,6 +447,49 @@ fn tunnels_carry_packets_and_metadata() {
         cut.truncate(60);
         send(&mut two, 100, &cut);
     }
+}
+
+/// Packets of GRE have the key and the numbers that the port's options ask for, those of ERSPAN their session; what is
+/// wrong is dropped, and without a port of GRE its packets are like others.
+#[test]
+fn gre_and_erspan_carry_what_their_options_say() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let ports = |kind, own: &str, peer: &str| {
+        let mut s = chassis(own, peer, kind);
+        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
+        (cfg.key, cfg.sequence) = (Some(7), true);
+        s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        s
+    };
+    for (kind, header) in
+        [(TunnelKind::Gre, &[0x30, 0, 0x65, 0x58, 0, 0, 0, 7][..]), (TunnelKind::Erspan, &[0x10, 0, 0x88, 0xbe][..])]
+    {
+        let (mut one, mut two) = (ports(kind, a, b), ports(kind, b, a));
+        for number in 0..3 {
+            let out = send(&mut one, 3, &p).packets;
+            let (_, outer) = &out[0];
+            good(outer);
+            assert_eq!((outer[23], &outer[34..34 + header.len()]), (47, header), "{outer:02x?}");
+            let at = 34 + header.len();
+            assert_eq!(outer[at..at + 4], [0, 0, 0, number], "numbers follow each other");
+            if kind == TunnelKind::Erspan {
+                assert_eq!(outer[at + 4..at + 12], [0x10, 0, 0, 7, 0, 0, 0, 0]);
+            }
+            assert_eq!(send(&mut two, 100, outer).packets, [(3, p.clone())], "{:?}", two.drops);
+        }
+        let mut wrong = send(&mut one, 3, &p).packets.remove(0).1;
+        wrong[34] |= 0x40;
+        assert!(send(&mut two, 100, &wrong).packets.is_empty());
+        assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
+    }
+    // The one of Geneve has no tunnel of GRE.
+    let mut other = chassis(b, a, TunnelKind::Geneve);
+    let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
+    send(&mut other, 100, &outer);
+    assert_eq!(other.drops.get(DropReason::TunnelMalformed) + other.drops.get(DropReason::TunnelUnknown), 0);
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl DummyMode {
         match kind {
             "dummy" | "dummy-pmd" => self.is_on(),
             "" | "system" => matches!(self, DummyMode::System | DummyMode::Override),
-            "internal" | "patch" | "geneve" | "vxlan" => false,
+            "internal" | "patch" | "geneve" | "vxlan" | "gre" | "ip6gre" | "erspan" | "ip6erspan" => false,
             _ => self == DummyMode::Override,
         }
     }

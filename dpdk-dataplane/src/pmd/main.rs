@@ -109,6 +109,8 @@ pub struct MainPmd {
     pub sleep_max: Duration,
     /// Counters of the loop.
     pub counters: Counters,
+    /// Features that commands have turned off.
+    pub not_offered: Vec<&'static str>,
     /// The datapath's type and name, as commands show them.
     pub datapath: &'static str,
     /// Limits of packet-ins.
@@ -264,6 +266,7 @@ impl MainPmd {
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
+            not_offered: Vec::new(),
             datapath: DATAPATH,
             limits: PacketInLimits::default(),
             zones_of_database: false,
