@@ -166,8 +166,16 @@ impl Conntrack {
         self.seed = plan.seed;
         for (at, mut c) in plan.passed.drain(..) {
             c.expires = now + self.timeout(c.zone, c.phase);
+            let adopted = c.adopt();
             if let Some(slot) = self.slots.get_mut(at as usize) {
+                let zone = c.zone;
+                let moved = slot.as_ref().is_none_or(|old| old.version != c.version);
                 *slot = Some(c);
+                match (adopted, moved) {
+                    (true, _) => self.journal.content(at, zone),
+                    (false, true) => self.journal.state(at, zone),
+                    (false, false) => {}
+                }
                 self.publish(at);
             }
         }
