@@ -271,6 +271,8 @@ pub struct Conntrack {
     journal: journal::Journal,
     /// Other chassis that are lost.
     lost: HashSet<replica::Owner>,
+    /// How many connections each chassis has, by owner.
+    owned: [u32; 256],
 }
 
 impl Conntrack {
@@ -293,6 +295,7 @@ impl Conntrack {
             habits: nat::ReplyTuplePrefetch::default(),
             journal: journal::Journal::default(),
             lost: HashSet::new(),
+            owned: [0; 256],
         };
         // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved, the
         // vector grows.
@@ -411,6 +414,7 @@ impl Conntrack {
     fn delete(&mut self, index: u32) -> Option<Connection> {
         let c = self.slots.get_mut(index as usize)?.take()?;
         self.zones.gone(c.zone);
+        self.count_owner(c.owner, u32::MAX);
         self.journal.content(index, c.zone);
         for d in [Direction::Original, Direction::Reply] {
             self.index.remove((c.zone, c.tuple(d)), index, d);
@@ -437,6 +441,7 @@ impl Conntrack {
             None => return None,
         };
         self.zones.come(c.zone);
+        self.count_owner(c.owner, 1);
         if c.owner == 0 {
             self.journal.content(index, c.zone);
         }
@@ -514,7 +519,8 @@ impl Conntrack {
             let version = c.version;
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
-                    if c.adopt() {
+                    if let Some(before) = c.adopt() {
+                        replica::moved(&mut self.owned, before);
                         self.journal.content(i, c.zone);
                     } else if c.version != version {
                         self.journal.state(i, c.zone);

@@ -187,28 +187,39 @@ impl Connection {
         (self.mark, self.label) = (s.mark, s.label);
     }
 
-    /// Makes it this chassis' own, as a packet of it has come; true if it was another's.
-    pub(super) fn adopt(&mut self) -> bool {
-        let other = self.owner != 0;
-        if other {
-            self.from = std::mem::take(&mut self.owner);
+    /// Makes it this chassis' own, as a packet of it has come; returns whose it was, if another's.
+    pub(super) fn adopt(&mut self) -> Option<Owner> {
+        let before = std::mem::take(&mut self.owner);
+        if before == 0 {
+            return None;
         }
-        other
+        self.from = before;
+        Some(before)
     }
 
     /// State, mark and label.
     pub fn state(&self) -> RemoteState {
-        RemoteState {
-            ends: self.ends,
-            phase: self.phase,
-            replied: self.replied,
-            mark: self.mark,
-            label: self.label,
+        RemoteState { ends: self.ends, phase: self.phase, replied: self.replied, mark: self.mark, label: self.label }
+    }
+}
+
+/// A connection of another chassis is this one's now.
+pub(super) fn moved(owned: &mut [u32; 256], from: Owner) {
+    for (owner, n) in [(from, u32::MAX), (0, 1)] {
+        if let Some(place) = owned.get_mut(usize::from(owner)) {
+            *place = place.wrapping_add(n);
         }
     }
 }
 
 impl Conntrack {
+    /// Counts a connection that a chassis has got, or lost.
+    pub(super) fn count_owner(&mut self, owner: Owner, n: u32) {
+        if let Some(place) = self.owned.get_mut(usize::from(owner)) {
+            *place = place.wrapping_add(n);
+        }
+    }
+
     /// The connection that another chassis told, if it is still that chassis'.
     fn held(&self, at: Held, owner: Owner) -> Option<(u32, &Connection)> {
         let c = self.slots.get(at.0 as usize)?.as_ref()?;
@@ -289,6 +300,7 @@ impl Conntrack {
         if let Some(c) = self.slots.get_mut(id.index as usize).and_then(Option::as_mut) {
             c.owner = 0;
             c.expires = now + left;
+            moved(&mut self.owned, 1);
             self.journal.content(id.index, c.zone);
         }
         self.publish(id.index);
@@ -319,7 +331,7 @@ impl Conntrack {
 
     /// How many connections of each other chassis are in the table.
     pub fn of_owner(&self, owner: Owner) -> usize {
-        self.slots.iter().flatten().filter(|c| c.owner == owner).count()
+        self.owned.get(usize::from(owner)).map_or(0, |n| *n as usize)
     }
 
     /// The tuple's connection and its direction, expired or not; for tests and commands.
