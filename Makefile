@@ -9,10 +9,11 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
+	@echo "make demo-ic         two zones that interconnect joins, on this machine (root); KEEP=1 leaves them up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make check           formatting, lints, documentation, dependencies"
@@ -34,6 +35,10 @@ build:
 
 demo: build
 	$(LAB) gateway --page demo-report.html $(if $(KEEP),--keep)
+
+demo-ic: build
+	$(LAB) zones --page demo-ic-report.html $(if $(KEEP),--keep)
+	$(if $(KEEP),,$(LAB) transit)
 
 test:
 	scripts/install test

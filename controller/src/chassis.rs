@@ -1,5 +1,6 @@
 //! This chassis' rows in the southbound database: Chassis, Encap, Chassis_Private.
 
+use crate::model::Input;
 use crate::once::Once;
 use crate::plan::Plan;
 use crate::settings::{Settings, bridge};
@@ -70,13 +71,14 @@ pub struct Writer {
 
 impl Writer {
     /// Puts into the plan what differs from what is wanted.
-    pub fn reconcile(&mut self, sb: &sb::Database, ovs: &ovs::Database, settings: &Settings, plan: &mut Plan) {
-        let found = sb.chassis.iter().find(|(_, c)| c.name == settings.system_id);
+    pub fn reconcile(&mut self, input: &Input, ovs: &ovs::Database, settings: &Settings, plan: &mut Plan) {
+        let sb = &input.sb;
+        let found = input.chassis(&settings.system_id).and_then(|id| Some((id, sb.chassis.get(&id)?)));
         let other = other_config(settings, ovs);
         let name = &settings.system_id;
         let encaps = self.usable(sb, settings);
         if !encaps.is_empty() {
-            private(sb, settings, found.map(|(id, _)| *id), plan);
+            private(input, settings, found.map(|(id, _)| id), plan);
         }
         let wish = (settings.hostname.clone(), other.clone(), encaps.clone(), settings.transport_zones.clone());
         let part = plan.part(format!("Chassis {name}"), format!("{wish:?}"));
@@ -127,7 +129,7 @@ impl Writer {
             columns.push(sb::Chassis::encaps(&ids));
         }
         if !columns.is_empty() {
-            part.txn.update_row(*id, columns);
+            part.txn.update_row(id, columns);
         }
         self.said.end();
     }
@@ -177,15 +179,15 @@ fn encap((kind, ip): &(Str, Str), sb: &sb::Database, settings: &Settings, txn: &
     txn.insert_row(columns)
 }
 
-fn private(sb: &sb::Database, settings: &Settings, chassis: Option<Uuid>, plan: &mut Plan) {
+fn private(input: &Input, settings: &Settings, chassis: Option<Uuid>, plan: &mut Plan) {
     let name = &settings.system_id;
     let txn = &mut plan.part(format!("Chassis_Private {name}"), chassis).txn;
-    match sb.chassis_private.iter().find(|(_, c)| c.name == *name) {
+    match input.chassis_private(name) {
         None => {
             txn.insert_row([sb::ChassisPrivate::name(name), sb::ChassisPrivate::chassis(&chassis)]);
         }
         Some((id, row)) if chassis.is_some() && row.chassis != chassis => {
-            txn.update_row(*id, [sb::ChassisPrivate::chassis(&chassis)]);
+            txn.update_row(id, [sb::ChassisPrivate::chassis(&chassis)]);
         }
         Some(_) => {}
     }
@@ -223,7 +225,8 @@ mod tests {
             let encaps = ips.iter().map(|ip| (Str::from("geneve"), Str::from(*ip))).collect();
             let s = Settings { system_id: "hv2".into(), encaps, ..Settings::default() };
             let mut plan = Plan::new(Arc::new(sb::Database::schema()));
-            Writer::default().reconcile(&db, &ovs::Database::default(), &s, &mut plan);
+            let input = Input::new(db.clone(), crate::model::Local::default());
+            Writer::default().reconcile(&input, &ovs::Database::default(), &s, &mut plan);
             let all = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
             all.iter()
                 .map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap()))

@@ -5,7 +5,6 @@
 //! replicated, so that all datapaths which follow from one are known at once.
 
 use crate::model::Input;
-use ovn_schema::Str;
 use ovsdb_rs::client::Conditions;
 use serde_json::{Value, json};
 
@@ -68,8 +67,7 @@ fn ports(input: &Input) -> Vec<Value> {
         None => out.extend(["l2gateway", "l3gateway"].map(kind)),
     }
     // Those of local datapaths come with these.
-    let comes = |name: &Str| input.port(name).is_some_and(|(_, p)| local.datapaths.contains(&p.datapath));
-    out.extend(local.vifs.keys().filter(|name| !comes(name)).map(|name| json!(["logical_port", "==", &**name])));
+    out.extend(input.strangers().iter().map(|name| json!(["logical_port", "==", &**name])));
     // Containers and exits of mirrors are few.
     out.push(json!(["parent_port", "!=", ["set", []]]));
     out.push(kind("mirror"));

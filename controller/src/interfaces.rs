@@ -193,6 +193,8 @@ impl Interfaces {
         if old == new {
             return;
         }
+        // Mirrors name the port that an interface is in.
+        self.plumbing += u64::from(old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.port != new.port));
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         if let Some((name, _)) = &old.vif {
             names.insert(name.clone());

@@ -2,7 +2,6 @@
 //! Those of type `lport` are flows.
 
 use crate::interfaces::Interfaces;
-use crate::model::Input;
 use crate::plan::Plan;
 use crate::plumbing::change_ports;
 use crate::presence::Presence;
@@ -16,38 +15,58 @@ const MARK: &str = "ovn-owned";
 /// By which an interface is the sink of a local mirror.
 const SINK: &str = "mirror-id";
 
+/// What a mirror copies, and where to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Copies {
+    name: Str,
+    /// `gre`, `erspan` or `local`.
+    kind: Str,
+    filter: Str,
+    sink: Str,
+    index: i64,
+}
+
+impl Copies {
+    /// What a row of the southbound database asks for.
+    pub fn of(m: &sb::Mirror) -> Copies {
+        Copies {
+            name: m.name.clone(),
+            kind: m.r#type.clone(),
+            filter: m.filter.clone(),
+            sink: m.sink.clone(),
+            index: m.index,
+        }
+    }
+}
+
 /// A mirror and the local ports whose packets it copies.
 struct Wanted<'a> {
-    row: &'a sb::Mirror,
+    row: &'a Copies,
     from: Set<Uuid>,
     to: Set<Uuid>,
 }
 
-fn wanted<'a>(plugged: &Interfaces, input: &'a Input, here: &Presence) -> BTreeMap<&'a Str, Wanted<'a>> {
+fn wanted<'a>(plugged: &Interfaces, here: &'a Presence) -> BTreeMap<&'a Str, Wanted<'a>> {
     let mut out: BTreeMap<&Str, Wanted<'_>> = BTreeMap::new();
-    for name in &here.mirrored {
-        let (Some((_, p)), Some(vif)) = (input.port(name), input.local.vifs.get(name)) else { continue };
-        let Some(port) = plugged.port_of(&vif.row) else { continue };
-        let rules = p.mirror_rules.iter().filter_map(|m| input.sb.mirror.get(m));
-        for m in rules.filter(|m| &*m.r#type != "lport") {
-            let w = out.entry(&m.name).or_insert_with(|| Wanted { row: m, from: Set::new(), to: Set::new() });
-            if matches!(&*m.filter, "from-lport" | "both") {
-                w.from.insert(port);
-            }
-            if matches!(&*m.filter, "to-lport" | "both") {
-                w.to.insert(port);
-            }
+    for (interface, m) in here.mirrored.values() {
+        let Some(port) = plugged.port_of(interface) else { continue };
+        let w = out.entry(&m.name).or_insert_with(|| Wanted { row: m, from: Set::new(), to: Set::new() });
+        if matches!(&*m.filter, "from-lport" | "both") {
+            w.from.insert(port);
+        }
+        if matches!(&*m.filter, "to-lport" | "both") {
+            w.to.insert(port);
         }
     }
     out
 }
 
 /// The port of a tunnel that takes copies: type and options.
-fn tunnel(m: &sb::Mirror) -> (Str, Map<Str, Str>) {
-    let kind = if m.sink.contains(':') { format!("ip6{}", m.r#type) } else { m.r#type.to_string() };
+fn tunnel(m: &Copies) -> (Str, Map<Str, Str>) {
+    let kind = if m.sink.contains(':') { format!("ip6{}", m.kind) } else { m.kind.to_string() };
     let key: Str = m.index.to_string().into();
     let mut options = Map::<Str, Str>::from([("remote_ip".into(), m.sink.clone()), ("key".into(), key.clone())]);
-    if &*m.r#type == "erspan" {
+    if &*m.kind == "erspan" {
         options.insert("erspan_idx".into(), key);
         options.insert("erspan_ver".into(), "1".into());
     }
@@ -73,16 +92,15 @@ fn sinks<'a>(db: &'a ovs::Database, br: &'a ovs::Bridge) -> BTreeMap<&'a Str, Uu
 pub fn reconcile(
     db: &ovs::Database,
     (id, br): (Uuid, &ovs::Bridge),
-    input: &Input,
     (plugged, here): (&Interfaces, &Presence),
     plan: &mut Plan,
 ) {
     if here.mirrored.is_empty() && br.mirrors.is_empty() {
         return;
     }
-    let mut wanted = wanted(plugged, input, here);
+    let mut wanted = wanted(plugged, here);
     let sinks = sinks(db, br);
-    wanted.retain(|_, w| &*w.row.r#type != "local" || sinks.contains_key(&w.row.sink));
+    wanted.retain(|_, w| &*w.row.kind != "local" || sinks.contains_key(&w.row.sink));
     let rows = br.mirrors.iter().filter_map(|m| Some((*m, db.mirror.get(m)?)));
     for (mid, row) in rows.filter(|(_, m)| ovn_schema::options::flag(&m.external_ids, MARK)) {
         let own = row.output_port.and_then(|p| Some((p, db.port.get(&p)?)));
@@ -104,7 +122,7 @@ pub fn reconcile(
         if w.to != row.select_dst_port {
             columns.push(ovs::Mirror::select_dst_port(&w.to));
         }
-        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local");
+        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.kind == "local");
         let output = match (local, own) {
             (Some(sink), own) => {
                 if let Some((p, _)) = own {
@@ -127,7 +145,7 @@ pub fn reconcile(
     }
     for w in wanted.into_values() {
         let txn = &mut plan.part(format!("Mirror {}", w.row.name), wish(Some(&w))).txn;
-        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local").copied();
+        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.kind == "local").copied();
         let output = local.unwrap_or_else(|| new_port(db, id, w.row, txn));
         let columns = [
             ovs::Mirror::name(&w.row.name),
@@ -142,11 +160,11 @@ pub fn reconcile(
 }
 
 fn wish(w: Option<&Wanted<'_>>) -> String {
-    w.map_or_else(String::new, |w| format!("{} {} {} {:?} {:?}", w.row.r#type, w.row.sink, w.row.index, w.from, w.to))
+    w.map_or_else(String::new, |w| format!("{} {} {} {:?} {:?}", w.row.kind, w.row.sink, w.row.index, w.from, w.to))
 }
 
 /// The tunnel's interface as the mirror wants it now.
-fn retune(db: &ovs::Database, port: &ovs::Port, m: &sb::Mirror, txn: &mut Transaction) {
+fn retune(db: &ovs::Database, port: &ovs::Port, m: &Copies, txn: &mut Transaction) {
     let Some((id, i)) = port.interfaces.iter().next().and_then(|i| Some((*i, db.interface.get(i)?))) else { return };
     let (kind, options) = tunnel(m);
     if i.r#type != kind {
@@ -157,7 +175,7 @@ fn retune(db: &ovs::Database, port: &ovs::Port, m: &sb::Mirror, txn: &mut Transa
     }
 }
 
-fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transaction) -> Uuid {
+fn new_port(db: &ovs::Database, bridge: Uuid, m: &Copies, txn: &mut Transaction) -> Uuid {
     let name: Str = format!("ovn-{}", m.name).into();
     let (kind, options) = tunnel(m);
     let columns = [ovs::Interface::name(&name), ovs::Interface::r#type(&kind), ovs::Interface::options(&options)];
@@ -171,7 +189,7 @@ fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transact
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Local, Vif};
+    use crate::model::{Input, Local, Vif};
     use std::sync::Arc;
 
     fn uuid(n: u128) -> Uuid {
@@ -240,7 +258,7 @@ mod tests {
             plugged.changed(&ovs::AnyChange::Port(change), false);
         }
         plugged.look(db, br);
-        reconcile(db, br, &input, (&plugged, &here), &mut plan);
+        reconcile(db, br, (&plugged, &here), &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
         out.iter().map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap())).collect()
     }
@@ -261,7 +279,7 @@ mod tests {
         let remote = world(&[("erspan", "from-lport", "fd00::1")]);
         let made = operations(&switch(), &remote);
         assert_eq!(made, ["insert Interface", "insert Port", "mutate Bridge", "insert Mirror", "mutate Bridge"]);
-        let (kind, options) = tunnel(&remote.sb.mirror[&uuid(50)]);
+        let (kind, options) = tunnel(&Copies::of(&remote.sb.mirror[&uuid(50)]));
         assert_eq!((&*kind, &*options["erspan_idx"], &*options["key"]), ("ip6erspan", "7", "7"));
     }
 }

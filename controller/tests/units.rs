@@ -5,7 +5,7 @@
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local, Tunnel, Vif};
-use controller::pinctrl::Snapshot;
+use controller::pinctrl::{Snapshot, health, next_hops};
 use controller::presence::Presence;
 use controller::zones;
 use incremental::Engine;
@@ -13,6 +13,7 @@ use ovn_schema::sb;
 use ovn_schema::{Map, Str, Table, Uuid};
 use ovsdb_rs::Row;
 use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const ME: Uuid = Uuid::from_u128(1);
@@ -39,6 +40,9 @@ struct Chassis {
     presence: Presence,
     /// What the packet-in services know by what they were told.
     services: Snapshot,
+    /// What is checked and asked by the differences that were told.
+    checks: BTreeMap<Uuid, health::Target>,
+    next_hops: BTreeMap<Uuid, next_hops::Question>,
     reads: Vec<controller::model::Read>,
 }
 
@@ -54,6 +58,8 @@ impl Chassis {
             tables: Tables::default(),
             presence,
             services: Snapshot::default(),
+            checks: BTreeMap::new(),
+            next_hops: BTreeMap::new(),
             reads: Vec::new(),
         };
         c.settle();
@@ -79,6 +85,9 @@ impl Chassis {
     fn settle(&mut self) -> (usize, usize) {
         let more = self.presence.settle(&mut self.input, &self.reads);
         self.presence.news(false).into_iter().for_each(|t| self.services.take(t));
+        let here = &mut self.presence;
+        follow(&mut self.checks, &here.checks, std::mem::take(&mut here.checks_anew));
+        follow(&mut self.next_hops, &here.next_hops, std::mem::take(&mut here.next_hops_anew));
         self.reads.extend(more);
         let here = &self.presence;
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
@@ -99,6 +108,9 @@ impl Chassis {
         if self.services != presence.snapshot() {
             out.push("what the packet-in services were told".to_string());
         }
+        if (&self.checks, &self.next_hops) != (&presence.checks, &presence.next_hops) {
+            out.push("what health checks and next hops were told".to_string());
+        }
         if input.local.datapaths != self.input.local.datapaths {
             out.push("local datapaths".to_string());
         }
@@ -109,6 +121,16 @@ impl Chassis {
         out.extend(changes.tables.iter().map(|m| format!("{m:?}")));
         out.extend(changes.meters.iter().chain(&changes.unused).map(|m| format!("{m:?}")));
         out
+    }
+}
+
+/// Takes over what is said to have changed.
+fn follow<V: Clone>(mine: &mut BTreeMap<Uuid, V>, all: &BTreeMap<Uuid, V>, changed: BTreeSet<Uuid>) {
+    for id in changed {
+        match all.get(&id) {
+            Some(v) => drop(mine.insert(id, v.clone())),
+            None => drop(mine.remove(&id)),
+        }
     }
 }
 
@@ -159,6 +181,24 @@ fn neighbour(n: usize, mac: u8) -> sb::MacBinding {
     }
 }
 
+/// A check of whether the machine behind a port serves.
+fn check(name: &str, status: Option<&str>) -> sb::ServiceMonitor {
+    sb::ServiceMonitor {
+        logical_port: text(name),
+        ip: text("10.0.0.1"),
+        port: 80,
+        src_ip: text("10.0.0.254"),
+        src_mac: text("02:00:00:00:00:fe"),
+        status: status.map(text),
+        ..Default::default()
+    }
+}
+
+fn mirror(sink: &str) -> sb::Mirror {
+    let (kind, filter) = (text("gre"), text("both"));
+    sb::Mirror { name: text("m"), r#type: kind, filter, sink: text(sink), ..Default::default() }
+}
+
 fn start() -> (sb::Database, Local) {
     let mut db = sb::Database::default();
     for (id, name) in [(ME, "hv1"), (OTHER, "hv2")] {
@@ -168,6 +208,12 @@ fn start() -> (sb::Database, Local) {
     let mut local = Local { chassis_name: text("hv1"), chassis: Some(ME), southbound: true, ..Local::default() };
     local.tunnels = [tunnel(100)].into();
     (db, local)
+}
+
+/// The port of a machine, whose packets are copied.
+fn machine(n: usize, chassis: Option<Uuid>) -> sb::PortBinding {
+    let (mac, mirror_rules) = ([text("02:00:00:00:00:01 10.0.0.1")].into(), [id(13, 0)].into());
+    sb::PortBinding { chassis, up: Some(true), mac, mirror_rules, ..port(n, &format!("vm{n}"), 1) }
 }
 
 /// Pairs of a switch with a port here and a switch without, flows of each, flows of all in a group, and neighbours.
@@ -180,7 +226,10 @@ fn cloud(switches: usize, flows: usize, neighbours: usize) -> Chassis {
         db.datapath_binding.insert(datapath(n), Arc::new(switch(n)));
         let (mine, name) = (n % 2 == 0, format!("vm{n}"));
         let chassis = Some(if mine { ME } else { OTHER });
-        db.port_binding.insert(id(2, n), Arc::new(sb::PortBinding { chassis, up: Some(true), ..port(n, &name, 1) }));
+        db.service_monitor.insert(id(18, n), Arc::new(check(&name, None)));
+        let next_hop = sb::EcmpNexthop { datapath: datapath(n), port: id(2, n), ..Default::default() };
+        db.ecmp_nexthop.insert(id(19, n), Arc::new(next_hop));
+        db.port_binding.insert(id(2, n), Arc::new(machine(n, chassis)));
         if mine {
             local.vifs.insert(text(name), vif(n as u16 + 1));
         }
@@ -192,6 +241,7 @@ fn cloud(switches: usize, flows: usize, neighbours: usize) -> Chassis {
     for f in 0..10 {
         db.logical_flow.insert(id(4, f), Arc::new(flow(group, true, f, "arp", "next;")));
     }
+    db.mirror.insert(id(13, 0), Arc::new(mirror("192.0.2.9")));
     db.port_binding.insert(id(5, 0), Arc::new(patch(0, 1, 2)));
     for n in 0..neighbours {
         db.mac_binding.insert(id(6, n), Arc::new(neighbour(n, 1)));
@@ -215,10 +265,20 @@ fn costs(c: &mut Chassis) -> Vec<(&'static str, (usize, usize))> {
     cost("a neighbour is new", c);
     c.set(id(6, 99_999), None::<sb::MacBinding>);
     cost("a neighbour is gone", c);
-    let reported = sb::PortBinding { chassis: Some(ME), up: Some(false), ..port(0, "vm0", 1) };
+    let reported = sb::PortBinding { up: Some(false), ..machine(0, Some(ME)) };
     c.set(id(2, 0), Some(reported.clone()));
     cost("a port is reported down", c);
     c.set(id(2, 0), Some(sb::PortBinding { up: Some(true), ..reported }));
+    c.settle();
+    c.set(id(18, 0), Some(check("vm0", Some("online"))));
+    cost("the verdict of a health check is written", c);
+    c.set(id(18, 1), Some(check("vm1", Some("online"))));
+    cost("one of another chassis is", c);
+    c.set(id(18, 99_999), Some(check("nowhere", None)));
+    cost("a health check is new", c);
+    let nexthop = text("10.0.0.7");
+    c.set(id(19, 0), Some(sb::EcmpNexthop { datapath: datapath(0), port: id(2, 0), nexthop, ..Default::default() }));
+    cost("a next hop changes", c);
     // A port whose flow and whose row are there is plugged in: the interface, its number, the claim.
     c.set(id(2, 77_777), Some(port(0, "vm-late", 9)));
     c.set(id(3, 77_777), Some(flow(datapath(0), false, 7, "inport == \"vm-late\"", "next;")));
@@ -246,8 +306,12 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     let (a, b) = (costs(&mut small), costs(&mut large));
     assert_eq!(a, b);
     let of = |what: &str| a.iter().find(|(w, _)| *w == what).unwrap().1;
-    // That a port is down is looked at by the port alone, and no flow follows from it.
-    assert_eq!((of("nb_cfg"), of("a port is reported down")), ((0, 0), (1, 0)));
+    // That a port is down is looked at by the port and its health check alone, and no flow follows from it.
+    assert_eq!((of("nb_cfg"), of("a port is reported down")), ((0, 0), (2, 0)));
+    for one in ["the verdict of a health check is written", "one of another chassis is", "a health check is new"] {
+        assert_eq!(of(one), (1, 0), "{one}");
+    }
+    assert_eq!(of("a next hop changes"), (1, 1), "the question, and its connections");
     // What this chassis has the port as, the port itself, its logical flow.
     assert_eq!((of("an interface is made"), of("it gets a number")), ((1, 0), (1, 3)));
     assert_eq!(of("its port is claimed"), (1, 2), "the logical flow follows from its role, which is what it was");
@@ -262,6 +326,39 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     assert_eq!(of("a port elsewhere is new"), (0, 0), "nothing of it is here");
     assert!(small.differs_from_fresh().is_empty());
     assert!(large.differs_from_fresh().is_empty());
+}
+
+/// What rows are asked for, and this chassis' own rows, are compared when these numbers change.
+#[test]
+fn what_others_do_changes_neither_what_is_asked_for_nor_the_own_rows() {
+    let mut c = cloud(2, 1, 1);
+    let numbers = |c: &Chassis| (c.input.interest(), c.input.own_rows());
+    let before = numbers(&c);
+    let far = sb::PortBinding { chassis: Some(OTHER), ..port(1, "far", 7) };
+    c.set(id(2, 99_999), Some(far));
+    c.set(id(2, 99_998), Some(port(0, "near", 8)));
+    c.set(OTHER, Some(sb::Chassis { name: text("hv2"), hostname: text("other"), ..Default::default() }));
+    let encap = |ip: &str| sb::Encap { ip: text(ip), chassis_name: text("hv2"), ..Default::default() };
+    c.set(id(14, 5), Some(encap("192.0.2.77")));
+    let private = |name: &str| sb::ChassisPrivate { name: text(name), nb_cfg: 7, ..Default::default() };
+    c.set(id(20, 2), Some(private("hv2")));
+    c.settle();
+    assert_eq!(numbers(&c), before, "ports of others, and their rows");
+    // A port of a local datapath that is plugged in comes with it.
+    c.change_local(|l| drop(l.vifs.insert(text("near"), vif(501))));
+    c.settle();
+    assert_eq!(numbers(&c), before);
+    c.set(id(20, 1), Some(private("hv1")));
+    c.change_local(|l| l.encap_ips = vec![text("192.0.2.1")]);
+    c.set(id(14, 6), Some(encap("192.0.2.1")));
+    assert_eq!(numbers(&c), (before.0, before.1 + 2), "the own row, and another one with an address of this chassis");
+    c.change_local(|l| drop(l.vifs.insert(text("stranger"), vif(500))));
+    c.settle();
+    assert_eq!(c.input.strangers().iter().map(|n| &**n).collect::<Vec<_>>(), ["stranger"]);
+    c.set(id(2, 99_997), Some(port(0, "stranger", 9)));
+    c.settle();
+    assert!(c.input.strangers().is_empty(), "its row comes with its datapath");
+    assert_eq!(c.input.interest(), before.0 + 2);
 }
 
 #[test]
@@ -317,6 +414,12 @@ enum Step {
     Encaps(u8),
     /// A row of names: of which datapaths, and what it says.
     Names(usize, u8, u8),
+    /// A health check of a port, and what it says.
+    Check(usize, u8),
+    /// A next hop behind a port.
+    NextHop(usize, bool),
+    /// A mirror: absent, or to which kind of sink.
+    Mirror(u8),
     /// What came so far is derived.
     Derive,
 }
@@ -360,6 +463,7 @@ impl Chassis {
                     13 => p.additional_chassis = [ME].into(),
                     14 => {
                         (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
+                        p.mac = [text("02:00:00:00:00:02 10.0.0.2/24")].into();
                         p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
                         p.options.insert(text("peer"), text("vm2"));
                     }
@@ -468,6 +572,23 @@ impl Chassis {
                 let row = sb::Dns { datapaths, records, ..Default::default() };
                 self.set(id(17, n), (what > 0).then_some(row));
             }
+            Step::Check(n, kind) => {
+                let mut row = check(&format!("vm{n}"), (kind > 2).then_some("online"));
+                if kind == 2 {
+                    (row.r#type, row.protocol) = (Some(text("network-function")), Some(text("icmp")));
+                    (row.logical_input_port, row.mac) = (text("vm2"), text("02:00:00:00:00:03"));
+                }
+                self.set(id(18, n), (kind > 0).then_some(row));
+            }
+            Step::NextHop(n, there) => {
+                let row = sb::EcmpNexthop { port: id(2, n), nexthop: text("10.0.0.9"), ..Default::default() };
+                self.set(id(19, n), there.then_some(row));
+            }
+            Step::Mirror(kind) => {
+                let row =
+                    sb::Mirror { r#type: text(["lport", "gre", "local"][kind as usize % 3]), ..mirror("192.0.2.9") };
+                self.set(id(13, 0), (kind < 3).then_some(row));
+            }
             Step::Derive => drop(self.settle()),
         }
     }
@@ -494,6 +615,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..4u8).prop_map(Step::Global),
         (0..PORTS, 0..3u8).prop_map(|(n, k)| Step::Plug(n, k)),
         (0..3u16).prop_map(|n| Step::Tunnel(n * 100)),
+        (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Check(n, k)),
+        (0..PORTS, b()).prop_map(|(n, t)| Step::NextHop(n, t)),
+        (0..4u8).prop_map(Step::Mirror),
         Just(Step::Derive),
     ];
     proptest::collection::vec(one, 1..80)

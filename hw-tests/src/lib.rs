@@ -5,7 +5,10 @@
 //! | [`lab`] | namespaces, links, processes, and their end |
 //! | [`agent`] | what runs inside a machine of the lab: probes, transfers, a DHCP client |
 //! | [`network`] | the machines and wires of the gateway scenario |
-//! | [`scenario`] | the checks |
+//! | [`programs`] | our programs on machines of a lab |
+//! | [`scenario`] | the checks of the gateway scenario |
+//! | [`zones`] | two zones that interconnect joins, and their checks |
+//! | [`transit`] | a transit router and a transit switch, and their checks |
 //! | [`mod@bench`] | measurements beside the C stack |
 //! | [`switch_bench`] | how fast the switch forwards, beside Open vSwitch with DPDK |
 //! | [`report`] | the table on the terminal and the page |
@@ -14,6 +17,9 @@ pub mod agent;
 pub mod bench;
 pub mod lab;
 pub mod network;
+pub mod programs;
 pub mod report;
 pub mod scenario;
 pub mod switch_bench;
+pub mod transit;
+pub mod zones;

@@ -5,8 +5,9 @@ use clap::{Parser, Subcommand};
 use hw_tests::agent::{self, Agent};
 use hw_tests::lab::Lab;
 use hw_tests::network::{Cast, Maker, Network};
-use hw_tests::report;
-use hw_tests::scenario::{Runner, active};
+use hw_tests::scenario::{Check, Runner, active};
+use hw_tests::zones::{self, Zones};
+use hw_tests::{report, transit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -45,6 +46,30 @@ enum Command {
         /// Writes a page with the topology, the timelines and the checks.
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
+    },
+    /// Builds two zones that interconnect joins, checks them, fails a gateway between them over and one zone's central.
+    Zones {
+        /// The lab's name: its namespaces begin with it.
+        #[arg(long, default_value = NAME)]
+        name: String,
+        /// Leaves everything up at the end.
+        #[arg(long)]
+        keep: bool,
+        /// Leaves out what kills something.
+        #[arg(long)]
+        steady: bool,
+        /// Writes a page with the topology, the timelines and the checks.
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
+    /// Builds two zones with a transit router and a transit switch, and checks them.
+    Transit {
+        /// The lab's name: its namespaces begin with it.
+        #[arg(long, default_value = NAME)]
+        name: String,
+        /// Leaves everything up at the end.
+        #[arg(long)]
+        keep: bool,
     },
     /// Measures outages at failover and failback, ours and the C stack's in one run.
     BenchFailover {
@@ -92,6 +117,8 @@ fn main() -> ExitCode {
         Command::BenchSwitch { only, worker, profile } => {
             hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
         }
+        Command::Zones { name, keep, steady, page } => joined(&name, keep, steady, page.as_deref()),
+        Command::Transit { name, keep } => through_transit(&name, keep),
         Command::Gateway { name, network, keep, ovs, ovsdb, northd, steady, page } => {
             let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
             let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();
@@ -119,16 +146,20 @@ fn interrupted() -> Result<std::sync::Arc<std::sync::atomic::AtomicBool>> {
     Ok(flag)
 }
 
+/// Says how a check went.
+fn tell(c: &Check) {
+    println!("{} {}: {}", if c.held { "✓" } else { "✗" }, c.name, c.detail);
+}
+
 fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path>) -> Result<bool> {
     let stop = interrupted()?;
     let mut lab = lab(name)?;
     lab.stop_on(stop);
+    let mut tell = tell;
     println!("The gateway scenario: two hypervisors, two gateways, an external host behind a VLAN.");
     let mut network = Network::start(lab, cast, |what| println!("• {what}"))?;
     println!("• applying {}", file.display());
     print!("{}", network.apply(&file.canonicalize()?)?);
-    let mut tell =
-        |c: &hw_tests::scenario::Check| println!("{} {}: {}", if c.held { "✓" } else { "✗" }, c.name, c.detail);
     let mut runner = Runner::new(&mut network, &mut tell);
     runner.steady();
     let failover = if steady { None } else { runner.failover() };
@@ -136,7 +167,7 @@ fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: 
     println!("\n{}", report::table(&checks));
     if let Some(p) = page {
         let active = active(&network).unwrap_or_else(|_| "nobody".into());
-        std::fs::write(p, report::page(&checks, failover.as_ref(), &active))?;
+        std::fs::write(p, report::gateway_page(&checks, failover.as_ref(), &active))?;
         println!("the page: {}", p.display());
     }
     if keep {
@@ -144,6 +175,62 @@ fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: 
         print!("{}", around(name, &network));
     }
     Ok(checks.iter().all(|c| c.held))
+}
+
+fn joined(name: &str, keep: bool, steady: bool, page: Option<&Path>) -> Result<bool> {
+    let stop = interrupted()?;
+    let mut lab = lab(name)?;
+    lab.stop_on(stop);
+    println!("Two zones that interconnect joins: in each a central, a hypervisor and two gateways.");
+    let mut z = Zones::start(lab, &zones::CHASSIS, &zones::MACHINES, |what| println!("• {what}"))?;
+    let mut tell = tell;
+    let mut runner = Runner::new(&mut z, &mut tell);
+    runner.join();
+    let mut failover = None;
+    if !steady {
+        failover = runner.gateway_fails();
+        runner.central_fails();
+    }
+    let checks = runner.checks;
+    println!("\n{}", report::table(&checks));
+    if let Some(p) = page {
+        let active: Vec<String> = [1, 2].iter().filter_map(|n| z.active(*n).ok()).collect();
+        std::fs::write(p, report::zones_page(&checks, failover.as_ref(), &active))?;
+        println!("the page: {}", p.display());
+    }
+    if keep {
+        print!("{}", left_up(&mut z, name));
+    }
+    Ok(checks.iter().all(|c| c.held))
+}
+
+fn through_transit(name: &str, keep: bool) -> Result<bool> {
+    let stop = interrupted()?;
+    let mut lab = lab(name)?;
+    lab.stop_on(stop);
+    println!("Two zones with a transit router and a transit switch.");
+    let mut z = Zones::start(lab, &transit::CHASSIS, &transit::MACHINES, |what| println!("• {what}"))?;
+    let mut tell = tell;
+    let mut runner = Runner::new(&mut z, &mut tell);
+    runner.transit();
+    let checks = runner.checks;
+    println!("\n{}", report::table(&checks));
+    if keep {
+        print!("{}", left_up(&mut z, name));
+    }
+    Ok(checks.iter().all(|c| c.held))
+}
+
+/// Leaves zones up, and how to look around in them.
+fn left_up(z: &mut Zones, name: &str) -> String {
+    z.lab.keep();
+    format!("It stays up. Look around:\n{}{}", z.commands(), removal(&z.program("isthmus-lab"), name))
+}
+
+/// How a lab that stays up goes.
+fn removal(program: &str, name: &str) -> String {
+    let name = if name == NAME { String::new() } else { format!(" --name {name}") };
+    format!("The next run removes it; so does: {program} clean{name}\n")
 }
 
 /// How to look around in a lab that stays up.
@@ -155,11 +242,9 @@ fn around(name: &str, network: &Network) -> String {
     format!(
         "It stays up. Look around:\n  ip netns exec {central} {ctl} --nb {nb} --sb {sb} show\n  \
          ip netns exec {central} {ctl} --nb {nb} --sb {sb} gateways\n  \
-         ip netns exec {} ping 172.16.0.254\n  ovs-ofctl -O OpenFlow15 dump-flows unix:{}/br-int.mgmt\n\
-         The next run removes it; so does: {} clean{}\n",
+         ip netns exec {} ping 172.16.0.254\n  ovs-ofctl -O OpenFlow15 dump-flows unix:{}/br-int.mgmt\n{}",
         network.lab.namespace("vm2"),
         dir.display(),
-        network.program("isthmus-lab"),
-        if name == NAME { String::new() } else { format!(" --name {name}") },
+        removal(&network.program("isthmus-lab"), name),
     )
 }

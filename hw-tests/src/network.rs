@@ -12,9 +12,11 @@
 //! ```
 
 use crate::lab::{Lab, run, until};
-use anyhow::{Context, Result};
+use crate::programs::Programs;
+pub use crate::programs::programs;
+use anyhow::Result;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Who plays a part.
@@ -83,7 +85,7 @@ pub struct Network {
     pub lab: Lab,
     /// Who plays which part.
     pub cast: Cast,
-    bin: PathBuf,
+    programs: Programs,
 }
 
 fn index(machine: &str) -> usize {
@@ -110,10 +112,10 @@ impl Network {
     /// # Errors
     /// Where something cannot be made or does not start.
     pub fn start(mut lab: Lab, cast: Cast, mut progress: impl FnMut(&str)) -> Result<Network> {
-        let bin = programs()?;
+        let programs = Programs::found()?;
         progress("machines and wires");
         wires(&mut lab)?;
-        let mut n = Network { lab, cast, bin };
+        let mut n = Network { lab, cast, programs };
         progress("central: northd and databases");
         n.central()?;
         for m in CHASSIS.iter().chain(&["tor"]) {
@@ -132,7 +134,7 @@ impl Network {
 
     /// A program's path.
     pub fn program(&self, name: &str) -> String {
-        self.bin.join(name).display().to_string()
+        self.programs.path(name)
     }
 
     /// Runs isthmusctl on a machine.
@@ -204,24 +206,14 @@ impl Network {
     /// # Errors
     /// Where it does not start.
     pub fn switch(&mut self, machine: &str) -> Result<()> {
-        let dir = self.lab.machine_dir(machine);
-        let sock = dir.join("db.sock");
         match self.cast.switch(machine) {
-            Maker::Ours => {
-                let embed = format!("--embed={}", dir.display());
-                self.lab.spawn(machine, "switch", &self.program("dpdk-dataplane"), &[&embed])?;
-            }
-            Maker::Debian => self.lab.open_vswitch(machine, &["vswitch"])?,
+            Maker::Ours => self.programs.switch(&mut self.lab, machine),
+            Maker::Debian => self.lab.open_vswitch(machine, &["vswitch"]),
         }
-        until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
-        Ok(())
     }
 
     fn local(&self, machine: &str, args: &[&str]) -> Result<String> {
-        let ovs = format!("unix:{}", self.lab.machine_dir(machine).join("db.sock").display());
-        let mut all = vec!["chassis", "--ovs", ovs.as_str()];
-        all.extend(args);
-        self.ctl(machine, &all)
+        self.programs.local(&self.lab, machine, args)
     }
 
     fn datapath(&self, machine: &str) -> Vec<&'static str> {
@@ -262,12 +254,7 @@ impl Network {
     /// # Errors
     /// Where the bridge's interface does not come up.
     pub fn address(&self, machine: &str) -> Result<()> {
-        let ip = format!("{}/24", underlay_ip(machine));
-        until("the bridge br-under", Duration::from_secs(10), || {
-            self.lab.ip(machine, &["addr", "replace", &ip, "dev", "br-under"])
-        })?;
-        self.lab.ip(machine, &["link", "set", "br-under", "up", "mtu", "1600"])?;
-        Ok(())
+        address(&self.lab, machine, &underlay_ip(machine))
     }
 
     /// Starts a chassis' controller.
@@ -284,10 +271,7 @@ impl Network {
     }
 
     fn plug(&mut self, vm: Vm) -> Result<()> {
-        let device = format!("v-{}", vm.name);
-        self.lab.ip(vm.name, &["link", "set", "eth0", "address", vm.mac])?;
-        until("the integration bridge", Duration::from_secs(15), || self.local(vm.host, &["plug", &device, vm.name]))?;
-        Ok(())
+        self.programs.plug(&self.lab, vm)
     }
 
     /// Lets every virtual machine ask for its address.
@@ -318,47 +302,75 @@ impl Network {
     }
 }
 
-/// Where the programs are: beside this one, or above a test's.
+/// Gives the underlay's bridge of a machine its address.
 ///
 /// # Errors
-/// Where this program's own place is not known.
-pub fn programs() -> Result<PathBuf> {
-    let exe = std::env::current_exe()?;
-    let dir = exe.parent().context("no program directory")?;
-    let above = dir.parent().filter(|_| dir.ends_with("deps"));
-    Ok(above.unwrap_or(dir).to_path_buf())
+/// Where the bridge's interface does not come up.
+pub fn address(lab: &Lab, machine: &str, ip: &str) -> Result<()> {
+    let ip = format!("{ip}/24");
+    until("the bridge br-under", Duration::from_secs(10), || {
+        lab.ip(machine, &["addr", "replace", &ip, "dev", "br-under"])
+    })?;
+    lab.ip(machine, &["link", "set", "br-under", "up", "mtu", "1600"])?;
+    Ok(())
+}
+
+/// The machine `fabric` with an underlay and a management network.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn fabric(lab: &mut Lab) -> Result<()> {
+    lab.machine("fabric")?;
+    for bridge in ["under", "mgmt"] {
+        lab.ip("fabric", &["link", "add", bridge, "type", "bridge"])?;
+        lab.ip("fabric", &["link", "set", bridge, "up"])?;
+    }
+    Ok(())
+}
+
+/// Puts a machine on the management network, as `mgmt0`.
+///
+/// # Errors
+/// Where the link cannot be made.
+pub fn manage(lab: &Lab, machine: &str, ip: &str) -> Result<()> {
+    let far = format!("m-{machine}");
+    lab.link((machine, "mgmt0"), ("fabric", &far))?;
+    lab.ip("fabric", &["link", "set", &far, "master", "mgmt"])?;
+    lab.ip(machine, &["addr", "add", &format!("{ip}/24"), "dev", "mgmt0"])?;
+    Ok(())
+}
+
+/// Puts a machine on the underlay, as `under0`.
+///
+/// # Errors
+/// Where the link cannot be made.
+pub fn underlay(lab: &Lab, machine: &str) -> Result<()> {
+    let far = format!("u-{machine}");
+    lab.link((machine, "under0"), ("fabric", &far))?;
+    lab.ip("fabric", &["link", "set", &far, "master", "under"])?;
+    // Room for Geneve around whole packets.
+    lab.ip(machine, &["link", "set", "under0", "mtu", "1600"])?;
+    lab.ip("fabric", &["link", "set", &far, "mtu", "1600"])?;
+    // A bridge takes the smallest MTU of its ports unless it is told.
+    lab.ip("fabric", &["link", "set", "under", "mtu", "1600"])?;
+    Ok(())
 }
 
 /// Machines, an underlay, a management network, and links to the physical switch.
 fn wires(lab: &mut Lab) -> Result<()> {
-    for m in ["fabric", "central", "tor", "ext"].iter().chain(&CHASSIS) {
+    fabric(lab)?;
+    for m in ["central", "tor", "ext"].iter().chain(&CHASSIS) {
         lab.machine(m)?;
     }
     for vm in VMS {
         lab.machine(vm.name)?;
     }
-    for bridge in ["under", "mgmt"] {
-        lab.ip("fabric", &["link", "add", bridge, "type", "bridge"])?;
-        lab.ip("fabric", &["link", "set", bridge, "up"])?;
-    }
-    for (m, address) in
-        [("central", CENTRAL.to_string())].into_iter().chain(CHASSIS.map(|m| (m, format!("192.168.60.{}", index(m)))))
-    {
-        let far = format!("m-{m}");
-        lab.link((m, "mgmt0"), ("fabric", &far))?;
-        lab.ip("fabric", &["link", "set", &far, "master", "mgmt"])?;
-        lab.ip(m, &["addr", "add", &format!("{address}/24"), "dev", "mgmt0"])?;
-    }
+    manage(lab, "central", CENTRAL)?;
     for m in CHASSIS {
-        let far = format!("u-{m}");
-        lab.link((m, "under0"), ("fabric", &far))?;
-        lab.ip("fabric", &["link", "set", &far, "master", "under"])?;
-        // Room for Geneve around whole packets.
-        lab.ip(m, &["link", "set", "under0", "mtu", "1600"])?;
-        lab.ip("fabric", &["link", "set", &far, "mtu", "1600"])?;
+        manage(lab, m, &format!("192.168.60.{}", index(m)))?;
+        underlay(lab, m)?;
         lab.link((m, "phys0"), ("tor", &format!("p-{m}")))?;
     }
-    lab.ip("fabric", &["link", "set", "under", "mtu", "1600"])?;
     lab.link(("ext", "eth0"), ("tor", "p-ext"))?;
     lab.ip("ext", &["addr", "add", &format!("{EXTERNAL}/24"), "dev", "eth0"])?;
     for vm in VMS {

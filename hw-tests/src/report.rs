@@ -29,46 +29,115 @@ td{padding:.3em .6em;border-bottom:1px solid #ddd;vertical-align:top}.ok{color:#
 .small{font-size:11px;fill:#555}.box{fill:#f3f4f6;stroke:#6b7280}.active{fill:#dcfce7;stroke:#17803d;stroke-width:2}\
 .wire{stroke:#6b7280;stroke-width:2;fill:none}.gap{fill:#fecaca}.tick{stroke:#2563eb;stroke-width:1}.mark{stroke:#b91c1c;stroke-dasharray:4 3}";
 
-/// A self-contained page: the topology, who is active, the timelines of the failover, every check.
-pub fn page(checks: &[Check], failover: Option<&Failover>, active: &str) -> String {
-    let held = checks.iter().filter(|c| c.held).count();
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Isthmus: the gateway scenario</title><style>{STYLE}</style>\
-         <h1>Isthmus: a logical network reaches a physical one</h1><p>{held} of {} checks held. The gateway port is served by <b>{}</b>.</p>\
-         <h2>The network</h2>{}",
-        checks.len(),
-        escape(active),
-        topology(active)
+/// What a page shows.
+#[derive(Debug)]
+pub struct Page<'a> {
+    /// Its heading.
+    pub title: &'a str,
+    /// Who serves now.
+    pub served: String,
+    /// The drawing of the network.
+    pub topology: String,
+    /// A failover: what was measured, whose dataplane was killed, and what its outbound and inbound traffic was.
+    pub failover: Option<(&'a Failover, &'a str, [&'a str; 2])>,
+    /// The checks.
+    pub checks: &'a [Check],
+}
+
+impl Page<'_> {
+    /// A self-contained page: the topology, who is active, the timelines of the failover, every check.
+    pub fn html(&self) -> String {
+        let held = self.checks.iter().filter(|c| c.held).count();
+        let title = escape(self.title);
+        let mut out = format!(
+            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Isthmus: {title}</title><style>{STYLE}</style>\
+             <h1>Isthmus: {title}</h1><p>{held} of {} checks held. {}</p><h2>The network</h2>{}",
+            self.checks.len(),
+            escape(&self.served),
+            self.topology
+        );
+        if let Some((f, victim, ways)) = self.failover {
+            out += "<h2>Failover and failback</h2><p>Each blue tick is a datagram that arrived; one was sent every 5 ms. The \
+                    gateway's dataplane was killed at the first mark and started again at the second.</p>";
+            for (way, arrivals) in ways.iter().zip([&f.outbound, &f.inbound]) {
+                out += &timeline(way, arrivals, f, victim);
+            }
+        }
+        out += "<h2>Checks</h2><table>";
+        for c in self.checks {
+            let (class, word) = if c.held { ("ok", "ok") } else { ("no", "failed") };
+            let _ = write!(out, "<tr><td class=\"{class}\">{word}<td>{}<td>{}", escape(&c.name), escape(&c.detail));
+        }
+        out += "</table></html>\n";
+        out
+    }
+}
+
+/// The page of the gateway scenario.
+pub fn gateway_page(checks: &[Check], failover: Option<&Failover>, active: &str) -> String {
+    let ways = ["outbound: machine → external host (SNAT)", "inbound: external host → machine (floating IP)"];
+    Page {
+        title: "a logical network reaches a physical one",
+        served: format!("The gateway port is served by {active}."),
+        topology: topology(active),
+        failover: failover.map(|f| (f, "gw1", ways)),
+        checks,
+    }
+    .html()
+}
+
+/// The page of the joined zones; `active` serve their ports on the transit switch.
+pub fn zones_page(checks: &[Check], failover: Option<&Failover>, active: &[String]) -> String {
+    let ways = ["vm1 in zone az1 → vm2 in zone az2", "vm2 in zone az2 → vm1 in zone az1"];
+    Page {
+        title: "two zones are one network",
+        served: format!("The ports on the transit switch are served by {}.", active.join(" and ")),
+        topology: zones(active),
+        failover: failover.map(|f| (f, "gw2a", ways)),
+        checks,
+    }
+    .html()
+}
+
+/// A box of a drawing, with a name and a note; the active one stands out.
+fn draw(s: &mut String, (x, y, w): (i32, i32, i32), name: &str, note: &str, active: bool) {
+    let class = if active { "active" } else { "box" };
+    let _ = write!(
+        s,
+        "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"44\" rx=\"6\"/><text x=\"{}\" y=\"{}\">{name}</text>\
+         <text class=\"small\" x=\"{}\" y=\"{}\">{note}</text>",
+        x + 10,
+        y + 19,
+        x + 10,
+        y + 35
     );
-    if let Some(f) = failover {
-        out += "<h2>Failover and failback</h2><p>Each blue tick is a datagram that arrived; one was sent every 5 ms. The gateway's \
-                dataplane was killed at the first mark and started again at the second.</p>";
-        out += &timeline("outbound: machine → external host (SNAT)", &f.outbound, f);
-        out += &timeline("inbound: external host → machine (floating IP)", &f.inbound, f);
+}
+
+/// The drawing of two zones: in each a machine, a hypervisor and two gateways; `active` serve now.
+fn zones(active: &[String]) -> String {
+    let mut s = String::from("<svg viewBox=\"0 0 1000 300\" role=\"img\" aria-label=\"topology\">");
+    for (n, left) in [(1, 10), (2, 510)] {
+        let is = |gateway: &str| active.iter().any(|a| a == gateway);
+        let (hv, a, b) = (format!("hv{n}"), format!("gw{n}a"), format!("gw{n}b"));
+        let _ = write!(s, "<text class=\"small\" x=\"{left}\" y=\"14\">zone az{n}</text>");
+        draw(&mut s, (left, 24, 150), &format!("central{n}"), "northd, interconnect", false);
+        draw(&mut s, (left + 200, 24, 120), &format!("vm{n}"), &format!("10.{n}.0.11"), false);
+        draw(&mut s, (left + 200, 110, 120), &hv, "hypervisor", false);
+        draw(&mut s, (left, 110, 140), &a, "gateway, priority 20", is(&a));
+        draw(&mut s, (left + 340, 110, 140), &b, "gateway, priority 10", is(&b));
+        let _ = write!(s, "<path class=\"wire\" d=\"M{0} 68V110\"/>", left + 260);
+        for x in [left + 70, left + 260, left + 410] {
+            let _ = write!(s, "<path class=\"wire\" d=\"M{x} 154V190\"/>");
+        }
     }
-    out += "<h2>Checks</h2><table>";
-    for c in checks {
-        let (class, word) = if c.held { ("ok", "ok") } else { ("no", "failed") };
-        let _ = write!(out, "<tr><td class=\"{class}\">{word}<td>{}<td>{}", escape(&c.name), escape(&c.detail));
-    }
-    out += "</table></html>\n";
-    out
+    s += "<path class=\"wire\" d=\"M10 190H990\"/><text class=\"small\" x=\"10\" y=\"206\">underlay: Geneve with BFD</text>";
+    draw(&mut s, (420, 220, 160), "ts1", "transit switch 169.254.100.0/24", false);
+    s + "</svg>"
 }
 
 fn topology(active: &str) -> String {
     let mut s = String::from("<svg viewBox=\"0 0 1000 330\" role=\"img\" aria-label=\"topology\">");
-    let mut draw = |x: i32, y: i32, w: i32, name: &str, note: &str| {
-        let class = if name == active { "active" } else { "box" };
-        let _ = write!(
-            s,
-            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"44\" rx=\"6\"/><text x=\"{}\" y=\"{}\">{name}</text>\
-             <text class=\"small\" x=\"{}\" y=\"{}\">{note}</text>",
-            x + 10,
-            y + 19,
-            x + 10,
-            y + 35
-        );
-    };
+    let mut draw = |x, y, w, name: &str, note: &str| draw(&mut s, (x, y, w), name, note, name == active);
     draw(20, 10, 120, "vm1", "web 10.0.1.11");
     draw(160, 10, 120, "vm2", "db 10.0.2.12");
     draw(320, 10, 120, "vm3", "web 10.0.1.13");
@@ -92,7 +161,7 @@ fn topology(active: &str) -> String {
 }
 
 /// One direction: ticks for arrivals, a red field for the longest silence of each part.
-fn timeline(title: &str, a: &Arrivals, f: &Failover) -> String {
+fn timeline(title: &str, a: &Arrivals, f: &Failover, victim: &str) -> String {
     let (from, to) = (f.killed.saturating_sub(1_500_000), f.revived + 5_000_000);
     let x = |t: u64| 20.0 + 960.0 * (t.saturating_sub(from)) as f64 / (to - from) as f64;
     let mut s = format!(
@@ -132,7 +201,7 @@ fn timeline(title: &str, a: &Arrivals, f: &Failover) -> String {
             x(t)
         );
     }
-    for (t, word) in [(f.killed, "gw1 killed"), (f.revived, "gw1 started")] {
+    for (t, word) in [(f.killed, format!("{victim} killed")), (f.revived, format!("{victim} started"))] {
         let _ = write!(
             s,
             "<path class=\"mark\" d=\"M{0:.1} 5V65\"/><text class=\"small\" x=\"{0:.1}\" y=\"80\">{word}</text>",

@@ -1,7 +1,7 @@
 //! The checks of the gateway scenario.
 
 use crate::agent::{Arrivals, Lease, Transfer, clock};
-use crate::lab::until;
+use crate::lab::{Lab, until};
 use crate::network::{CHASSIS, EXTERNAL, Network, VMS};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -49,9 +49,9 @@ pub fn outage(a: &Arrivals, from: u64, to: u64) -> (u64, u64) {
 }
 
 /// Runs checks and tells of each as it ends.
-pub struct Runner<'a> {
+pub struct Runner<'a, N = Network> {
     /// The network.
-    pub network: &'a mut Network,
+    pub network: &'a mut N,
     /// The checks so far.
     pub checks: Vec<Check>,
     tell: &'a mut dyn FnMut(&Check),
@@ -59,13 +59,13 @@ pub struct Runner<'a> {
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-impl<'a> Runner<'a> {
+impl<'a, N> Runner<'a, N> {
     /// A runner without checks.
-    pub fn new(network: &'a mut Network, tell: &'a mut dyn FnMut(&Check)) -> Runner<'a> {
+    pub fn new(network: &'a mut N, tell: &'a mut dyn FnMut(&Check)) -> Runner<'a, N> {
         Runner { network, checks: Vec::new(), tell }
     }
 
-    fn check(&mut self, name: &str, f: impl FnOnce(&mut Network) -> Result<String>) -> bool {
+    pub(crate) fn check(&mut self, name: &str, f: impl FnOnce(&mut N) -> Result<String>) -> bool {
         let (held, detail) = match f(self.network) {
             Ok(d) => (true, d),
             Err(e) => (false, format!("{e:#}")),
@@ -75,7 +75,9 @@ impl<'a> Runner<'a> {
         self.checks.push(c);
         held
     }
+}
 
+impl Runner<'_> {
     /// Everything that does not need a failure.
     pub fn steady(&mut self) {
         self.check("BFD is up on all tunnels of the gateways", bfd);
@@ -123,8 +125,16 @@ impl<'a> Runner<'a> {
             Ok(detail)
         });
         let f = seen.filter(|_| ok)?;
+        self.gone_on(&f, ["outbound", "inbound"]);
+        Some(f)
+    }
+}
+
+impl<N> Runner<'_, N> {
+    /// Whether traffic both ways and a transfer went on through a failover; `ways` names the directions.
+    pub(crate) fn gone_on(&mut self, f: &Failover, ways: [&str; 2]) {
         let failed = |a: &Arrivals| outage(a, f.killed, f.revived);
-        for (name, a) in [("outbound", &f.outbound), ("inbound", &f.inbound)] {
+        for (name, a) in ways.into_iter().zip([&f.outbound, &f.inbound]) {
             self.check(&format!("{name} traffic went on after the kill"), |_| {
                 let (longest, lost) = failed(a);
                 if longest + 500_000 > f.revived - f.killed {
@@ -144,13 +154,17 @@ impl<'a> Runner<'a> {
             }
             Ok(format!("{} KiB, longest stall {} ms", t.bytes / 1024, t.longest_stall / 1000))
         });
-        Some(f)
     }
 }
 
 fn ping(n: &mut Network, from: &str, to: &str) -> Result<String> {
-    until(&format!("ping {from} → {to}"), LIMIT, || n.lab.exec(from, "ping", &["-c", "1", "-W", "1", to]))?;
-    let out = n.lab.exec(from, "ping", &["-c", "5", "-i", "0.05", "-W", "1", to])?;
+    reach(&n.lab, from, to)
+}
+
+/// Asks until an answer comes, then five times of which none may be missing.
+pub(crate) fn reach(lab: &Lab, from: &str, to: &str) -> Result<String> {
+    until(&format!("ping {from} → {to}"), LIMIT, || lab.exec(from, "ping", &["-c", "1", "-W", "1", to]))?;
+    let out = lab.exec(from, "ping", &["-c", "5", "-i", "0.05", "-W", "1", to])?;
     let loss = out.lines().find(|l| l.contains("packet loss")).context("no answer")?;
     if !loss.contains(" 0% packet loss") {
         bail!("{loss}");
@@ -204,51 +218,90 @@ pub fn active(n: &Network) -> Result<String> {
 }
 
 fn failover(n: &mut Network) -> Result<Failover> {
-    const BEFORE: f64 = 2.0;
-    const DOWN: f64 = 4.0;
-    const AFTER: f64 = 8.0;
-    let all = BEFORE + DOWN + AFTER;
     until("gw1 serves", LIMIT, || match active(n)? {
         a if a == "gw1" => Ok(()),
         a => bail!("{a} serves"),
     })?;
-    let agent = n.agent();
-    let (listen, send) = (format!("{:.1}", all + 1.0), format!("{all:.1}"));
-    n.lab.spawn("ext", "outbound", &agent, &["agent", "udp-receive", "7001", "--seconds", &listen])?;
-    n.lab.spawn("vm3", "inbound", &agent, &["agent", "udp-receive", "7002", "--seconds", &listen])?;
-    n.lab.spawn("ext", "sink", &agent, &["agent", "tcp-receive", "7003", "--seconds", "10"])?;
-    std::thread::sleep(Duration::from_millis(200));
     // vm2 goes out by SNAT; the external host comes in by vm3's floating IP.
-    n.lab.spawn("vm2", "outbound", &agent, &["agent", "udp-send", &format!("{EXTERNAL}:7001"), "--seconds", &send])?;
-    n.lab.spawn("ext", "inbound", &agent, &["agent", "udp-send", "172.16.0.13:7002", "--seconds", &send])?;
-    n.lab.spawn("vm2", "source", &agent, &["agent", "tcp-send", &format!("{EXTERNAL}:7003"), "--seconds", &send])?;
-    n.lab.pause(Duration::from_secs_f64(BEFORE))?;
+    let out = Way { from: "vm2", to: "ext", address: EXTERNAL };
+    let back = Way { from: "ext", to: "vm3", address: "172.16.0.13" };
+    through_failure(n, [out, back], "gw1", |n| {
+        n.switch("gw1")?;
+        n.address("gw1")
+    })
+}
+
+/// A network of a lab.
+pub(crate) trait Built {
+    /// Its lab.
+    fn lab(&mut self) -> &mut Lab;
+    /// The program that holds the agents.
+    fn agent(&self) -> String;
+}
+
+impl Built for Network {
+    fn lab(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+
+    fn agent(&self) -> String {
+        Network::agent(self)
+    }
+}
+
+/// Who sends to whom, by which address.
+#[derive(Clone, Copy)]
+pub(crate) struct Way<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
+    pub address: &'a str,
+}
+
+/// Sends datagrams both ways, and a transfer outbound, while a gateway's dataplane is killed and started again.
+pub(crate) fn through_failure<N: Built>(
+    n: &mut N,
+    [out, back]: [Way<'_>; 2],
+    gateway: &str,
+    revive: impl FnOnce(&mut N) -> Result<()>,
+) -> Result<Failover> {
+    const BEFORE: f64 = 2.0;
+    const DOWN: f64 = 4.0;
+    const AFTER: f64 = 8.0;
+    let all = BEFORE + DOWN + AFTER;
+    let agent = n.agent();
+    let lab = n.lab();
+    let (listen, seconds) = (format!("{:.1}", all + 1.0), format!("{all:.1}"));
+    for (m, key, port) in [(out.to, "outbound", "7001"), (back.to, "inbound", "7002")] {
+        lab.spawn(m, key, &agent, &["agent", "udp-receive", port, "--seconds", &listen])?;
+    }
+    lab.spawn(out.to, "sink", &agent, &["agent", "tcp-receive", "7003", "--seconds", "10"])?;
+    std::thread::sleep(Duration::from_millis(200));
+    for (w, key, what, port) in
+        [(out, "outbound", "udp-send", 7001), (back, "inbound", "udp-send", 7002), (out, "source", "tcp-send", 7003)]
+    {
+        lab.spawn(w.from, key, &agent, &["agent", what, &format!("{}:{port}", w.address), "--seconds", &seconds])?;
+    }
+    lab.pause(Duration::from_secs_f64(BEFORE))?;
     let killed = clock();
-    n.lab.kill("gw1", "switch");
-    n.lab.pause(Duration::from_secs_f64(DOWN))?;
+    lab.kill(gateway, "switch");
+    lab.pause(Duration::from_secs_f64(DOWN))?;
     let revived = clock();
-    n.switch("gw1")?;
-    n.address("gw1")?;
+    revive(n)?;
+    let lab = n.lab();
     let limit = Duration::from_secs_f64(AFTER + 15.0);
-    for (m, key) in [
-        ("vm2", "outbound"),
-        ("ext", "inbound"),
-        ("vm2", "source"),
-        ("ext", "outbound"),
-        ("vm3", "inbound"),
-        ("ext", "sink"),
-    ] {
-        n.lab.wait(m, key, limit);
+    let ends = [(out.from, "outbound"), (back.from, "inbound"), (out.from, "source")];
+    for (m, key) in ends.into_iter().chain([(out.to, "outbound"), (back.to, "inbound"), (out.to, "sink")]) {
+        lab.wait(m, key, limit);
     }
     let read = |m: &str, key: &str| -> Result<String> {
-        let out = n.lab.output(m, key);
+        let out = lab.output(m, key);
         out.lines().last().map(String::from).with_context(|| format!("{m}/{key} said nothing"))
     };
     Ok(Failover {
         killed,
         revived,
-        outbound: serde_json::from_str(&read("ext", "outbound")?)?,
-        inbound: serde_json::from_str(&read("vm3", "inbound")?)?,
-        transfer: serde_json::from_str(&read("ext", "sink")?).unwrap_or_default(),
+        outbound: serde_json::from_str(&read(out.to, "outbound")?)?,
+        inbound: serde_json::from_str(&read(back.to, "inbound")?)?,
+        transfer: serde_json::from_str(&read(out.to, "sink")?).unwrap_or_default(),
     })
 }

@@ -27,6 +27,9 @@ pub enum Command {
         /// Provider networks, NETWORK:BRIDGE (`ovn-bridge-mappings`).
         #[arg(long, value_delimiter = ',')]
         mapping: Vec<String>,
+        /// Tunnels to other zones end here (`ovn-is-interconn`).
+        #[arg(long)]
+        interconn: bool,
         /// The integration bridge's datapath type, for Open vSwitch without its kernel module: netdev.
         #[arg(long)]
         datapath_type: Option<String>,
@@ -83,7 +86,7 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
     };
     let row = db.open_vswitch.get(&root).map(|r| (**r).clone()).unwrap_or_default();
     match command {
-        Command::Set { name, remote, encap_ip, encap_type, mapping, datapath_type } => {
+        Command::Set { name, remote, encap_ip, encap_type, mapping, interconn, datapath_type } => {
             let mut ids = row.external_ids.clone();
             let mut set = |k: &str, v: String| drop(ids.insert(k.into(), v.into()));
             set("system-id", name.clone());
@@ -93,6 +96,9 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             set("ovn-encap-type", encap_type);
             if !mapping.is_empty() {
                 set("ovn-bridge-mappings", mapping.join(","));
+            }
+            if interconn {
+                set("ovn-is-interconn", "true".into());
             }
             if let Some(t) = datapath_type {
                 set("ovn-bridge-datapath-type", t);

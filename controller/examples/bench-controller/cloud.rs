@@ -1,5 +1,5 @@
 //! The cloud: tenants of a router and two switches each, with DHCP, access rules over an address set, and a load balancer. Its southbound
-//! database is made by Debian's ovn-northd.
+//! database is made by a northd, by default the ovn-northd of the OVN that ours is measured beside.
 
 use crate::process::Running;
 use anyhow::{Context, Result, bail};
@@ -19,9 +19,9 @@ pub const LOCAL_TENANTS: usize = 5;
 /// The other chassis.
 pub const CHASSIS: usize = 20;
 
-/// A file of Debian's schemas.
-pub fn schema(path: &str) -> Result<DatabaseSchema> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{path} (scripts/install test)"))?;
+/// A schema's file.
+pub fn schema(path: &Path) -> Result<DatabaseSchema> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} (scripts/install test)", path.display()))?;
     Ok(DatabaseSchema::from_json(&serde_json::from_str(&text)?)?)
 }
 
@@ -124,11 +124,13 @@ fn tenant(t: usize) -> Vec<Value> {
     all
 }
 
-/// Makes the southbound database of a cloud of so many tenants, as a file of `folder`. Returns how many logical flows it has.
-pub async fn make(folder: &Path, tenants: usize) -> Result<usize> {
+/// Makes the southbound database of a cloud of so many tenants, as a file of `folder`, with a northd and schemas from `schemas`. Returns
+/// how many logical flows it has.
+pub async fn make(folder: &Path, tenants: usize, northd: &Path, schemas: &Path) -> Result<usize> {
     let server = Server::new();
-    for (name, file) in [("nb", "/usr/share/ovn/ovn-nb.ovsschema"), ("sb", "/usr/share/ovn/ovn-sb.ovsschema")] {
-        server.add_file(&folder.join(format!("{name}.db")), Some(&schema(file)?)).await?;
+    for name in ["nb", "sb"] {
+        let schema = schema(&schemas.join(format!("ovn-{name}.ovsschema")))?;
+        server.add_file(&folder.join(format!("{name}.db")), Some(&schema)).await?;
     }
     server.listen(&format!("punix:{}", folder.join("made.sock").display())).await?;
     for t in 0..tenants {
@@ -137,17 +139,17 @@ pub async fn make(folder: &Path, tenants: usize) -> Result<usize> {
     let global = json!({"op": "insert", "table": "NB_Global", "row": {"nb_cfg": 1}});
     transact(&server, "OVN_Northbound", vec![global]).await?;
     let remote = format!("unix:{}", folder.join("made.sock").display());
-    let mut northd = Command::new("ovn-northd");
+    let mut northd = Command::new(northd);
     northd.args([format!("--ovnnb-db={remote}"), format!("--ovnsb-db={remote}")]);
     let northd = Running::start(northd, folder)?;
-    let end = Instant::now() + Duration::from_secs(600);
+    let end = Instant::now() + Duration::from_secs(1200);
     loop {
         let global = rows(&server, "OVN_Northbound", "NB_Global", json!([]), json!(["sb_cfg"])).await?;
         if global.first().is_some_and(|g| g["sb_cfg"] == 1) {
             break;
         }
         if Instant::now() > end {
-            bail!("ovn-northd did not compile the cloud in time");
+            bail!("northd did not compile the cloud in time, see {}", folder.display());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -1,9 +1,11 @@
-//! The controller beside Debian's ovn-controller in the same run: the same cloud, made by Debian's ovn-northd with its schema and served by
-//! our database server, and the same switch, Debian's ovs-vswitchd with its dummy datapath.
+//! The controller beside OVN's own in the same run: the same cloud, made by one northd and served by our database server, and the same
+//! switch, Open vSwitch's `ovs-vswitchd` with its dummy datapath.
 //!
-//! `make bench-controller` (`SCALE=40` for a quick look), or `bench-controller [TENANTS] [MAC_BINDINGS] [CHANGES]`; 400 tenants make 200,000 logical flows. `ONLY=ours` or
-//! `ONLY=theirs` runs one of them, `MONITOR=all` or `MONITOR=local` one kind of replication. `MADE=DIR` keeps the cloud's database in a folder, for later runs. Processor time of starts is counted in steps of 10 ms, that of changes in nanoseconds,
-//! by thread.
+//! `make bench-controller` (`SCALE=40` for a quick look), or `bench-controller [TENANTS] [MAC_BINDINGS] [CHANGES]`; 400 tenants make 200,000
+//! logical flows. Without more the OVN is the installed one (Debian's 23.03); `OVN=DIR` takes that of a tree that was built there, and
+//! `NORTHD=PROGRAM` has the cloud made by another northd. `ONLY=ours` or `ONLY=theirs` runs one controller, `MONITOR=all` or `MONITOR=local`
+//! one kind of replication. `MADE=DIR` keeps the cloud's database in a folder, for later runs with the same OVN. Processor time of starts
+//! is counted in steps of 10 ms, that of changes in nanoseconds, by thread.
 
 mod changes;
 mod cloud;
@@ -62,6 +64,39 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// An OVN: where its programs and schemas are.
+struct Ovn {
+    northd: PathBuf,
+    controller: PathBuf,
+    schemas: PathBuf,
+}
+
+impl Ovn {
+    fn find() -> Result<Ovn> {
+        let found = match std::env::var_os("OVN").map(PathBuf::from) {
+            Some(tree) => Ovn {
+                northd: tree.join("northd/ovn-northd"),
+                controller: tree.join("controller/ovn-controller"),
+                schemas: tree,
+            },
+            None => Ovn {
+                northd: installed("ovn-northd")?,
+                controller: installed("ovn-controller")?,
+                schemas: "/usr/share/ovn".into(),
+            },
+        };
+        let northd = std::env::var_os("NORTHD").map_or(found.northd, PathBuf::from);
+        Ok(Ovn { northd, ..found })
+    }
+}
+
+/// What a program says of its version.
+fn version(program: &Path) -> String {
+    let out = std::process::Command::new(program).arg("--version").output();
+    let text = out.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("of unknown version").to_string()
+}
+
 fn installed(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.exists());
@@ -81,7 +116,7 @@ async fn main() -> Result<()> {
             .context("where is this program?")?
             .join("controller"),
     };
-    let theirs = installed("ovn-controller")?;
+    let ovn = Ovn::find()?;
     let temporary = tempfile::tempdir()?;
     let kept = std::env::var_os("MADE").map(PathBuf::from);
     let made = kept.as_deref().unwrap_or(temporary.path());
@@ -89,8 +124,14 @@ async fn main() -> Result<()> {
         cloud::made(made).await?
     } else {
         std::fs::create_dir_all(made)?;
-        cloud::make(made, size.tenants).await?
+        cloud::make(made, size.tenants, &ovn.northd, &ovn.schemas).await?
     };
+    println!(
+        "C: {}; ours: {}; switch: {}",
+        version(&ovn.controller),
+        version(&ours),
+        version(Path::new("ovs-vswitchd"))
+    );
     println!(
         "{flows} logical flows in {} tenants, {} local ports, {} neighbours, {} changes of each kind (medians)",
         size.tenants,
@@ -104,7 +145,7 @@ async fn main() -> Result<()> {
             continue;
         }
         let mut both = Vec::new();
-        for (name, program) in [("theirs", &theirs), ("ours", &ours)] {
+        for (name, program) in [("theirs", &ovn.controller), ("ours", &ours)] {
             if only.as_ref().is_some_and(|o| o != name) {
                 both.push(Figures::new());
                 continue;

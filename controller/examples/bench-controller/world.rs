@@ -46,7 +46,10 @@ impl World {
         let server = Server::new();
         server.add_file(&folder.join("sb.db"), None).await?;
         server
-            .add_file(&folder.join("conf.db"), Some(&cloud::schema("/usr/share/openvswitch/vswitch.ovsschema")?))
+            .add_file(
+                &folder.join("conf.db"),
+                Some(&cloud::schema(Path::new("/usr/share/openvswitch/vswitch.ovsschema"))?),
+            )
             .await?;
         server.listen(&format!("punix:{}", folder.join("db.sock").display())).await?;
         let remote = format!("unix:{}", folder.join("db.sock").display());

@@ -111,18 +111,19 @@ fn leaving(b: &Bound<'_>, ofport: u16, tag: Option<u16>, own: u128, view: &mut S
     }
 }
 
-/// A gateway port with `redirect-type=bridged`: packets for the gateway go there over the provider network. False where
-/// there is none on this chassis.
-pub(super) fn bridged(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
-    if b.row.options.get("redirect-type").is_none_or(|v| &**v != "bridged") {
-        return false;
-    }
-    let Some((_, distributed)) = b.row.options.get("distributed-port").and_then(|n| port(view, n)) else {
-        return false;
-    };
-    let Some((_, switch_port)) = distributed.options.get("peer").and_then(|n| port(view, n)) else { return false };
-    let Some(localnet) = localnet_of(switch_port.datapath, view) else { return false };
-    let (Some(dp), Some(mac)) = (datapath_key(view, switch_port.datapath), mac_of(distributed)) else { return false };
+/// Whether packets for a gateway port go to its gateway over the provider network, and never through a tunnel (ovn-nb(5),
+/// `Logical_Router_Port:options:redirect-type`).
+pub(super) fn is_bridged(p: &sb::PortBinding) -> bool {
+    p.options.get("redirect-type").is_some_and(|v| v.eq_ignore_ascii_case("bridged"))
+}
+
+/// A gateway port with `redirect-type=bridged`: the way over the provider network. Where that is not plugged in there is no
+/// way, and packets are dropped: a tunnel would bring them past what the provider network does with them.
+pub(super) fn bridged(b: &Bound<'_>, view: &mut Seen<'_>) {
+    let Some((_, distributed)) = b.row.options.get("distributed-port").and_then(|n| port(view, n)) else { return };
+    let Some((_, switch_port)) = distributed.options.get("peer").and_then(|n| port(view, n)) else { return };
+    let Some(localnet) = localnet_of(switch_port.datapath, view) else { return };
+    let (Some(dp), Some(mac)) = (datapath_key(view, switch_port.datapath), mac_of(distributed)) else { return };
     let actions = vec![
         Action::set(FieldId::EthSrc, mac),
         of::set(of::DATAPATH, dp),
@@ -130,5 +131,4 @@ pub(super) fn bridged(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
         Action::resubmit(t::LOG_TO_PHY),
     ];
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
-    true
 }

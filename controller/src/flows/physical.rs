@@ -349,8 +349,8 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
     let in_group = b.row.ha_chassis_group.is_some() && matches!(&*b.row.r#type, "chassisredirect" | "external");
-    if in_group && chassis_mac::bridged(b, view) {
-        return;
+    if &*b.row.r#type == "chassisredirect" && chassis_mac::is_bridged(b.row) {
+        return chassis_mac::bridged(b, view);
     }
     let members = if in_group { gateways(view, b.row) } else { Vec::new() };
     let single = match members.as_slice() {

@@ -101,6 +101,7 @@ impl Input {
             (l.chassis_name, l.hostname, l.chassis) = (name, host, chassis);
             self.interest += 1;
             self.chassis_generation += 1;
+            self.own_rows += 1;
             reads.push(Read::Chassis);
         }
         if self.local.encap_ips != encap_ips {
@@ -135,8 +136,8 @@ impl Input {
                 Some(v) => self.local.vifs.insert(name.clone(), v),
                 None => self.local.vifs.remove(&name),
             };
-            self.interest += u64::from(old.is_some() != there);
             let moved = old.is_some() != there;
+            self.note_stranger(&name);
             if usable(old) != after {
                 reads.push(Read::Vif(name));
             } else if moved {
@@ -173,6 +174,9 @@ impl Input {
         let old = std::mem::replace(&mut self.local.datapaths, datapaths);
         self.interest += 1;
         self.chassis_generation += 1;
+        for name in self.local.vifs.keys().cloned().collect::<Vec<_>>() {
+            self.note_stranger(&name);
+        }
         let mut reads = vec![Read::Datapaths];
         for dp in old.symmetric_difference(&self.local.datapaths) {
             reads.extend([Read::Local(*dp), Read::FlowsOf(*dp)]);

@@ -9,7 +9,7 @@ use ovn_schema::{Str, Uuid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tables that a chassis' rows and tunnels follow from; of `Chassis_Private` the own row.
+/// The tables that tunnels follow from; of `Chassis_Private` the own row.
 const OF_CHASSIS: &[TableId] =
     &[TableId::Chassis, TableId::ChassisPrivate, TableId::Encap, TableId::HaChassis, TableId::HaChassisGroup];
 
@@ -107,6 +107,7 @@ pub struct Input {
     /// How many machines' ports of a datapath each chassis has.
     chassis_of: FxHashMap<Uuid, BTreeMap<Uuid, usize>>,
     chassis: FxHashMap<Str, Uuid>,
+    privates: FxHashMap<Str, Uuid>,
     groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     flows_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     dp_groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
@@ -124,6 +125,8 @@ pub struct Input {
     forwarding: FxHashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
+    /// Logical ports whose interface is plugged in here and whose row does not come with a local datapath.
+    strangers: BTreeSet<Str>,
     versions: FxHashMap<TableId, u64>,
     /// How often something changed that bindings, zones or local rows follow from.
     generation: u64,
@@ -131,8 +134,10 @@ pub struct Input {
     zones_generation: u64,
     /// How often it changed which rows are of interest: those of what is local.
     interest: u64,
-    /// How often something changed that this chassis' rows, or tunnels, follow from.
+    /// How often something changed that tunnels follow from.
     chassis_generation: u64,
+    /// How often this chassis' rows changed, or those by which another one has its addresses.
+    own_rows: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -202,7 +207,8 @@ fn floats(p: &sb::PortBinding) -> bool {
 impl Input {
     /// The input for a database that is complete.
     pub fn new(sb: Database, local: Local) -> Input {
-        let mut input = Input { local, ..Input::default() };
+        let strangers = local.vifs.keys().cloned().collect();
+        let mut input = Input { local, strangers, ..Input::default() };
         let all = [
             changes(&sb.port_binding, AnyChange::PortBinding),
             changes(&sb.multicast_group, AnyChange::MulticastGroup),
@@ -214,6 +220,7 @@ impl Input {
             changes(&sb.mac_binding, AnyChange::MacBinding),
             changes(&sb.fdb, AnyChange::Fdb),
             changes(&sb.chassis, AnyChange::Chassis),
+            changes(&sb.chassis_private, AnyChange::ChassisPrivate),
         ];
         input.sb = sb;
         for c in all.into_iter().flatten() {
@@ -229,6 +236,7 @@ impl Input {
         let concerns = self.concerns(change);
         self.generation += u64::from(concerns && !is_report(change));
         self.chassis_generation += u64::from(concerns && OF_CHASSIS.contains(&table));
+        self.own_rows += u64::from(self.is_own(change));
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
@@ -258,8 +266,8 @@ impl Input {
                     })
                 };
                 if named(old) != named(new) {
-                    self.interest += 1;
                     for p in [old, new].into_iter().flatten() {
+                        self.note_stranger(&p.logical_port);
                         reads.push(Read::PortKey(p.logical_port.clone()));
                         reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
                     }
@@ -327,6 +335,10 @@ impl Input {
                 let name = |c: &Option<std::sync::Arc<sb::Chassis>>| c.as_ref().map(|c| c.name.clone());
                 rename(&mut self.chassis, name(&c.old).as_ref(), name(&c.new).as_ref(), id);
             }
+            AnyChange::ChassisPrivate(c) => {
+                let (old, new) = (c.old.as_ref().map(|p| &p.name), c.new.as_ref().map(|p| &p.name));
+                rename(&mut self.privates, old, new, id);
+            }
             AnyChange::MacBinding(c) => {
                 let key = |m: &Option<std::sync::Arc<sb::MacBinding>>| {
                     m.as_ref().map(|m| (m.logical_port.clone(), m.ip.clone()))
@@ -367,12 +379,47 @@ impl Input {
         })
     }
 
+    /// Whether a change is of this chassis' rows, or of a row by which another chassis has one of its addresses.
+    fn is_own(&self, change: &AnyChange) -> bool {
+        let (name, row, ips) = (&self.local.chassis_name, self.local.chassis, &self.local.encap_ips);
+        match change {
+            AnyChange::Chassis(c) => {
+                row == Some(c.uuid) || [&c.old, &c.new].into_iter().flatten().any(|c| c.name == *name)
+            }
+            AnyChange::ChassisPrivate(c) => [&c.old, &c.new].into_iter().flatten().any(|p| p.name == *name),
+            AnyChange::Encap(c) => {
+                [&c.old, &c.new].into_iter().flatten().any(|e| e.chassis_name == *name || ips.contains(&e.ip))
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks whether the row of a port that is plugged in here has to be asked for by its name.
+    fn note_stranger(&mut self, name: &Str) {
+        let comes = self.port(name).is_some_and(|(_, p)| self.local.datapaths.contains(&p.datapath));
+        let changed = match self.local.vifs.contains_key(name) && !comes {
+            true => self.strangers.insert(name.clone()),
+            false => self.strangers.remove(name),
+        };
+        self.interest += u64::from(changed);
+    }
+
+    /// The ports that are plugged in here and whose rows do not come with a local datapath.
+    pub fn strangers(&self) -> &BTreeSet<Str> {
+        &self.strangers
+    }
+
+    /// Another number whenever this chassis' rows changed, or those by which another one has its addresses.
+    pub fn own_rows(&self) -> u64 {
+        self.own_rows
+    }
+
     /// Another number whenever rows of other things than before may be of interest.
     pub fn interest(&self) -> u64 {
         self.interest
     }
 
-    /// Another number whenever something changed that this chassis' rows, or tunnels, follow from.
+    /// Another number whenever something changed that tunnels follow from.
     pub fn chassis_generation(&self) -> u64 {
         self.chassis_generation
     }
@@ -396,8 +443,10 @@ impl Input {
             zones_generation: self.zones_generation,
             interest: self.interest + 1,
             chassis_generation: self.chassis_generation + 1,
+            own_rows: self.own_rows + 1,
             ..Input::default()
         };
+        self.strangers = self.local.vifs.keys().cloned().collect();
     }
 
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
@@ -495,6 +544,12 @@ impl Input {
     /// The row of the chassis with this name.
     pub fn chassis(&self, name: &Str) -> Option<Uuid> {
         self.chassis.get(name).copied()
+    }
+
+    /// The private row of the chassis with this name.
+    pub fn chassis_private(&self, name: &Str) -> Option<(Uuid, &sb::ChassisPrivate)> {
+        let id = self.privates.get(name)?;
+        Some((*id, self.sb.chassis_private.get(id)?))
     }
 
     /// Whether the flows of a datapath, or of a group of datapaths, are for this chassis.

@@ -9,15 +9,15 @@ use crate::plan::Plan;
 use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::sb::{self, TableId};
+use ovn_schema::sb;
 use ovn_schema::{Str, Uuid, Write};
 use packet::{Headers, Mac, build, ipproto};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Protocol {
     Tcp,
     Udp,
@@ -28,8 +28,8 @@ enum Protocol {
 type Key = (u64, u32, IpAddr, Protocol, u16);
 
 /// What is checked, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
     key: Key,
     /// The port by which questions go out, by key.
     to: u32,
@@ -39,6 +39,8 @@ struct Target {
     timeout: Duration,
     successes: u32,
     failures: u32,
+    /// What the row says.
+    status: Option<Str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +70,16 @@ struct Check {
 #[derive(Debug, Default)]
 pub struct Checks {
     checks: BTreeMap<Uuid, Check>,
-    by_key: HashMap<Key, Uuid>,
-    /// The state of the tables that checks follow from.
-    seen: Option<(u64, u64, Option<Uuid>)>,
+    by_key: HashMap<Key, BTreeSet<Uuid>>,
+    /// Checks whose row may not say what was found.
+    unwritten: BTreeSet<Uuid>,
     asked: u64,
     random: RandomState,
 }
 
-fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
+/// What this chassis checks for a row, if anything. It follows from the ports that the row names, their datapath, and from which
+/// chassis this is.
+pub fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
     let me = input.local.chassis?;
     let here = |p: &sb::PortBinding| p.chassis == Some(me);
     let (_, p) = input.port(&m.logical_port).filter(|(_, p)| here(p) && p.up != Some(false) && !m.remote)?;
@@ -113,6 +117,7 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
         timeout: seconds("timeout", 3),
         successes: number("success_count", 1),
         failures: number("failure_count", 1),
+        status: m.status.clone(),
     })
 }
 
@@ -127,35 +132,38 @@ fn owner(p: &sb::PortBinding, ip: IpAddr) -> Option<Mac> {
 }
 
 impl Checks {
-    /// Takes note of what is to be checked.
-    pub fn observe(&mut self, input: &Input) {
-        let state = (input.version(TableId::ServiceMonitor), input.version(TableId::PortBinding), input.local.chassis);
-        if self.seen.replace(state) == Some(state) {
-            return;
+    /// Takes note of what a row asks for now; nothing where it is not for this chassis.
+    pub fn observe(&mut self, id: Uuid, target: Option<Target>) {
+        let old = self.checks.remove(&id);
+        if let Some(c) = &old
+            && let Some(all) = self.by_key.get_mut(&c.target.key)
+        {
+            all.remove(&id);
+            if all.is_empty() {
+                self.by_key.remove(&c.target.key);
+            }
         }
-        let mut old = std::mem::take(&mut self.checks);
-        self.by_key.clear();
-        for (id, m) in &input.sb.service_monitor {
-            let Some(target) = target(m, input) else { continue };
-            self.by_key.insert(target.key, *id);
-            let check = match old.remove(id).filter(|c| c.target.key == target.key) {
-                Some(c) => Check { target, ..c },
-                None => Check { target, state: State::New, good: 0, bad: 0, verdict: None, question: (0, 0) },
-            };
-            self.checks.insert(*id, check);
-        }
+        let Some(target) = target else { return };
+        self.by_key.entry(target.key).or_default().insert(id);
+        self.unwritten.insert(id);
+        let check = match old.filter(|c| c.target.key == target.key) {
+            Some(c) => Check { target, ..c },
+            None => Check { target, state: State::New, good: 0, bad: 0, verdict: None, question: (0, 0) },
+        };
+        self.checks.insert(id, check);
     }
 
     /// What is to be asked now.
     pub fn due(&mut self, now: Instant) -> Vec<Message> {
         let mut out = Vec::new();
-        let Checks { checks, asked, random, .. } = self;
-        for c in checks.values_mut() {
+        let Checks { checks, asked, random, unwritten, .. } = self;
+        for (id, c) in checks {
             if let State::Asked(until) = c.state
                 && now >= until
             {
                 // Who serves UDP need not answer.
                 c.judge(c.target.key.3 == Protocol::Udp, now);
+                unwritten.insert(*id);
             }
             let ask = match c.state {
                 State::New => true,
@@ -187,8 +195,12 @@ impl Checks {
     pub fn answered(&mut self, p: &PacketIn, now: Instant) -> Vec<Message> {
         let (datapath, port) = (super::register(p, of::DATAPATH) as u64, super::register(p, of::INPORT) as u32);
         let Some((ip, protocol, number, said)) = read(&p.packet) else { return Vec::new() };
-        let id = self.by_key.get(&(datapath, port, ip, protocol, number));
-        let Some(c) = id.and_then(|id| self.checks.get_mut(id)) else { return Vec::new() };
+        let Some(id) = self.by_key.get(&(datapath, port, ip, protocol, number)).and_then(BTreeSet::last).copied()
+        else {
+            return Vec::new();
+        };
+        let Some(c) = self.checks.get_mut(&id) else { return Vec::new() };
+        self.unwritten.insert(id);
         let (source, sequence) = c.question;
         // A late answer is as good as one in time.
         match said {
@@ -205,16 +217,20 @@ impl Checks {
     }
 
     /// Puts what was found into the plan, where the rows say something else.
-    pub fn write(&self, input: &Input, plan: &mut Plan) {
-        for (id, c) in &self.checks {
-            let (Some(verdict), Some(row)) = (c.verdict, input.sb.service_monitor.get(id)) else { continue };
+    pub fn write(&mut self, input: &Input, plan: &mut Plan) {
+        let checks = &self.checks;
+        self.unwritten.retain(|id| {
+            let verdict = checks.get(id).and_then(|c| c.verdict);
+            let (Some(verdict), Some(row)) = (verdict, input.sb.service_monitor.get(id)) else { return false };
             let status = if verdict { "online" } else { "offline" };
-            if row.status.as_deref() != Some(status) {
-                let object = format!("Service_Monitor of {} {}:{}", row.logical_port, row.ip, row.port);
-                let txn = &mut plan.part(object, status).txn;
-                txn.update_row(*id, [sb::ServiceMonitor::status(&Some(Str::from(status)))]);
+            if row.status.as_deref() == Some(status) {
+                return false;
             }
-        }
+            let object = format!("Service_Monitor of {} {}:{}", row.logical_port, row.ip, row.port);
+            let txn = &mut plan.part(object, status).txn;
+            txn.update_row(*id, [sb::ServiceMonitor::status(&Some(Str::from(status)))]);
+            true
+        });
     }
 }
 
@@ -370,6 +386,11 @@ mod tests {
         Input::new(db, Local { chassis: Some(ME), ..Local::default() })
     }
 
+    fn look(c: &mut Checks, input: &Input) {
+        let (id, row) = input.sb.service_monitor.iter().next().unwrap();
+        c.observe(*id, target(row, input));
+    }
+
     fn packet(m: &Message) -> Vec<u8> {
         let Message::PacketOut(p) = m else { panic!("{m:?}") };
         p.packet.clone()
@@ -382,7 +403,7 @@ mod tests {
         p
     }
 
-    fn written(c: &Checks, input: &Input) -> Option<String> {
+    fn written(c: &mut Checks, input: &Input) -> Option<String> {
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         c.write(input, &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, Instant::now());
@@ -409,20 +430,20 @@ mod tests {
         for (ip, src) in [("10.0.0.9", "10.0.0.1"), ("fd00::9", "fd00::1")] {
             let input = world("tcp", ip, src, |_| {});
             let (mut c, mut now) = (Checks::default(), Instant::now());
-            c.observe(&input);
+            look(&mut c, &input);
             let q = packet(&c.due(now)[0]);
             let h = Headers::parse(&q).unwrap();
             assert!(packet::checksum::l4_ok(&q, &h));
             assert_eq!((&q[..6], q[h.l4.unwrap() + 13]), (&MACHINE[..], SYN));
             let reset = c.answered(&answer(tcp_answer(&q, SYN | ACK)), now);
             assert_eq!(packet(&reset[0])[h.l4.unwrap() + 13], RST);
-            assert_eq!(written(&c, &input).as_deref(), Some("online"));
+            assert_eq!(written(&mut c, &input).as_deref(), Some("online"));
             assert!(c.due(now).is_empty(), "it rests");
             for expected in ["online", "offline"] {
                 now += Duration::from_secs(5);
                 let q = packet(&c.due(now)[0]);
                 assert!(c.answered(&answer(tcp_answer(&q, RST | ACK)), now).is_empty());
-                assert_eq!(written(&c, &input).as_deref(), Some(expected));
+                assert_eq!(written(&mut c, &input).as_deref(), Some(expected));
             }
         }
     }
@@ -432,14 +453,14 @@ mod tests {
         for (protocol, status) in [("tcp", "offline"), ("udp", "online")] {
             let input = world(protocol, "10.0.0.9", "10.0.0.1", |_| {});
             let (mut c, mut now) = (Checks::default(), Instant::now());
-            c.observe(&input);
+            look(&mut c, &input);
             for _ in 0..2 {
                 assert_eq!(c.due(now).len(), 1);
                 now += Duration::from_secs(3);
                 assert!(c.due(now).is_empty());
                 now += Duration::from_secs(5);
             }
-            assert_eq!(written(&c, &input).as_deref(), Some(status));
+            assert_eq!(written(&mut c, &input).as_deref(), Some(status));
         }
     }
 
@@ -447,18 +468,18 @@ mod tests {
     fn an_unreachable_udp_port_is_bad() {
         let input = world("udp", "10.0.0.9", "10.0.0.1", |m| m.options = Default::default());
         let (mut c, now) = (Checks::default(), Instant::now());
-        c.observe(&input);
+        look(&mut c, &input);
         let q = packet(&c.due(now)[0]);
         let error = build::icmp_error(&q, MACHINE, "10.0.0.9".parse().unwrap(), 3, 3, 0).unwrap();
         c.answered(&answer(error), now);
-        assert_eq!(written(&c, &input).as_deref(), Some("offline"));
+        assert_eq!(written(&mut c, &input).as_deref(), Some("offline"));
     }
 
     #[test]
     fn only_machines_that_are_here_and_up_are_asked() {
         let asked = |input: &Input| {
             let mut c = Checks::default();
-            c.observe(input);
+            look(&mut c, input);
             c.due(Instant::now()).len()
         };
         assert_eq!(asked(&world("icmp", "fd00::9", "fd00::1", |m| m.r#type = Some("logical-switch-port".into()))), 1);

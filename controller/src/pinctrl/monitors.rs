@@ -5,6 +5,7 @@ use super::{events, health, multicast, next_hops};
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
+use crate::presence::Presence;
 use openflow_rs::Message;
 use openflow_rs::message::PacketIn;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ pub struct Monitors {
     pub health: health::Checks,
     /// Next hops of symmetric replies.
     pub next_hops: next_hops::NextHops,
-    /// The longest pause between questions to them, see [`next_hops::NextHops::observe`].
+    /// The longest pause between questions to them, see [`next_hops::NextHops::pause`].
     pub next_hop_pause: Option<Duration>,
 }
 
@@ -44,10 +45,15 @@ impl Monitors {
     }
 
     /// What they send without being asked, now.
-    pub fn due(&mut self, input: &Input, now: Instant) -> Vec<Message> {
-        self.health.observe(input);
+    pub fn due(&mut self, input: &Input, here: &mut Presence, now: Instant) -> Vec<Message> {
+        for id in std::mem::take(&mut here.checks_anew) {
+            self.health.observe(id, here.checks.get(&id).cloned());
+        }
         self.multicast.observe(input, now);
-        self.next_hops.observe(input, self.next_hop_pause, now);
+        self.next_hops.pause(self.next_hop_pause, now);
+        for id in std::mem::take(&mut here.next_hops_anew) {
+            self.next_hops.observe(id, here.next_hops.get(&id).cloned(), now);
+        }
         let mut out = self.health.due(now);
         out.extend(self.next_hops.due(now));
         out.extend(self.multicast.due(input, now));

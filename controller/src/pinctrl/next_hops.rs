@@ -7,7 +7,7 @@ use crate::{of, tables};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Uuid;
-use ovn_schema::sb::{self, TableId};
+use ovn_schema::sb;
 use packet::Mac;
 use packet::build;
 use std::collections::BTreeMap;
@@ -18,11 +18,18 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause where `arp-nd-max-timeout-sec` says nothing.
 pub const LONGEST: Duration = Duration::from_secs(16);
 
-#[derive(Debug)]
-struct Question {
+/// A question: where it goes out, by key, and its packet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question {
     datapath: u64,
     port: u64,
     packet: Vec<u8>,
+}
+
+/// A question that is asked again and again.
+#[derive(Debug)]
+struct Asked {
+    question: Question,
     next: Instant,
     pause: Duration,
     over: bool,
@@ -31,13 +38,13 @@ struct Question {
 /// The next hops that this chassis asks.
 #[derive(Debug, Default)]
 pub struct NextHops {
-    questions: BTreeMap<Uuid, Question>,
-    seen: Option<(u64, u64, Option<Uuid>)>,
+    questions: BTreeMap<Uuid, Asked>,
     longest: Option<Duration>,
 }
 
-/// Datapath and port by key, and the question; none where another chassis asks.
-fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<(u64, u64, Vec<u8>)> {
+/// What this chassis asks for a row; nothing where another one asks. It follows from the row's port, its datapath, and from who has
+/// the port.
+pub fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<Question> {
     let p = input.sb.port_binding.get(&n.port)?;
     if &*p.r#type != "l3gateway" || !binding::is_here(p, input, &input.local) {
         return None;
@@ -57,29 +64,28 @@ fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<(u64, u64, Vec<u8>)> {
         }
     };
     let dp = input.sb.datapath_binding.get(&p.datapath)?;
-    Some((dp.tunnel_key as u64, p.tunnel_key as u64, packet))
+    Some(Question { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u64, packet })
 }
 
 impl NextHops {
-    /// Takes note of whom to ask. `longest`: the longest pause; 0 ends the questions when the pauses have grown.
-    pub fn observe(&mut self, input: &Input, longest: Option<Duration>, now: Instant) {
+    /// Takes over the longest pause; 0 ends the questions when the pauses have grown.
+    pub fn pause(&mut self, longest: Option<Duration>, now: Instant) {
         if self.longest != longest {
             self.longest = longest;
             for q in self.questions.values_mut() {
                 (q.next, q.pause, q.over) = (now + FIRST, FIRST, false);
             }
         }
-        let tables = [TableId::EcmpNexthop, TableId::PortBinding].map(|t| input.version(t));
-        let state = (tables[0], tables[1], input.local.chassis);
-        if self.seen.replace(state) == Some(state) {
-            return;
-        }
-        let mut old = std::mem::take(&mut self.questions);
-        for (id, n) in &input.sb.ecmp_nexthop {
-            let Some((datapath, port, packet)) = question(n, input) else { continue };
-            let before = old.remove(id).filter(|q| q.packet == packet && (q.datapath, q.port) == (datapath, port));
-            let fresh = || Question { datapath, port, packet, next: now + FIRST, pause: FIRST, over: false };
-            self.questions.insert(*id, before.unwrap_or_else(fresh));
+    }
+
+    /// Takes note of what is to be asked for a row now.
+    pub fn observe(&mut self, id: Uuid, question: Option<Question>, now: Instant) {
+        match question {
+            None => drop(self.questions.remove(&id)),
+            Some(q) if self.questions.get(&id).is_some_and(|a| a.question == q) => {}
+            Some(question) => {
+                self.questions.insert(id, Asked { question, next: now + FIRST, pause: FIRST, over: false });
+            }
         }
     }
 
@@ -89,11 +95,11 @@ impl NextHops {
         let mut out = Vec::new();
         for q in self.questions.values_mut().filter(|q| !q.over && q.next <= now) {
             let actions = vec![
-                of::set(of::DATAPATH, q.datapath),
-                of::set(of::OUTPORT, q.port),
+                of::set(of::DATAPATH, q.question.datapath),
+                of::set(of::OUTPORT, q.question.port),
                 Action::resubmit(tables::LOCAL_OUTPUT),
             ];
-            out.push(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, q.packet.clone(), actions)));
+            out.push(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, q.question.packet.clone(), actions)));
             q.pause = (q.pause * 2).min(if longest.is_zero() { LONGEST } else { longest });
             q.over = longest.is_zero() && q.pause == LONGEST;
             q.next = now + q.pause;
@@ -134,10 +140,16 @@ mod tests {
         Input::new(db, Local { chassis: Some(uuid(1)), chassis_name: "hv1".into(), ..Local::default() })
     }
 
+    fn look(n: &mut NextHops, input: &Input, now: Instant) {
+        for (id, row) in &input.sb.ecmp_nexthop {
+            n.observe(*id, question(row, input), now);
+        }
+    }
+
     #[test]
     fn next_hops_of_both_families_are_asked_ever_more_rarely() {
         let (mut n, start) = (NextHops::default(), Instant::now());
-        n.observe(&world("hv1"), None, start);
+        look(&mut n, &world("hv1"), start);
         let mut times = Vec::new();
         for s in 0..70 {
             let sent = n.due(start + Duration::from_secs(s));
@@ -145,7 +157,7 @@ mod tests {
             times.extend((!sent.is_empty()).then_some(s));
         }
         assert_eq!(times, [1, 3, 7, 15, 31, 47, 63]);
-        n.observe(&world("hv1"), Some(Duration::ZERO), start);
+        n.pause(Some(Duration::ZERO), start);
         let asked = (0..1000).filter(|s| !n.due(start + Duration::from_secs(*s)).is_empty()).count();
         assert_eq!((asked, n.next()), (4, None), "then they end");
     }
@@ -153,7 +165,7 @@ mod tests {
     #[test]
     fn only_the_gateway_asks() {
         let (mut n, start) = (NextHops::default(), Instant::now());
-        n.observe(&world("hv2"), None, start);
+        look(&mut n, &world("hv2"), start);
         assert!(n.due(start + FIRST).is_empty());
         assert_eq!(n.next(), None);
     }

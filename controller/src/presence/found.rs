@@ -2,9 +2,11 @@
 
 use super::{Derive, Key, Value};
 use crate::claims::Step;
+use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
 use crate::pinctrl::{Snapshot, Told};
+use crate::pinctrl::{health, next_hops};
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,8 +65,16 @@ pub struct Presence {
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
     /// Groups of chassis that serve local datapaths.
     pub groups: BTreeSet<Uuid>,
-    /// Local ports whose packets are copied.
-    pub mirrored: BTreeSet<Str>,
+    /// Mirrors and local ports whose packets they copy: the ports' interfaces, and what is copied where.
+    pub mirrored: BTreeMap<(Uuid, Str), (Uuid, Copies)>,
+    /// Health checks of this chassis, and those that changed and nobody looked at since.
+    pub checks: BTreeMap<Uuid, health::Target>,
+    /// See [`Presence::checks`].
+    pub checks_anew: BTreeSet<Uuid>,
+    /// Next hops that this chassis asks, and those that changed and nobody looked at since.
+    pub next_hops: BTreeMap<Uuid, next_hops::Question>,
+    /// See [`Presence::next_hops`].
+    pub next_hops_anew: BTreeSet<Uuid>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
     /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
@@ -95,7 +105,11 @@ impl Default for Presence {
             addresses: BTreeSet::new(),
             queues: BTreeMap::new(),
             groups: BTreeSet::new(),
-            mirrored: BTreeSet::new(),
+            mirrored: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            checks_anew: BTreeSet::new(),
+            next_hops: BTreeMap::new(),
+            next_hops_anew: BTreeSet::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
             told: Vec::new(),
@@ -152,8 +166,21 @@ impl Presence {
             groups: v.groups + 1,
             mirrored: v.mirrored + 1,
         };
-        let bound_anew = std::mem::take(&mut self.bound).into_keys().collect();
-        *self = Presence { versions, bound_anew, of: std::mem::take(&mut self.of), ..Presence::default() };
+        // Who is told differences is told of what is there no more.
+        let bound_anew =
+            std::mem::take(&mut self.bound).into_keys().chain(std::mem::take(&mut self.bound_anew)).collect();
+        let checks = std::mem::take(&mut self.checks).into_keys();
+        let checks_anew = checks.chain(std::mem::take(&mut self.checks_anew)).collect();
+        let next_hops = std::mem::take(&mut self.next_hops).into_keys();
+        let next_hops_anew = next_hops.chain(std::mem::take(&mut self.next_hops_anew)).collect();
+        *self = Presence {
+            versions,
+            bound_anew,
+            checks_anew,
+            next_hops_anew,
+            of: std::mem::take(&mut self.of),
+            ..Presence::default()
+        };
     }
 
     /// How many units ran in the last [`Presence::settle`].
@@ -242,9 +269,19 @@ impl Presence {
                 v.groups += 1;
                 set(&mut self.groups, group, there);
             }
-            Key::Mirrored(name) => {
+            Key::Mirrored(mirror, name) => {
                 v.mirrored += 1;
-                set(&mut self.mirrored, name, there);
+                let copied = now.and_then(|n| if let Value::Mirrored(i, c) = n { Some((i, c)) } else { None });
+                put(&mut self.mirrored, &(*mirror, name.clone()), copied);
+            }
+            Key::Check(id) => {
+                self.checks_anew.insert(*id);
+                put(&mut self.checks, id, now.and_then(|n| if let Value::Check(t) = n { Some(t) } else { None }));
+            }
+            Key::NextHop(id) => {
+                self.next_hops_anew.insert(*id);
+                let question = now.and_then(|n| if let Value::Question(q) = n { Some(q) } else { None });
+                put(&mut self.next_hops, id, question);
             }
             Key::Names(datapath, row) => {
                 let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
@@ -302,6 +339,8 @@ impl Presence {
                 format!("queues {:?}", p.queues),
                 format!("groups {:?}", p.groups),
                 format!("mirrored {:?}", p.mirrored),
+                format!("checks {:?}", p.checks),
+                format!("next hops {:?}", p.next_hops),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),
             ]

@@ -14,8 +14,10 @@ pub use found::Presence;
 
 use crate::claims::{self, Step};
 use crate::local::{is_anchor, leads_on};
+use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch};
 use crate::pinctrl::announce::{self, Address};
+use crate::pinctrl::{health, next_hops};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
@@ -34,6 +36,10 @@ pub enum Unit {
     Other(Uuid),
     /// A row of names.
     Names(Uuid),
+    /// A health check.
+    Check(Uuid),
+    /// A next hop of symmetric replies.
+    NextHop(Uuid),
 }
 
 /// What ports need to know of their local datapath.
@@ -78,8 +84,12 @@ pub enum Key {
     Queue(Str, i64),
     /// A group of chassis that serves local datapaths.
     Serves(Uuid),
-    /// A local port whose packets are copied.
-    Mirrored(Str),
+    /// A mirror, and a local port whose packets it copies.
+    Mirrored(Uuid, Str),
+    /// A health check that is this chassis'.
+    Check(Uuid),
+    /// A next hop that this chassis asks.
+    NextHop(Uuid),
     /// The names of a row that a datapath knows, by its key.
     Names(u64, Uuid),
     /// A redirect port, by the keys of its datapath and its own.
@@ -103,6 +113,12 @@ pub enum Value {
     Queue(Str, Map<Str, Str>),
     /// A row of names.
     Names(Names),
+    /// The row of the port's interface, and what is copied where.
+    Mirrored(Uuid, Copies),
+    /// What is checked.
+    Check(health::Target),
+    /// What is asked.
+    Question(next_hops::Question),
 }
 
 /// A row of names, in an order by what it says.
@@ -164,7 +180,10 @@ impl Derivation for Derive {
     fn present(&self, input: &Input) -> Vec<Unit> {
         let datapaths = input.local.datapaths.iter().copied().map(Unit::Datapath);
         let names = input.sb.dns.keys().copied().map(Unit::Names);
-        datapaths.chain(input.candidates().into_iter().map(Unit::Binding)).chain(names).collect()
+        let checks = input.sb.service_monitor.keys().copied().map(Unit::Check);
+        let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
+        let bindings = input.candidates().into_iter().map(Unit::Binding);
+        datapaths.chain(bindings).chain(names).chain(checks).chain(next_hops).collect()
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
@@ -173,6 +192,12 @@ impl Derivation for Derive {
             Read::Local(dp) => vec![(Unit::Datapath(*dp), input.local.datapaths.contains(dp))],
             Read::Row(TableId::PortBinding, id) => vec![candidate(*id)],
             Read::Row(TableId::Dns, id) => vec![(Unit::Names(*id), input.sb.dns.contains_key(id))],
+            Read::Row(TableId::ServiceMonitor, id) => {
+                vec![(Unit::Check(*id), input.sb.service_monitor.contains_key(id))]
+            }
+            Read::Row(TableId::EcmpNexthop, id) => {
+                vec![(Unit::NextHop(*id), input.sb.ecmp_nexthop.contains_key(id))]
+            }
             Read::Vif(name) | Read::Plugged(name) => input.ports_in(name).map(candidate).collect(),
             _ => Vec::new(),
         }
@@ -184,6 +209,8 @@ impl Derivation for Derive {
             Unit::Binding(id) => binding(*id, view),
             Unit::Other(id) => other(*id, view),
             Unit::Names(id) => names(*id, view),
+            Unit::Check(id) => check(*id, view),
+            Unit::NextHop(id) => next_hop(*id, view),
         }
     }
 }
@@ -194,6 +221,30 @@ fn names(id: Uuid, view: &mut Seen<'_>) {
         if let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, *dp) {
             view.emit(Key::Names(d.tunnel_key as u64, id), Value::Names(Names(names.clone())));
         }
+    }
+}
+
+fn check(id: Uuid, view: &mut Seen<'_>) {
+    let Some(m) = row::<sb::ServiceMonitor>(view, TableId::ServiceMonitor, id) else { return };
+    let network_function = m.r#type.as_deref() == Some("network-function");
+    for name in std::iter::once(&m.logical_port).chain(Some(&m.logical_input_port).filter(|_| network_function)) {
+        if let Some((port, p)) = view.read(Read::PortByName(name.clone())).port(name) {
+            view.read(Read::Up(port));
+            row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+        }
+    }
+    if let Some(target) = health::target(m, view.read(Read::Chassis)) {
+        view.emit(Key::Check(id), Value::Check(target));
+    }
+}
+
+fn next_hop(id: Uuid, view: &mut Seen<'_>) {
+    let Some(n) = row::<sb::EcmpNexthop>(view, TableId::EcmpNexthop, id) else { return };
+    let Some(p) = row::<PortBinding>(view, TableId::PortBinding, n.port) else { return };
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+    let input = look(view, p);
+    if let Some(question) = next_hops::question(n, input) {
+        view.emit(Key::NextHop(id), Value::Question(question));
     }
 }
 
@@ -311,8 +362,8 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway") {
         queue(p, view);
     }
-    if here && !p.mirror_rules.is_empty() {
-        view.emit(Key::Mirrored(p.logical_port.clone()), Value::Is);
+    if here {
+        mirrored(p, view);
     }
     if dp.provider && p.r#type.is_empty() && p.chassis.is_some() && p.chassis == local.chassis {
         addresses(p, &dp, view);
@@ -373,6 +424,21 @@ fn way(p: &PortBinding, view: &mut Seen<'_>) {
     let input = view.read(Read::Chassis);
     if leads_on(p, peer, input, &input.local) {
         view.emit(Key::Way(p.datapath, peer.datapath), Value::Is);
+    }
+}
+
+/// The mirrors of a local port, but for those that are flows.
+fn mirrored(p: &PortBinding, view: &mut Seen<'_>) {
+    if p.mirror_rules.is_empty() {
+        return;
+    }
+    view.read(Read::Plugged(p.logical_port.clone()));
+    let vifs = &view.read(Read::Vif(p.logical_port.clone())).local.vifs;
+    let Some(vif) = vifs.get(&p.logical_port) else { return };
+    for id in &p.mirror_rules {
+        if let Some(m) = row::<sb::Mirror>(view, TableId::Mirror, *id).filter(|m| &*m.r#type != "lport") {
+            view.emit(Key::Mirrored(*id, p.logical_port.clone()), Value::Mirrored(vif.row, Copies::of(m)));
+        }
     }
 }
 

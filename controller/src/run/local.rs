@@ -36,7 +36,6 @@ impl Controller {
 
     /// Puts what the local database lacks into the plan.
     fn compare_local(&mut self, s: &Settings, schema: &DatabaseSchema, southbound_ready: bool, plan: &mut Plan) {
-        let counts = self.counts();
         self.write_index(s, plan);
         switch_config::vlan_limit(&self.ovs.db, plan);
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, plan)
@@ -62,10 +61,12 @@ impl Controller {
                 said.end();
                 queues::reconcile(db, here, s, plan);
             });
-            lines.mirrors.unless((counts, versions.mirrored), plan, |plan| {
-                mirrors::reconcile(db, br, input, (plugged, here), plan);
+            lines.mirrors.unless((ports, versions.mirrored), plan, |plan| {
+                mirrors::reconcile(db, br, (plugged, here), plan);
             });
-            switch_config::connection_limits(db, br.1, &input.local, here, plan);
+            lines.limits.unless((ports, versions.limits, input.zones_generation()), plan, |plan| {
+                switch_config::connection_limits(db, br.1, &input.local, here, plan);
+            });
             self.write_bridge(br, plan);
             self.write_interfaces(plan);
         }

@@ -111,7 +111,9 @@ impl Controller {
         for m in self.advertiser.due(now) {
             self.send(m);
         }
-        for m in self.aging.due(&self.input, now).into_iter().chain(self.monitors.due(&self.input, now)) {
+        for m in
+            self.aging.due(&self.input, now).into_iter().chain(self.monitors.due(&self.input, &mut self.presence, now))
+        {
             self.send(m);
         }
     }

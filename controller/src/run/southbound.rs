@@ -13,7 +13,7 @@ impl Controller {
         let installed = self.is_installed();
         let now = Instant::now();
         self.realise(now);
-        let counts = (self.interfaces.plumbing(), self.input.chassis_generation());
+        let own = (self.interfaces.plumbing(), self.input.own_rows());
         let Some(l) = &self.sb else { return };
         if l.busy || !l.client.is_connected() {
             return;
@@ -21,8 +21,8 @@ impl Controller {
         let Some(schema) = l.client.schema() else { return };
         let mut plan = Plan::new(schema);
         let (input, lines) = (&self.input, &mut self.in_line);
-        lines.chassis.unless(counts, &mut plan, |plan| {
-            self.chassis_writer.reconcile(&input.sb, &self.ovs.db, s, plan);
+        lines.chassis.unless(own, &mut plan, |plan| {
+            self.chassis_writer.reconcile(input, &self.ovs.db, s, plan);
         });
         self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
@@ -69,13 +69,13 @@ impl Controller {
         let global = self.input.sb.sb_global.values().next();
         let wanted = global.is_none_or(|g| ovn_schema::options::bool(&g.options, "enable_chassis_nb_cfg_update", true));
         let due = self.report_after.is_none_or(|t| Instant::now() >= t);
-        if let Some((id, p)) = self.input.sb.chassis_private.iter().find(|(_, p)| p.name == s.system_id)
+        if let Some((id, p)) = self.input.chassis_private(&s.system_id)
             && let Some((cfg, _)) = self.realised_cfg.filter(|(c, _)| *c != 0 && *c != p.nb_cfg)
             && wanted
             && due
         {
             let columns = [sb::ChassisPrivate::nb_cfg(&cfg), sb::ChassisPrivate::nb_cfg_timestamp(&self.realised_at)];
-            plan.part("Chassis_Private:nb_cfg", cfg).txn.update_row(*id, columns);
+            plan.part("Chassis_Private:nb_cfg", cfg).txn.update_row(id, columns);
         }
     }
 

@@ -117,9 +117,11 @@ pub(super) struct Sinks {
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
     /// Mirrors.
-    pub(super) mirrors: InLine<(Counts, u64)>,
-    /// This chassis' rows.
-    pub(super) chassis: InLine<Counts>,
+    pub(super) mirrors: InLine<(u64, u64)>,
+    /// How many connections zones may have.
+    pub(super) limits: InLine<(u64, u64, u64)>,
+    /// This chassis' rows: by the local database's state, and their own.
+    pub(super) chassis: InLine<(u64, u64)>,
     /// As of when the bridge was looked through for zones that are named by rows.
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.

@@ -1,0 +1,74 @@
+//! Our programs, as the scenarios start them on machines of a lab.
+
+use crate::lab::{Lab, until};
+use crate::network::Vm;
+use anyhow::{Context, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the programs are: beside this one, or above a test's.
+///
+/// # Errors
+/// Where this program's own place is not known.
+pub fn programs() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let dir = exe.parent().context("no program directory")?;
+    let above = dir.parent().filter(|_| dir.ends_with("deps"));
+    Ok(above.unwrap_or(dir).to_path_buf())
+}
+
+/// The directory of our programs.
+#[derive(Clone, Debug)]
+pub struct Programs(PathBuf);
+
+impl Programs {
+    /// The programs that were built with this one.
+    ///
+    /// # Errors
+    /// Where this program's own place is not known.
+    pub fn found() -> Result<Programs> {
+        Ok(Programs(programs()?))
+    }
+
+    /// A program's path.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Starts the switch of a machine and waits for its database.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn switch(&self, lab: &mut Lab, machine: &str) -> Result<()> {
+        let dir = lab.machine_dir(machine);
+        let embed = format!("--embed={}", dir.display());
+        lab.spawn(machine, "switch", &self.path("dpdk-dataplane"), &[&embed])?;
+        let sock = dir.join("db.sock");
+        until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
+        Ok(())
+    }
+
+    /// `isthmusctl chassis ARGS` on the local database of a machine.
+    ///
+    /// # Errors
+    /// Where it fails, with what it said.
+    pub fn local(&self, lab: &Lab, machine: &str, args: &[&str]) -> Result<String> {
+        let ovs = format!("unix:{}", lab.machine_dir(machine).join("db.sock").display());
+        let mut all = vec!["chassis", "--ovs", ovs.as_str()];
+        all.extend(args);
+        lab.exec(machine, &self.path("isthmusctl"), &all)
+    }
+
+    /// Plugs a virtual machine into the integration bridge of its hypervisor.
+    ///
+    /// # Errors
+    /// Where the bridge does not appear, or refuses it.
+    pub fn plug(&self, lab: &Lab, vm: Vm) -> Result<()> {
+        let device = format!("v-{}", vm.name);
+        lab.ip(vm.name, &["link", "set", "eth0", "address", vm.mac])?;
+        until("the integration bridge", Duration::from_secs(15), || {
+            self.local(lab, vm.host, &["plug", &device, vm.name])
+        })?;
+        Ok(())
+    }
+}
