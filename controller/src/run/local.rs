@@ -4,7 +4,7 @@ use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge};
-use crate::{mirrors, plumbing, queues, switch_config, zones};
+use crate::{ha_peers, mirrors, plumbing, queues, switch_config, zones};
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
@@ -54,6 +54,7 @@ impl Controller {
                 }
                 plumbing::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
+                ha_peers::reconcile(br, input, s, plan);
             });
             lines.patches.unless((ports, versions.patches, versions.queues), plan, |plan| {
                 plumbing::reconcile_patches(db, br, here, s, said, plan);
