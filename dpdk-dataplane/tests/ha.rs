@@ -106,7 +106,12 @@ impl Gateway {
 
     /// Its connections, without their zone and times.
     fn connections(&self) -> Vec<String> {
-        let text = self.switch.appctl(&["dpctl/dump-conntrack"]).expect("dump");
+        let mut text = String::new();
+        // After a start commands come a moment later than their socket.
+        eventually("dpctl/dump-conntrack", SOON, || {
+            text = self.switch.appctl(&["dpctl/dump-conntrack"])?;
+            Ok(())
+        });
         let mut all: Vec<String> = text.lines().map(|l| l.replace(&format!(",zone={}", self.zone), "")).collect();
         all.sort();
         all
