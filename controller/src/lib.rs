@@ -44,5 +44,6 @@ pub mod run;
 pub mod settings;
 pub mod switch_config;
 pub mod tables;
+pub mod tunnels;
 pub mod virtual_ports;
 pub mod zones;

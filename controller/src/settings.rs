@@ -1,6 +1,7 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
 use crate::ha_peers;
+use crate::model::Tunnelling;
 use ovn_schema::options::is_on;
 use ovn_schema::{Str, Uuid, ovs};
 use ovsdb_rs::client::probe_interval;
@@ -237,6 +238,18 @@ impl Settings {
             all.swap(0, at);
         }
         all
+    }
+
+    /// What the operator wants of tunnels.
+    pub fn tunnelling(&self) -> Tunnelling {
+        Tunnelling {
+            encaps: self.encaps.clone(),
+            transport_zones: self.transport_zones.clone(),
+            interconnection: self.interconnection,
+            flow_based: self.flow_based,
+            tos: self.encap_tos.clone(),
+            df: self.encap_df.clone(),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ fn connection() -> impl Strategy<Value = Connection> {
 
 fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
-        (any::<u16>(), "[a-z-]{0,40}").prop_map(|(v, n)| Record::Hello(v, n)),
+        (any::<u16>(), any::<u64>(), "[a-z-]{0,40}").prop_map(|(v, b, n)| Record::Hello(v, b, n)),
         (any::<u16>(), "[a-z-]{0,40}").prop_map(|(v, n)| Record::Welcome(v, n)),
         (any::<u16>(), "[a-zäö_-]{0,40}").prop_map(|(v, n)| Record::Zone(v, n)),
         Just(Record::Begin),
@@ -119,11 +119,11 @@ fn version_1_stays_what_it_is() {
         left: 6,
         state,
     };
-    let all = [Record::Hello(1, "gw".into()), Record::Put(3, c), Record::State(3, state), Record::Fence(9)];
+    let all = [Record::Hello(1, 2, "gw".into()), Record::Put(3, c), Record::State(3, state), Record::Fence(9)];
     let mut bytes = Vec::new();
     all.iter().for_each(|r| r.encode(&mut bytes));
     let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    let wanted = "01040001006777\
+    let wanted = "010c00010002000000000000006777\
                   054800030000000700060601\
                   0100000a0200000ae80350000000\
                   0a0200c00b0200c0e80350000000\
@@ -137,8 +137,9 @@ fn version_1_stays_what_it_is() {
 fn greeted(zones: &[(&str, u16)]) -> Incoming {
     let zones = zones.iter().map(|(n, z)| ((*n).to_owned(), *z)).collect();
     let mut i = Incoming::new("gw1", Some("gw2"), zones);
-    let hello = i.take(Record::Hello(VERSION, "gw2".into()));
+    let hello = i.take(Record::Hello(VERSION, 7, "gw2".into()));
     assert_eq!(hello, Ok(Effect::Answer(Record::Welcome(VERSION, "gw1".into()))));
+    assert_eq!((i.peer(), i.boot()), (Some("gw2"), 7));
     i
 }
 
@@ -171,16 +172,16 @@ fn senders_say_who_they_are() {
     let mut i = Incoming::new("gw1", Some("gw2"), HashMap::new());
     assert_eq!(i.take(Record::Begin), Err(ProtocolError::NoHello));
     let other = ProtocolError::OtherName("gw3".into(), "gw2".into());
-    assert_eq!(i.take(Record::Hello(1, "gw3".into())), Err(other));
-    assert!(greeted(&[]).take(Record::Hello(1, "gw2".into())).is_err());
+    assert_eq!(i.take(Record::Hello(1, 7, "gw3".into())), Err(other));
+    assert!(greeted(&[]).take(Record::Hello(1, 7, "gw2".into())).is_err());
     assert_eq!(greeted(&[]).take(Record::Again), Err(ProtocolError::WrongWay("AGAIN")));
 }
 
 /// A sender starts when it is welcome, and measures how far behind the peer is.
 #[test]
 fn senders_wait_for_a_welcome() {
-    let mut o = Outgoing::new("gw1", "gw2");
-    assert_eq!(o.hello(), Record::Hello(VERSION, "gw1".into()));
+    let mut o = Outgoing::new("gw1", 5, "gw2");
+    assert_eq!(o.hello(), Record::Hello(VERSION, 5, "gw1".into()));
     let at = Duration::from_millis;
     assert_eq!(o.take(&Record::Welcome(9, "gw3".into()), at(1)), Reply::Wrong);
     assert_eq!(o.take(&Record::Welcome(9, "gw2".into()), at(1)), Reply::Start, "a later version is welcome");

@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 const ANSWER: usize = 32;
 
 /// What became of the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// Connections that were opened.
     pub opened: u64,
@@ -31,6 +31,8 @@ pub struct Held {
     pub silent: u64,
     /// The longest time between a question and its answer, in microseconds.
     pub longest_stall: u64,
+    /// What went wrong first.
+    pub trouble: Option<String>,
 }
 
 type Shared = Arc<Mutex<Held>>;
@@ -107,7 +109,7 @@ pub async fn hold(to: SocketAddr, count: u16, port: u16, seconds: f64) -> Result
         tasks.spawn(by_udp(from, to, times, all.clone()));
     }
     while tasks.join_next().await.is_some() {}
-    let held = *all.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(held)
 }
 
@@ -121,7 +123,16 @@ async fn open(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
 }
 
 async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
-    let Ok(mut stream) = open(from, to).await else { return };
+    let start = Instant::now();
+    let trouble = |what: String| {
+        note(&all, |h| {
+            h.trouble.get_or_insert(format!("{from} after {:?}: {what}", start.elapsed()));
+        })
+    };
+    let mut stream = match open(from, to).await {
+        Ok(s) => s,
+        Err(e) => return trouble(format!("connect: {e:#}")),
+    };
     note(&all, |h| h.opened += 1);
     let mut first = None;
     loop {
@@ -132,8 +143,14 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
         };
         match timeout(times.end + Duration::from_secs(3) - asked, exchange).await {
             Ok(Ok(_)) => answered(&all, &mut first, answer, asked),
-            Ok(Err(_)) => return note(&all, |h| h.resets += 1),
-            Err(_) => return note(&all, |h| h.silent += 1),
+            Ok(Err(e)) => {
+                trouble(format!("TCP: {e}"));
+                return note(&all, |h| h.resets += 1);
+            }
+            Err(_) => {
+                trouble("TCP: no answer".into());
+                return note(&all, |h| h.silent += 1);
+            }
         }
         if !times.next().await {
             return;
@@ -166,7 +183,10 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
                 break;
             }
             if Instant::now() > times.end + Duration::from_secs(3) {
-                return note(&all, |h| h.silent += 1);
+                return note(&all, |h| {
+                    h.silent += 1;
+                    h.trouble.get_or_insert(format!("{from}: UDP: no answer"));
+                });
             }
         }
         answered(&all, &mut first, answer, asked);

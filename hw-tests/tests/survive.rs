@@ -28,8 +28,8 @@ fn of_a_gateway_that_is_killed_and_comes_back() {
     share_connections(&n).expect("peers");
     let all = through_death(&mut n, COUNT).expect("a gateway that dies");
     let said = ["gw1", "gw2"].map(|g| show(&n, g).unwrap_or_else(|e| e.to_string()));
+    println!("{all:#?}");
     for (m, h) in MACHINES.iter().zip(&all) {
-        println!("{m}: {h:?}");
         assert_eq!(h.opened, u64::from(COUNT) * 2, "{m}: {h:?}");
         assert_eq!((h.resets, h.changed, h.silent), (0, 0, 0), "{m}: {h:?}\n{}", said.join("\n"));
     }

@@ -150,6 +150,8 @@ pub struct Connection {
     epoch: u8,
     /// The chassis whose it was before, if that has not been told yet.
     from: replica::Owner,
+    /// It is this chassis' as its owner was lost, and no packet of it has come since.
+    orphan: bool,
     generation: u64,
     /// Moves with state, mark and label.
     version: u32,
@@ -627,6 +629,7 @@ impl Conntrack {
             owner: 0,
             epoch: 0,
             from: 0,
+            orphan: false,
             generation: 0,
             version: 0,
         };

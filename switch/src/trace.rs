@@ -35,6 +35,8 @@ pub struct TraceRequest {
     pub metadata: openflow_rs::Match,
     /// The packet.
     pub packet: Vec<u8>,
+    /// The packet was made of a flow without an EtherType: it counts as 0.
+    pub untyped: bool,
     /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
     /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
@@ -416,6 +418,10 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
     let tracer = Tracer::new(request.effects);
     let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
     x.overlay(&request.metadata);
+    if request.untyped {
+        x.packet.key.set(F::EthType, 0);
+        x.packet.base.set(F::EthType, 0);
+    }
     let _ = writeln!(text, "Flow: {}", text::flow(&x.packet.key, None));
     let mut trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 

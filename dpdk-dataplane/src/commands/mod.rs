@@ -64,7 +64,7 @@ pub fn register(
             }
         });
     };
-    add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
+    add("ofproto/trace", "{[options] [dp_name] odp_flow | bridge br_flow} [packet]", 1, 64, trace::trace);
     add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
     for (name, usage, least, most, f) in
         fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS).chain(show::COMMANDS)

@@ -4,7 +4,7 @@ use super::conntrack::last_word;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use std::fmt::Write;
-use switch::{Port, PortKind, TunnelKind};
+use switch::{Port, PortKind, TunnelConfig, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -26,8 +26,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
 const MOST_FRAGMENTS: usize = 5000;
 
 /// The type of a port, with a tunnel's options.
-pub(super) fn kind(p: &Port) -> String {
+pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
     match &p.kind {
+        PortKind::Device(_) if w.of_dummies() => "dummy".into(),
+        PortKind::Internal(_) if w.of_dummies() => "dummy-internal".into(),
         PortKind::Device(_) => "netdev".into(),
         PortKind::Internal(_) => "internal".into(),
         PortKind::Patch(peer) => format!("patch: peer={peer}"),
@@ -36,18 +38,27 @@ pub(super) fn kind(p: &Port) -> String {
                 TunnelKind::Geneve => "geneve",
                 TunnelKind::Vxlan => "vxlan",
             };
+            let usual = TunnelConfig::new(t.kind, None);
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
-            let key = t.key.map_or("flow".into(), |k| k.to_string());
-            let csum = if t.csum { "csum=true, " } else { "" };
-            let local = t.local.map(|l| format!("local_ip={l}, ")).unwrap_or_default();
-            format!("{name}: {csum}key={key}, {local}remote_ip={}", flow(t.remote))
+            // What is as usual is left out.
+            let options = [
+                t.csum.then(|| "csum=true".to_string()),
+                (!t.df).then(|| "df_default=false".into()),
+                (t.udp_port != usual.udp_port).then(|| format!("dst_port={}", t.udp_port)),
+                (t.key != Some(0)).then(|| format!("key={}", t.key.map_or("flow".into(), |k| k.to_string()))),
+                t.local.map(|l| format!("local_ip={l}")),
+                Some(format!("remote_ip={}", flow(t.remote))),
+                (t.tos != 0).then(|| format!("tos={:#x}", t.tos)),
+                (!matches!(t.ttl, 0 | 64)).then(|| format!("ttl={}", t.ttl)),
+            ];
+            format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
         }
     }
 }
 
 fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
-    let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
+    let mut out = format!("{}: hit:{} missed:{}\n", w.datapath, cache.hits, cache.misses);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
     bridges.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     for (_, b) in bridges {
@@ -57,9 +68,11 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
         for p in ports {
             let device = match &p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
+                // As Open vSwitch numbers the common port of such tunnels there.
+                PortKind::Tunnel(t) if w.of_dummies() => t.udp_port.to_string(),
                 _ => "none".into(),
             };
-            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(p));
+            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(w, p));
         }
     }
     Ok(out)

@@ -36,6 +36,15 @@ impl DummyMode {
         self != DummyMode::Off
     }
 
+    /// The datapath's type and name; none: it is no dummy's.
+    pub fn datapath(self) -> Option<&'static str> {
+        match self {
+            DummyMode::Off => None,
+            DummyMode::On | DummyMode::Override => Some("dummy@ovs-dummy"),
+            DummyMode::System => Some("system@ovs-system"),
+        }
+    }
+
     /// Whether an interface of this type is a dummy.
     pub(super) fn covers(self, kind: &str) -> bool {
         match kind {

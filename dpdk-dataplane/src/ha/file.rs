@@ -34,7 +34,7 @@ pub async fn save(pmd: &Handle, rundir: &Path, db: &ovs::Database) {
         return;
     }
     let mut bytes = Vec::with_capacity(all.len() * 80);
-    Record::Hello(VERSION, String::new()).encode(&mut bytes);
+    Record::Hello(VERSION, 0, String::new()).encode(&mut bytes);
     for (n, name) in names(db) {
         Record::Zone(n, name.to_owned()).encode(&mut bytes);
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_file_is_whole_or_refused() {
         let mut bytes = Vec::new();
-        for r in [Record::Hello(VERSION, String::new()), Record::Put(0, Connection::default()), Record::End(1)] {
+        for r in [Record::Hello(VERSION, 0, String::new()), Record::Put(0, Connection::default()), Record::End(1)] {
             r.encode(&mut bytes);
         }
         assert_eq!(read(&bytes).expect("a file").connections.len(), 1);

@@ -25,6 +25,7 @@ use ovsdb_rs::stream::Remote;
 use ovsdb_rs::tls::{Tls, TlsFiles};
 use status::Status;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use switch::conntrack::replica::Owner;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ struct Common {
     pmd: Handle,
     status: Arc<Status>,
     spec: watch::Receiver<HaSpec>,
+    /// Differs after each start.
+    boot: u64,
 }
 
 /// A task that ends with this.
@@ -53,7 +56,8 @@ fn tls(files: Option<&TlsFiles>) -> std::io::Result<Option<Tls>> {
 
 /// Runs the streams that the configuration asks for, until the configuration's sender is gone.
 pub async fn run(mut spec: watch::Receiver<HaSpec>, pmd: Handle, status: Arc<Status>) {
-    let common = Common { pmd: pmd.clone(), status: status.clone(), spec: spec.clone() };
+    let boot = RandomState::new().build_hasher().finish();
+    let common = Common { pmd: pmd.clone(), status: status.clone(), spec: spec.clone(), boot };
     let _readiness = Task(tokio::spawn(readiness::run(pmd.clone(), status.clone(), spec.clone())));
     let mut listener: Option<(Remote, Option<TlsFiles>, String, Task)> = None;
     let mut senders: BTreeMap<String, (SenderKey, Task)> = BTreeMap::new();
@@ -107,19 +111,41 @@ struct SenderKey {
     zones: BTreeMap<String, u16>,
 }
 
-/// Numbers of peers in the table of connections: a name keeps its number while the process runs.
+/// Numbers of peers in the table of connections. A peer that has started anew is another one: what it had before belongs
+/// to nobody then, and is not to be taken for gone because it does not tell it.
 #[derive(Debug, Default)]
-struct Owners(HashMap<String, Owner>);
+struct Owners {
+    of: HashMap<String, (u64, Owner)>,
+    last: Owner,
+}
 
 impl Owners {
-    /// None: there have been 255 peers.
-    fn number(&mut self, name: &str) -> Option<Owner> {
-        let next = Owner::try_from(self.0.len() + 1).ok();
-        if let Some(n) = self.0.get(name) {
+    /// The number of a peer as of this start. None: there are 255 peers.
+    fn number(&mut self, name: &str, boot: u64) -> Option<Owner> {
+        if let Some((_, n)) = self.of.get(name).filter(|(b, _)| *b == boot) {
             return Some(*n);
         }
-        let n = next?;
-        self.0.insert(name.to_owned(), n);
-        Some(n)
+        // The one that was free for the longest.
+        let used = |n: &Owner| self.of.values().any(|(_, used)| used == n);
+        let next = (1..=u8::MAX).map(|i| self.last.wrapping_add(i)).find(|n| *n != 0 && !used(n))?;
+        self.last = next;
+        self.of.insert(name.to_owned(), (boot, next));
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_starts_anew_is_another_one() {
+        let mut o = Owners::default();
+        assert_eq!(
+            [("a", 1), ("b", 1), ("a", 1), ("a", 2), ("b", 1)].map(|(n, b)| o.number(n, b)),
+            [1, 2, 1, 3, 2].map(Some)
+        );
+        let all: Vec<_> = (0..600).filter_map(|boot| o.number("c", boot)).collect();
+        assert_eq!((all.len(), all.contains(&0), all.contains(&2), all.contains(&3)), (600, false, false, false));
     }
 }

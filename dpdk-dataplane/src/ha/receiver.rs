@@ -9,7 +9,6 @@ use gateway_ha::sync::{Decoder, Effect, Incoming, Record};
 use ovsdb_rs::stream::Remote;
 use std::io;
 use std::time::Duration;
-use switch::conntrack::replica::Owner;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -100,7 +99,6 @@ fn answers(common: Common, peer: PeerIdentity, frames: Streaming<Frame>) -> impl
 struct Heard {
     common: Common,
     peer: String,
-    owner: Owner,
     since: Instant,
 }
 
@@ -108,7 +106,7 @@ impl Drop for Heard {
     fn drop(&mut self) {
         // A newer stream of the same peer may have taken this one's place.
         if self.common.status.get(&self.peer).heard_since == Some(self.since) {
-            self.common.pmd.lose_connections(self.owner);
+            self.common.pmd.lose_connections(self.peer.clone());
             self.common.status.set(&self.peer, |p| p.heard = false);
         }
     }
@@ -143,7 +141,7 @@ async fn hear(
                         Effect::Nothing => {}
                         Effect::Answer(r) => {
                             let name = state.peer().unwrap_or_default().to_owned();
-                            *heard = Some(begin(common, name, ended.take())?);
+                            *heard = Some(begin(common, name, state.boot(), ended.take())?);
                             back.push(r);
                         }
                         Effect::Begin => changes.push(Told::Begin),
@@ -162,7 +160,7 @@ async fn hear(
                 let Some(h) = heard.as_ref() else { continue };
                 while !changes.is_empty() {
                     let rest = changes.split_off(changes.len().min(JOB));
-                    common.pmd.take_connections(h.owner, std::mem::replace(&mut changes, rest)).await?;
+                    common.pmd.take_connections(h.peer.clone(), std::mem::replace(&mut changes, rest)).await?;
                 }
                 back.extend(fences);
                 let missing: Vec<String> = state.missing().map(str::to_owned).collect();
@@ -205,16 +203,16 @@ fn is_peer(spec: &HaSpec, name: &str) -> bool {
     spec.peers.contains_key(name)
 }
 
-fn begin(common: &Common, peer: String, ended: Option<mpsc::UnboundedSender<u32>>) -> Result<Heard, String> {
+fn begin(common: &Common, peer: String, boot: u64, ended: Option<mpsc::UnboundedSender<u32>>) -> Result<Heard, String> {
     if !is_peer(&common.spec.borrow(), &peer) {
         return Err(format!("{peer:?} is not in this chassis' ha-peers"));
     }
-    let owner = common.status.owner(&peer).ok_or("there have been 255 peers since the start")?;
+    let owner = common.status.owner(&peer, boot).ok_or("this switch has as many peers as it can hear, 255")?;
     let since = Instant::now();
     if let Some(ended) = ended {
-        common.pmd.hear_connections(owner, ended);
+        common.pmd.hear_connections(peer.clone(), owner, ended);
     }
     tracing::info!(target: "ha", "{peer}: tells its connections");
     common.status.set(&peer, |p| (p.heard, p.heard_since) = (true, Some(since)));
-    Ok(Heard { common: common.clone(), peer, owner, since })
+    Ok(Heard { common: common.clone(), peer, since })
 }

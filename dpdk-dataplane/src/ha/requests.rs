@@ -11,38 +11,38 @@ impl Handle {
     /// Has a peer told the connections of these zones. False: there are too many peers.
     pub(super) async fn tell_connections(
         &self,
-        owner: Owner,
+        peer: String,
         zones: Vec<u16>,
         to: mpsc::Sender<Batch>,
     ) -> Result<bool, PmdEnded> {
-        self.run(move |w| w.conn_sync.tell(&mut w.switch.conntrack, owner, zones, to)).await
+        self.run(move |w| w.conn_sync.tell(&mut w.switch.conntrack, peer, zones, to)).await
     }
 
     /// Tells a peer nothing more.
-    pub(super) fn silence_connections(&self, owner: Owner) {
-        self.post(move |w| w.conn_sync.silence(&mut w.switch.conntrack, owner));
+    pub(super) fn silence_connections(&self, peer: String) {
+        self.post(move |w| w.conn_sync.silence(&mut w.switch.conntrack, &peer));
     }
 
     /// Tells a peer everything once more.
-    pub(super) fn tell_connections_again(&self, owner: Owner) {
-        self.post(move |w| w.conn_sync.dump_again(&mut w.switch.conntrack, owner));
+    pub(super) fn tell_connections_again(&self, peer: String) {
+        self.post(move |w| w.conn_sync.dump_again(&mut w.switch.conntrack, &peer));
     }
 
-    /// A peer's stream has begun.
-    pub(super) fn hear_connections(&self, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
-        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, owner, ended));
+    /// A peer's stream has begun; `owner` is its number as of its start.
+    pub(super) fn hear_connections(&self, peer: String, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
+        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, peer, owner, ended));
     }
 
     /// A peer's stream has ended.
-    pub(super) fn lose_connections(&self, owner: Owner) {
-        self.post(move |w| w.conn_sync.lose(&mut w.switch.conntrack, owner));
+    pub(super) fn lose_connections(&self, peer: String) {
+        self.post(move |w| w.conn_sync.lose(&mut w.switch.conntrack, &peer));
     }
 
     /// Takes what a peer told; returns when it is in the table.
-    pub(super) async fn take_connections(&self, owner: Owner, all: Vec<Remote>) -> Result<(), PmdEnded> {
+    pub(super) async fn take_connections(&self, peer: String, all: Vec<Remote>) -> Result<(), PmdEnded> {
         self.run(move |w| {
             let now = w.now();
-            w.conn_sync.take(&mut w.switch.conntrack, owner, all, now);
+            w.conn_sync.take(&mut w.switch.conntrack, &peer, all, now);
         })
         .await
     }
@@ -59,11 +59,15 @@ impl Handle {
     /// connections of it are in the table.
     pub(super) async fn connection_figures(
         &self,
-        owners: Vec<Owner>,
+        peers: Vec<String>,
     ) -> Result<Vec<(Option<usize>, ReplicaCounters, usize)>, PmdEnded> {
         self.run(move |w| {
             let ct = &w.switch.conntrack;
-            owners.into_iter().map(|o| (w.conn_sync.behind(ct, o), w.conn_sync.counters(o), ct.of_owner(o))).collect()
+            let of = |p: &String| {
+                let (counters, held) = w.conn_sync.held(ct, p);
+                (w.conn_sync.behind(ct, p), counters, held)
+            };
+            peers.iter().map(of).collect()
         })
         .await
     }

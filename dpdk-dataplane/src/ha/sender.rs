@@ -5,7 +5,6 @@ use super::{Common, SenderKey, tls};
 use crate::pmd::conn_sync::Batch;
 use gateway_ha::sync::{Decoder, Outgoing, Record, Reply};
 use std::time::Duration;
-use switch::conntrack::replica::Owner;
 use tokio::sync::mpsc;
 
 /// How long after a failure it is tried again.
@@ -16,24 +15,20 @@ const BATCHES: usize = 64;
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Has the peer told nothing more when the stream ends, however it ends.
-struct Told<'a>(&'a Common, &'a str, Owner);
+struct Told<'a>(&'a Common, &'a str);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        self.0.pmd.silence_connections(self.2);
+        self.0.pmd.silence_connections(self.1.to_owned());
         self.0.status.set(self.1, |p| (p.told, p.lag) = (false, None));
     }
 }
 
 /// Tells a peer, for ever.
 pub(super) async fn run(common: Common, peer: String, key: SenderKey) {
-    let Some(owner) = common.status.owner(&peer) else {
-        tracing::warn!(target: "ha", "{peer}: there have been 255 peers since the start; restart the dataplane");
-        return;
-    };
     let mut said = None;
     loop {
-        let why = match once(&common, &peer, owner, &key).await {
+        let why = match once(&common, &peer, &key).await {
             Ok(()) => "the peer closed the stream".to_owned(),
             Err(e) => e,
         };
@@ -52,9 +47,9 @@ fn frame(records: &[Record]) -> Frame {
     Frame { records: bytes }
 }
 
-async fn once(common: &Common, peer: &str, owner: Owner, key: &SenderKey) -> Result<(), String> {
+async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String> {
     let (frames, to_peer) = mpsc::channel(2);
-    let mut state = Outgoing::new(&key.own, peer);
+    let mut state = Outgoing::new(&key.own, common.boot, peer);
     let gone = |_| "the stream has ended".to_owned();
     frames.send(frame(&[state.hello()])).await.map_err(gone)?;
     let tls = tls(key.tls.as_ref()).map_err(|e| e.to_string())?;
@@ -77,16 +72,16 @@ async fn once(common: &Common, peer: &str, owner: Owner, key: &SenderKey) -> Res
                         (Reply::Start, Some(to)) => {
                             let zones = key.zones.iter().map(|(name, n)| Record::Zone(*n, name.clone()));
                             frames.send(frame(&zones.collect::<Vec<_>>())).await.map_err(gone)?;
-                            told = Some(Told(common, peer, owner));
+                            told = Some(Told(common, peer));
                             let numbers = key.zones.values().copied().collect();
-                            if !common.pmd.tell_connections(owner, numbers, to).await? {
+                            if !common.pmd.tell_connections(peer.to_owned(), numbers, to).await? {
                                 return Err("this switch has as many peers as it can tell".into());
                             }
                             tracing::info!(target: "ha", "{peer} ({}): connected", key.remote);
                             common.status.set(peer, |p| (p.told, p.error, p.dumps_sent) = (true, None, p.dumps_sent + 1));
                         }
                         (Reply::Again, _) if told.is_some() => {
-                            common.pmd.tell_connections_again(owner);
+                            common.pmd.tell_connections_again(peer.to_owned());
                             common.status.set(peer, |p| p.dumps_sent += 1);
                         }
                         (Reply::Fenced(_), _) => common.status.set(peer, |p| p.lag = state.lag),

@@ -77,14 +77,13 @@ impl Status {
         self.changed.notify_waiters();
     }
 
-    /// The number of a peer in the table of connections.
-    pub(super) fn owner(&self, peer: &str) -> Option<Owner> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner).number(peer)
+    /// The number of a peer in the table of connections, as of its start `boot`.
+    pub(super) fn owner(&self, peer: &str, boot: u64) -> Option<Owner> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).number(peer, boot)
     }
 
-    fn all(&self) -> Vec<(String, PeerStatus, Owner)> {
-        let peers = self.lock().clone();
-        peers.into_iter().map(|(n, p)| (self.owner(&n).unwrap_or(0), n, p)).map(|(o, n, p)| (n, p, o)).collect()
+    fn all(&self) -> Vec<(String, PeerStatus)> {
+        self.lock().clone().into_iter().collect()
     }
 
     /// `ha/show`.
@@ -93,9 +92,9 @@ impl Status {
     /// The main PMD thread has ended.
     pub async fn show(&self, pmd: &Handle) -> Result<String, String> {
         let all = self.all();
-        let figures = pmd.connection_figures(all.iter().map(|(.., o)| *o).collect()).await?;
+        let figures = pmd.connection_figures(all.iter().map(|(n, _)| n.clone()).collect()).await?;
         let mut out = String::new();
-        for ((name, p, _), (behind, counters, held)) in all.iter().zip(figures) {
+        for ((name, p), (behind, counters, held)) in all.iter().zip(figures) {
             let _ = writeln!(out, "{name}:");
             let told = match (p.told, &p.error) {
                 (true, _) => "connected".to_owned(),
@@ -136,7 +135,7 @@ impl Status {
         if all.is_empty() {
             return Vec::new();
         }
-        let figures = pmd.connection_figures(all.iter().map(|(.., o)| *o).collect()).await.unwrap_or_default();
+        let figures = pmd.connection_figures(all.iter().map(|(n, _)| n.clone()).collect()).await.unwrap_or_default();
         let mut lag = Metric::gauge("isthmus_ha_lag_microseconds", "How old what a peer gateway lacks may be.");
         let mut connected = Metric::gauge("isthmus_ha_connected", "Whether a peer gateway is told of connections.");
         let mut held = Metric::gauge("isthmus_ha_connections", "Connections of a peer gateway in the table.");
@@ -150,7 +149,7 @@ impl Status {
             "isthmus_ha_differences_total",
             "Dumps after which a peer gateway counted other connections than this one.",
         );
-        for ((name, p, _), (_, counters, n)) in all.iter().zip(figures) {
+        for ((name, p), (_, counters, n)) in all.iter().zip(figures) {
             let peer = ("peer", name.as_str());
             if let Some(t) = p.lag {
                 lag.add(&[peer], u64::try_from(t.as_micros()).unwrap_or(u64::MAX));

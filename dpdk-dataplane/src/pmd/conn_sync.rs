@@ -47,7 +47,7 @@ pub enum Remote {
 
 /// What is told to one peer.
 struct Feed {
-    owner: Owner,
+    peer: String,
     reader: ReaderId,
     to: mpsc::Sender<Batch>,
     next_fence: Duration,
@@ -64,7 +64,7 @@ struct Peer {
 #[derive(Default)]
 pub struct ConnSync {
     feeds: Vec<Feed>,
-    peers: HashMap<Owner, Peer>,
+    peers: HashMap<String, Peer>,
     next: Duration,
 }
 
@@ -73,59 +73,65 @@ impl ConnSync {
     pub fn tell(
         &mut self,
         ct: &mut Conntrack,
-        owner: Owner,
+        peer: String,
         zones: impl IntoIterator<Item = u16>,
         to: mpsc::Sender<Batch>,
     ) -> bool {
-        self.silence(ct, owner);
+        self.silence(ct, &peer);
         let Some(reader) = ct.add_reader(zones) else { return false };
-        self.feeds.push(Feed { owner, reader, to, next_fence: Duration::ZERO });
+        self.feeds.push(Feed { peer, reader, to, next_fence: Duration::ZERO });
         true
     }
 
     /// Tells a peer nothing more.
-    pub fn silence(&mut self, ct: &mut Conntrack, owner: Owner) {
+    pub fn silence(&mut self, ct: &mut Conntrack, peer: &str) {
         self.feeds.retain(|f| {
-            if f.owner == owner {
+            if f.peer == peer {
                 ct.remove_reader(f.reader);
             }
-            f.owner != owner
+            f.peer != peer
         });
     }
 
     /// Tells a peer everything once more.
-    pub fn dump_again(&mut self, ct: &mut Conntrack, owner: Owner) {
-        self.feeds.iter().filter(|f| f.owner == owner).for_each(|f| ct.dump_again(f.reader));
+    pub fn dump_again(&mut self, ct: &mut Conntrack, peer: &str) {
+        self.feeds.iter().filter(|f| f.peer == peer).for_each(|f| ct.dump_again(f.reader));
     }
 
     /// How many changes a peer has not been told; none while a dump is under way, or if it is told nothing.
-    pub fn behind(&self, ct: &Conntrack, owner: Owner) -> Option<usize> {
-        ct.behind(self.feeds.iter().find(|f| f.owner == owner)?.reader)
+    pub fn behind(&self, ct: &Conntrack, peer: &str) -> Option<usize> {
+        ct.behind(self.feeds.iter().find(|f| f.peer == peer)?.reader)
     }
 
-    /// A peer's stream has begun. `ended` is told how many connections the peer has, after each dump.
-    pub fn hear(&mut self, ct: &mut Conntrack, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
-        let p = self.peers.entry(owner).or_insert_with(|| Peer { replica: Replica::new(owner), ended: None });
+    /// A peer's stream has begun; `owner` is its number as of its start. `ended` is told how many connections the peer
+    /// has, after each dump.
+    pub fn hear(&mut self, ct: &mut Conntrack, peer: String, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
+        let p = self.peers.entry(peer).or_insert_with(|| Peer { replica: Replica::new(owner), ended: None });
+        if p.replica.owner() != owner {
+            ct.set_lost(p.replica.owner(), true);
+            p.replica = Replica::new(owner);
+        }
         p.ended = Some(ended);
         ct.set_lost(owner, false);
     }
 
-    /// A peer's stream has ended: from now on its connections have timeouts.
-    pub fn lose(&mut self, ct: &mut Conntrack, owner: Owner) {
-        if let Some(p) = self.peers.get_mut(&owner) {
+    /// A peer's stream has ended: its connections are this chassis' own now.
+    pub fn lose(&mut self, ct: &mut Conntrack, peer: &str) {
+        if let Some(p) = self.peers.get_mut(peer) {
             p.ended = None;
+            ct.set_lost(p.replica.owner(), true);
         }
-        ct.set_lost(owner, true);
     }
 
-    /// What became of what a peer told.
-    pub fn counters(&self, owner: Owner) -> ReplicaCounters {
-        self.peers.get(&owner).map(|p| p.replica.counters).unwrap_or_default()
+    /// What became of what a peer told, and how many connections in the table are its.
+    pub fn held(&self, ct: &Conntrack, peer: &str) -> (ReplicaCounters, usize) {
+        let of = |p: &Peer| (p.replica.counters, ct.of_owner(p.replica.owner()));
+        self.peers.get(peer).map(of).unwrap_or_default()
     }
 
     /// Takes what a peer told.
-    pub fn take(&mut self, ct: &mut Conntrack, owner: Owner, all: Vec<Remote>, now: Duration) {
-        let Some(Peer { replica, .. }) = self.peers.get_mut(&owner) else { return };
+    pub fn take(&mut self, ct: &mut Conntrack, peer: &str, all: Vec<Remote>, now: Duration) {
+        let Some(Peer { replica, .. }) = self.peers.get_mut(peer) else { return };
         for r in all {
             match r {
                 Remote::Begin => replica.begin(),
@@ -169,7 +175,7 @@ impl ConnSync {
                 continue;
             }
             let mut batch = Batch { bytes: Vec::with_capacity(4096), records: 0, fences: Vec::new() };
-            let owner = f.owner;
+            let owner = self.peers.get(&f.peer).map_or(0, |p| p.replica.owner());
             ct.changes(f.reader, MOST, now, |c| {
                 batch.records += 1;
                 if let Change::Fence(n) = c {

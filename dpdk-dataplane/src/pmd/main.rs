@@ -38,6 +38,8 @@ const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
 /// Samples that wait for the exporters at most; more are dropped, and counted.
 const SAMPLES: usize = 4096;
+/// The datapath's type and name.
+const DATAPATH: &str = "netdev@ovs-netdev";
 /// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
 const WAITING: usize = 8192;
 
@@ -108,6 +110,8 @@ pub struct MainPmd {
     pub sleep_max: Duration,
     /// Counters of the loop.
     pub counters: Counters,
+    /// The datapath's type and name, as commands show them.
+    pub datapath: &'static str,
     /// Limits of packet-ins.
     pub limits: PacketInLimits,
     /// The database sets limits of zones, so commands must not.
@@ -263,6 +267,7 @@ impl MainPmd {
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
+            datapath: DATAPATH,
             limits: PacketInLimits::default(),
             zones_of_database: false,
             conn_sync: ConnSync::default(),
@@ -291,6 +296,17 @@ impl MainPmd {
     /// The time since the start, by which all of this thread's state counts.
     pub fn now(&self) -> Duration {
         self.clock.now()
+    }
+
+    /// Whether a word names the datapath, with or without its type: there is one.
+    pub fn is_datapath(&self, name: &str) -> bool {
+        let (_, short) = self.datapath.split_once('@').unwrap_or_default();
+        [self.datapath, short].contains(&name) || [DATAPATH, "ovs-netdev"].contains(&name)
+    }
+
+    /// Whether the datapath is one of dummies.
+    pub fn of_dummies(&self) -> bool {
+        self.datapath != DATAPATH
     }
 
     fn run(&mut self) {

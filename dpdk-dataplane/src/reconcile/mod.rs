@@ -287,6 +287,9 @@ impl Reconciler {
 
     /// The first pass: brings up what the database asks for.
     pub async fn first(&mut self) {
+        if let Some(name) = self.test_bed.mode.datapath() {
+            self.pmd.post(move |w| w.datapath = name);
+        }
         self.reconcile().await;
         self.apply_underlay().await;
         self.update_links().await;

@@ -61,8 +61,8 @@ pub struct Connection {
 /// A record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// The first of a sender: version, and the chassis' name.
-    Hello(u16, String),
+    /// The first of a sender: version, a number that differs after each start of the sender, and the chassis' name.
+    Hello(u16, u64, String),
     /// The first of a receiver, the same.
     Welcome(u16, String),
     /// A zone's number at the sender, and its name.
@@ -113,7 +113,12 @@ impl Record {
         let start = out.len();
         out.extend([self.kind(), 0, 0]);
         match self {
-            Record::Hello(version, text) | Record::Welcome(version, text) => {
+            Record::Hello(version, boot, text) => {
+                out.extend(version.to_le_bytes());
+                out.extend(boot.to_le_bytes());
+                out.extend(name(text));
+            }
+            Record::Welcome(version, text) => {
                 out.extend(version.to_le_bytes());
                 out.extend(name(text));
             }
@@ -159,7 +164,7 @@ impl Record {
     fn decode(kind: u8, bytes: &[u8]) -> Result<Option<Record>, Malformed> {
         let mut r = Reader(bytes);
         let record = match kind {
-            HELLO => Record::Hello(r.u16()?, r.text()?),
+            HELLO => Record::Hello(r.u16()?, r.u64()?, r.text()?),
             WELCOME => Record::Welcome(r.u16()?, r.text()?),
             ZONE => Record::Zone(r.u16()?, r.text()?),
             BEGIN => Record::Begin,

@@ -49,6 +49,7 @@ pub struct Incoming {
     /// The peer's name, by its certificate or its address, if known, then by HELLO.
     peer: Option<String>,
     greeted: bool,
+    boot: u64,
     /// This chassis' zones by name.
     zones: HashMap<String, u16>,
     /// The peer's zones by number, with this chassis' number.
@@ -64,12 +65,17 @@ impl Incoming {
     pub fn new(own: &str, peer: Option<&str>, zones: HashMap<String, u16>) -> Incoming {
         let peer = peer.map(str::to_owned);
         let (map, missing) = (HashMap::new(), BTreeSet::new());
-        Incoming { own: own.into(), peer, greeted: false, zones, map, missing, left_out: false }
+        Incoming { own: own.into(), peer, greeted: false, boot: 0, zones, map, missing, left_out: false }
     }
 
     /// The peer's name.
     pub fn peer(&self) -> Option<&str> {
         self.peer.as_deref()
+    }
+
+    /// A number that differs after each start of the peer: another one has forgotten everything.
+    pub fn boot(&self) -> u64 {
+        self.boot
     }
 
     /// Zones whose connections are left out, as this chassis does not have them.
@@ -99,16 +105,17 @@ impl Incoming {
     /// The stream is to be closed. What came before stays.
     pub fn take(&mut self, r: Record) -> Result<Effect, ProtocolError> {
         if !self.greeted {
-            let Record::Hello(_, name) = r else { return Err(ProtocolError::NoHello) };
+            let Record::Hello(_, boot, name) = r else { return Err(ProtocolError::NoHello) };
             if let Some(known) = self.peer.as_ref().filter(|p| **p != name) {
                 return Err(ProtocolError::OtherName(name, known.clone()));
             }
             self.peer = Some(name);
+            self.boot = boot;
             self.greeted = true;
             return Ok(Effect::Answer(Record::Welcome(VERSION, self.own.clone())));
         }
         let effect = match r {
-            Record::Hello(_, name) => {
+            Record::Hello(_, _, name) => {
                 return Err(ProtocolError::OtherName(name, self.peer.clone().unwrap_or_default()));
             }
             Record::Zone(number, name) => {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! sender                                        receiver
-//!   │ HELLO version, chassis' name                │
+//!   │ HELLO version, boot, chassis' name          │
 //!   │ ───────────────────────────────────────────►│
 //!   │ ◄────────────────────────────── WELCOME ─── │
 //!   │ ZONE number, name …                         │ numbers differ between chassis, names do not

@@ -24,6 +24,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Outgoing {
     own: String,
+    boot: u64,
     peer: String,
     welcomed: bool,
     /// Fences on their way, with the time at which each was put up.
@@ -35,15 +36,15 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// A stream from this chassis to a peer.
-    pub fn new(own: &str, peer: &str) -> Outgoing {
+    /// A stream from this chassis to a peer. `boot` differs after each start.
+    pub fn new(own: &str, boot: u64, peer: &str) -> Outgoing {
         let fences = VecDeque::new();
-        Outgoing { own: own.into(), peer: peer.into(), welcomed: false, fences, lag: None, again: 0 }
+        Outgoing { own: own.into(), boot, peer: peer.into(), welcomed: false, fences, lag: None, again: 0 }
     }
 
     /// What is sent first.
     pub fn hello(&self) -> Record {
-        Record::Hello(VERSION, self.own.clone())
+        Record::Hello(VERSION, self.boot, self.own.clone())
     }
 
     /// The peer listens.

@@ -3,12 +3,17 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
 
 use ovn_schema::{ic_nb, ic_sb, nb, sb};
+use ovsdb_rs::client::{Client, Config, Event, TableRequest};
 use ovsdb_rs::{DatabaseSchema, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// The program of this crate: tests have it, the benchmark says which one it means.
+const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_interconnect");
 
 /// A row's columns.
 pub type Row = BTreeMap<String, Value>;
@@ -51,27 +56,56 @@ impl World {
     /// The same with an interconnection southbound schema of one's own.
     pub async fn with(zones: usize, shared: DatabaseSchema) -> World {
         let mut world = World { dir: tempfile::tempdir().unwrap(), servers: BTreeMap::new() };
-        world.serve("icnb", ic_nb::Database::NAME, ic_nb::Database::schema()).await;
-        world.serve("icsb", ic_sb::Database::NAME, shared).await;
+        world.serve("icnb", ic_nb::Database::NAME, Some(ic_nb::Database::schema())).await;
+        world.serve("icsb", ic_sb::Database::NAME, Some(shared)).await;
         for n in 1..=zones {
             world.zone(n, &format!("az{n}")).await;
         }
         world
     }
 
+    /// Recorded databases, by the name of their file: `ic-nb.db`, `ic-sb.db`, `az1.nb.db`, `az1.sb.db`, …
+    pub async fn recorded(files: &BTreeMap<String, Vec<u8>>) -> World {
+        let mut world = World { dir: tempfile::tempdir().unwrap(), servers: BTreeMap::new() };
+        for (file, content) in files {
+            let stem = file.trim_end_matches(".db");
+            let (key, name) = match stem.trim_start_matches("az").split_once('.') {
+                None if stem == "ic-nb" => ("icnb".to_string(), ic_nb::Database::NAME),
+                None if stem == "ic-sb" => ("icsb".to_string(), ic_sb::Database::NAME),
+                Some((n, "nb")) => (format!("nb{n}"), nb::Database::NAME),
+                Some((n, "sb")) => (format!("sb{n}"), sb::Database::NAME),
+                _ => continue,
+            };
+            std::fs::write(world.dir.path().join(format!("{key}.db")), content).unwrap();
+            world.serve(&key, name, None).await;
+        }
+        world
+    }
+
+    /// The keys of all databases.
+    pub fn keys(&self) -> Vec<String> {
+        self.servers.keys().cloned().collect()
+    }
+
+    /// The tables of a database.
+    pub fn tables(&self, key: &str) -> Vec<String> {
+        let (server, name) = &self.servers[key];
+        server.schema(name).unwrap().tables.keys().cloned().collect()
+    }
+
     /// A zone's databases, under a name.
     pub async fn zone(&mut self, n: usize, name: &str) {
-        self.serve(&format!("nb{n}"), nb::Database::NAME, nb::Database::schema()).await;
-        self.serve(&format!("sb{n}"), sb::Database::NAME, sb::Database::schema()).await;
+        self.serve(&format!("nb{n}"), nb::Database::NAME, Some(nb::Database::schema())).await;
+        self.serve(&format!("sb{n}"), sb::Database::NAME, Some(sb::Database::schema())).await;
         let options = json!(["map", [["ic-route-adv", "true"], ["ic-route-learn", "true"]]]);
         let row = json!({"name": name, "options": options});
         self.run(&format!("nb{n}"), json!([{"op": "insert", "table": "NB_Global", "row": row}])).await;
         self.run(&format!("sb{n}"), json!([{"op": "insert", "table": "SB_Global", "row": {}}])).await;
     }
 
-    async fn serve(&mut self, key: &str, name: &'static str, schema: DatabaseSchema) {
+    async fn serve(&mut self, key: &str, name: &'static str, schema: Option<DatabaseSchema>) {
         let server = Server::new();
-        server.add_file(&self.dir.path().join(format!("{key}.db")), Some(&schema)).await.unwrap();
+        server.add_file(&self.dir.path().join(format!("{key}.db")), schema.as_ref()).await.unwrap();
         self.servers.insert(key.into(), (server, name));
         self.listen(key).await;
     }
@@ -89,6 +123,13 @@ impl World {
             server.close(&remote).unwrap();
         }
         server.reconnect();
+    }
+
+    /// A client of a database within this process.
+    pub fn client(&self, key: &str, tables: &[&str]) -> (Client, UnboundedReceiver<Event>) {
+        let (server, name) = &self.servers[key];
+        let config = Config::in_process(server, name);
+        Client::start(tables.iter().fold(config, |c, t| c.table(t, TableRequest::all())))
     }
 
     /// A transaction.
@@ -146,7 +187,7 @@ impl World {
     pub async fn router(&self, n: usize, name: &str, switch: &str, network: &str, gateway: &str) {
         let (lrp, lsp, inside) = (format!("{name}-{switch}"), format!("{switch}-{name}"), format!("{name}-inside"));
         let address = format!("169.254.0.{n}/24");
-        let mac = format!("00:00:00:00:0{n}:01");
+        let mac = format!("00:00:00:00:{n:02x}:01");
         let options = json!(["map", [["router-port", lrp]]]);
         let results = self
             .run(
@@ -216,7 +257,7 @@ impl World {
 
     /// Starts the daemon of a zone.
     pub fn start(&self, n: usize, name: &str) -> Daemon {
-        self.start_program(env!("CARGO_BIN_EXE_interconnect"), n, name)
+        self.start_program(PROGRAM.unwrap(), n, name)
     }
 
     /// Starts a program that takes the options of ovn-ic(8).
@@ -266,6 +307,13 @@ impl Daemon {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// Memory of its own, in KiB (proc_pid_status(5)).
+    pub fn memory(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// A control command's answer.

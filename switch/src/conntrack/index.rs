@@ -412,6 +412,7 @@ mod tests {
             owner: 0,
             epoch: 0,
             from: 0,
+            orphan: false,
             generation: 0,
             version: 0,
         }

@@ -4,8 +4,9 @@
 //! as all are, but they have no timeout: the other chassis tells when they end. The first packet that this switch sees of
 //! such a connection makes it its own. Nothing is done for a connection when its gateway dies.
 //!
-//! Once the other chassis is lost ([`Conntrack::set_lost`]), the sweep gives its connections the timeout of their phase,
-//! from then on. So none ends early, and none stays for ever.
+//! Once the other chassis is lost ([`Conntrack::set_lost`]), the sweep makes its connections this chassis' own, with the
+//! timeout of their phase from then on. So none ends early, none stays for ever, and all are told when the other one is
+//! back.
 
 use super::{ConnId, Connection, Conntrack, Direction, Phase, TcpState, Translates, Tuple};
 use std::time::Duration;
@@ -85,6 +86,11 @@ impl Replica {
     /// Nothing has been told yet. `owner` is not 0.
     pub fn new(owner: Owner) -> Replica {
         Replica { owner, epoch: 0, slots: Vec::new(), sweep: None, counters: ReplicaCounters::default() }
+    }
+
+    /// Whose connections these are.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// A dump begins.
@@ -189,6 +195,7 @@ impl Connection {
 
     /// Makes it this chassis' own, as a packet of it has come; returns whose it was, if another's.
     pub(super) fn adopt(&mut self) -> Option<Owner> {
+        self.orphan = false;
         let before = std::mem::take(&mut self.owner);
         if before == 0 {
             return None;
@@ -248,7 +255,7 @@ impl Conntrack {
             // What the same chassis had in another slot is gone, even if that has not been told yet.
             let Some((i, _)) = self.find(new.zone, &t) else { continue };
             let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { continue };
-            if c.owner == 0 && self.expires(i) > now {
+            if c.owner == 0 && !c.orphan && self.expires(i) > now {
                 counters.conflicts += u64::from(!new.ours_before);
                 if !new.ours_before && self.idle(i, c, now) <= new.idle {
                     return None;
@@ -277,6 +284,7 @@ impl Conntrack {
                 owner,
                 epoch,
                 from: 0,
+                orphan: false,
                 generation: 0,
                 version: 0,
             },
@@ -315,7 +323,8 @@ impl Conntrack {
         };
     }
 
-    /// A connection that another chassis looked after gets its timeout, if that chassis is lost.
+    /// A connection that another chassis looked after is this one's, with a timeout from now on, if that chassis is lost:
+    /// it has to be told when that comes back, as it may have forgotten everything.
     #[cold]
     pub(super) fn sweep_remote(&mut self, index: u32, now: Duration) {
         let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
@@ -325,6 +334,12 @@ impl Conntrack {
         let at = now + self.timeout(c.zone, c.phase);
         if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
             c.expires = at;
+            if let Some(before) = c.adopt() {
+                moved(&mut self.owned, before);
+            }
+            // Nobody has to be told whose it was.
+            (c.from, c.orphan) = (0, true);
+            self.journal.content(index, c.zone);
         }
         self.publish(index);
     }

@@ -118,6 +118,8 @@ enum Op {
     Hear(usize, usize),
     Again(usize),
     Cut(usize),
+    /// The stream of a chassis is lost for a while, and both live on.
+    Lose(usize),
     Wait(u16),
 }
 
@@ -132,6 +134,8 @@ fn op(chassis: usize) -> impl Strategy<Value = Op> {
         5 => (0usize..2, 1usize..9).prop_map(|(c, n)| Op::Hear(c, n)),
         1 => (0usize..2).prop_map(Op::Again),
         1 => (0usize..2).prop_map(Op::Cut),
+        // With one active chassis the other one would keep what the first has already forgotten, for one timeout.
+        1 => (0usize..2).prop_map(move |c| if chassis == 1 { Op::Cut(c) } else { Op::Lose(c) }),
         3 => (1u16..20_000).prop_map(Op::Wait),
     ]
 }
@@ -178,6 +182,13 @@ fn run(ops: Vec<Op>) -> ([Chassis; 2], Duration) {
                 }
             }
             Op::Cut(c) => pair[c].connect(),
+            Op::Lose(c) => {
+                pair[c].disconnect();
+                pair[1 - c].ct.set_lost(1, true);
+                pair[1 - c].ct.sweep(usize::MAX, now);
+                pair[1 - c].ct.set_lost(1, false);
+                pair[c].connect();
+            }
             Op::Wait(ms) => {
                 now += Duration::from_millis(ms.into());
                 pair.iter_mut().for_each(|c| c.ct.sweep(usize::MAX, now));
@@ -206,13 +217,22 @@ proptest! {
         let (told, counted) = *pair[1].dumps.last().expect("a dump");
         prop_assert_eq!(Some(told), counted);
         prop_assert_eq!(told as usize, pair[0].connections(true, now).len());
-        // The active one dies: its connections get timeouts, none before its time, and go.
+        // The active one dies, and comes back without memory: it is told all that it had.
+        let mut had = pair[0].connections(true, now);
+        had.extend(pair[0].connections(false, now));
+        pair[1].replica = Replica::new(2);
         pair[1].ct.set_lost(1, true);
         pair[1].ct.sweep(usize::MAX, now);
-        prop_assert_eq!(pair[0].connections(true, now), pair[1].connections(false, now));
+        prop_assert_eq!(&pair[1].connections(true, now), &had);
+        pair[0] = Chassis::new();
+        pair.iter_mut().for_each(Chassis::connect);
+        settle(&mut pair, now);
+        prop_assert_eq!(&pair[0].connections(false, now), &had);
+        // None stays for ever.
         let end = now + Duration::from_secs(86_401);
         pair[1].ct.sweep(usize::MAX, end);
-        prop_assert_eq!(pair[1].connections(false, end).len(), 0);
+        settle(&mut pair, end);
+        prop_assert_eq!((pair[0].ct.len(), pair[1].ct.len()), (0, 0));
     }
 
     /// Two chassis that both get packets: in the end each connection belongs to one of them, and the other has it.
