@@ -23,6 +23,7 @@ pub mod claims;
 pub mod conditions;
 pub mod encode;
 pub mod flows;
+pub mod ha_peers;
 mod inject;
 pub mod install;
 pub mod interfaces;

@@ -1,5 +1,6 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
+use crate::ha_peers;
 use crate::model::Tunnelling;
 use ovn_schema::options::is_on;
 use ovn_schema::{Str, Uuid, ovs};
@@ -183,7 +184,11 @@ impl Settings {
             "ovn-trim-wmark-perc-lflow-cache",
             "ovn-trim-timeout-ms",
         ];
-        let other = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
+        let mut other: BTreeMap<Str, Str> = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
+        let ips: Vec<Str> = encaps.iter().map(|(_, ip)| ip.clone()).collect();
+        if let Some(at) = get("isthmus-ha-listen").and_then(|l| ha_peers::published(&l, &ips)) {
+            other.insert(ha_peers::PUBLISHED.into(), at);
+        }
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
             encaps,

@@ -115,7 +115,7 @@ fn draw(s: &mut String, (x, y, w): (i32, i32, i32), name: &str, note: &str, acti
 
 /// The drawing of two zones: in each a machine, a hypervisor and two gateways; `active` serve now.
 fn zones(active: &[String]) -> String {
-    let mut s = String::from("<svg viewBox=\"0 0 1000 300\" role=\"img\" aria-label=\"topology\">");
+    let mut s = String::from("<svg viewBox=\"0 0 1000 264\" role=\"img\" aria-label=\"topology\">");
     for (n, left) in [(1, 10), (2, 510)] {
         let is = |gateway: &str| active.iter().any(|a| a == gateway);
         let (hv, a, b) = (format!("hv{n}"), format!("gw{n}a"), format!("gw{n}b"));
@@ -131,7 +131,7 @@ fn zones(active: &[String]) -> String {
         }
     }
     s += "<path class=\"wire\" d=\"M10 190H990\"/><text class=\"small\" x=\"10\" y=\"206\">underlay: Geneve with BFD</text>";
-    draw(&mut s, (420, 220, 160), "ts1", "transit switch 169.254.100.0/24", false);
+    draw(&mut s, (400, 214, 210), "ts1", "transit switch 169.254.100.0/24", false);
     s + "</svg>"
 }
 

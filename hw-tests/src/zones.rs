@@ -471,6 +471,13 @@ impl Runner<'_, Zones> {
     /// Kills everything of zone 1's central, with the shared databases, and starts it again.
     pub fn central_fails(&mut self) {
         self.check("zone 1's central is killed and comes back: traffic goes on", |z| {
+            // Who serves while the shared databases are away cannot be told: what was under way has to end first.
+            until("gw2a serves again, and zone 1 knows", LIMIT, || {
+                let (nb, sb) = (Zones::remote(1, "OVN_Northbound"), Zones::remote(1, "OVN_Southbound"));
+                let shown = z.ctl(1, &["--nb", &nb, "--sb", &sb, "show"])?;
+                let known = shown.lines().any(|l| l.contains("(remote)") && l.contains(" on gw2a,"));
+                if known && z.active(2)? == "gw2a" { Ok(()) } else { bail!("it does not yet") }
+            })?;
             let agent = z.agent();
             z.lab.spawn("vm2", "steady", &agent, &["agent", "udp-receive", "7004", "--seconds", "11"])?;
             std::thread::sleep(Duration::from_millis(200));

@@ -1,13 +1,12 @@
 //! `interconnect`: joins the logical networks of availability zones (ovn-ic(8)).
 
-use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use interconnect::run::{Db, Interconnector, Setup, Shared, TRANSACTIONS, UNITS};
 use ovn_schema::{ic_nb, ic_sb};
 use ovsdb_rs::Server;
-use ovsdb_rs::tls::{Tls, TlsFiles};
-use std::path::{Path, PathBuf};
+use ovsdb_rs::tls::Tls;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
@@ -64,9 +63,10 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         (Db::IcNb, args.ic_nb_db.clone().unwrap_or_else(dirs::default_ic_nb_db)),
         (Db::IcSb, args.ic_sb_db.clone().unwrap_or_else(dirs::default_ic_sb_db)),
     ];
-    let tls = tls(&args);
+    let tls = Tls::from_options(&args.daemon.tls)?;
+    let databases = [("ovn_ic_nb_db", ic_nb::Database::schema()), ("ovn_ic_sb_db", ic_sb::Database::schema())];
     let server = match &args.embed {
-        Some(dir) => Some(embed(dir, &args.listen, tls.clone()).await?),
+        Some(dir) => Some(Server::embedded(dir, &databases, &args.listen, tls.clone()).await?),
         None => None,
     };
     let setup = Setup { remotes: remotes.into_iter().collect(), tls, server: server.clone() };
@@ -79,36 +79,6 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         server.shutdown().await;
     }
     Ok(())
-}
-
-/// Serves both interconnection databases from files in a directory.
-async fn embed(dir: &Path, listen: &[String], tls: Option<Tls>) -> anyhow::Result<Server> {
-    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
-    let server = Server::new();
-    server.set_tls(tls);
-    let databases = [("ovn_ic_nb_db", ic_nb::Database::schema()), ("ovn_ic_sb_db", ic_sb::Database::schema())];
-    for (name, schema) in &databases {
-        server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
-    }
-    // Only now: a client that does not expect databases to come would be disconnected.
-    for (name, _) in &databases {
-        server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
-    }
-    for remote in listen {
-        server.listen(remote).await?;
-    }
-    Ok(server)
-}
-
-fn tls(args: &Args) -> Option<Tls> {
-    let t = &args.daemon.tls;
-    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return None };
-    Some(Tls::later(TlsFiles {
-        private_key: key.clone(),
-        certificate: certificate.clone(),
-        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
-        bootstrap: t.bootstrap_ca_cert.is_some(),
-    }))
 }
 
 fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {

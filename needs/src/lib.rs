@@ -55,6 +55,28 @@ pub fn root() -> bool {
     is_root
 }
 
+/// Makes a CA (`ca.pem`) and a certificate of it for everybody, named `test` (`test.pem`, `test.key`), in a directory, as
+/// `ovs-pki` makes them; where openssl makes none, the test is skipped.
+///
+/// # Panics
+/// As [`skip`], and where the directory cannot be written.
+pub fn certificates(dir: &Path) -> bool {
+    let openssl = |args: &str| {
+        let out = std::process::Command::new("openssl").args(args.split(' ')).current_dir(dir).output();
+        out.is_ok_and(|o| o.status.success())
+    };
+    let extensions = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:test\n";
+    std::fs::write(dir.join("v3"), extensions).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let key = "-newkey rsa:2048 -nodes -keyout";
+    let made = openssl(&format!("req -x509 -days 2 -subj /CN=ca -out ca.pem {key} ca.key"))
+        && openssl(&format!("req -subj /CN=test -out test.csr {key} test.key"))
+        && openssl("x509 -req -days 2 -in test.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile v3 -out test.pem");
+    if !made {
+        skip("openssl makes no certificates here");
+    }
+    made
+}
+
 /// Whether all of these are installed, by name in `PATH` or by path; otherwise the test is skipped.
 ///
 /// # Panics

@@ -194,6 +194,25 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Tls {
+    /// What a daemon's options say; none where they name no key or no certificate. The files may come later, as with
+    /// [`Tls::later`].
+    ///
+    /// # Errors
+    /// [`Error::Limit`] where protocols or ciphers are asked for that we do not have.
+    pub fn from_options(options: &daemon::TlsOptions) -> Result<Option<Tls>, Error> {
+        let text = Option::as_deref;
+        let limits =
+            Limits::parse(text(&options.ssl_protocols), text(&options.ssl_ciphers), text(&options.ssl_ciphersuites))?;
+        let (Some(key), Some(certificate)) = (&options.private_key, &options.certificate) else { return Ok(None) };
+        let files = TlsFiles {
+            private_key: key.clone(),
+            certificate: certificate.clone(),
+            ca_cert: options.bootstrap_ca_cert.clone().or_else(|| options.ca_cert.clone()),
+            bootstrap: options.bootstrap_ca_cert.is_some(),
+        };
+        Ok(Some(Tls::later(files).limited(limits)))
+    }
+
     /// Without a look at the files: each connection reads them, so that they may come or be mended later. What is wrong with them
     /// is logged.
     pub fn later(files: TlsFiles) -> Tls {
@@ -282,7 +301,10 @@ impl Tls {
     }
 
     /// Accepts a connection. Gives the common name of the client's certificate too.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
+    ///
+    /// # Errors
+    /// The files cannot be used, or the client's certificate is not signed by our CA.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
         let config = self.server().map_err(io::Error::other)?;
         let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await?;
         let name = peer_name(stream.get_ref().1.peer_certificates());
@@ -505,6 +527,26 @@ mod tests {
             assert!(Limits::parse(p, c, None).is_err(), "{p:?} {c:?}");
         }
         assert!(Limits::parse(Some("TLSv1.2"), Some("HIGH:!HIGH"), None).is_err());
+    }
+
+    #[test]
+    fn a_daemons_options_are_kept() {
+        let mut options = daemon::TlsOptions::default();
+        assert!(Tls::from_options(&options).unwrap().is_none());
+        options.private_key = Some("key".into());
+        options.certificate = Some("certificate".into());
+        options.ca_cert = Some("ca".into());
+        options.ssl_protocols = Some("TLSv1.2".into());
+        options.ssl_ciphers = Some("ECDHE-RSA-AES256-GCM-SHA384".into());
+        let tls = Tls::from_options(&options).unwrap().unwrap();
+        let ciphers = tls.limits.suites.iter().filter(|s| s.tls13().is_none()).count();
+        assert_eq!((tls.limits.versions.len(), ciphers), (1, 1));
+        assert_eq!((tls.files.ca_cert, tls.files.bootstrap), (Some("ca".into()), false));
+        options.bootstrap_ca_cert = Some("first".into());
+        let tls = Tls::from_options(&options).unwrap().unwrap();
+        assert_eq!((tls.files.ca_cert, tls.files.bootstrap), (Some("first".into()), true));
+        options.ssl_protocols = Some("TLSv9".into());
+        assert!(Tls::from_options(&options).is_err());
     }
 
     /// A CA, another one, and certificates of version 1 and 3, as openssl makes them.

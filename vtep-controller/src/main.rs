@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
-use ovsdb_rs::tls::{Tls, TlsFiles};
+use ovsdb_rs::tls::Tls;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -51,7 +51,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         tors.push(daemon::dirs::default_ovs_db());
     }
     let southbound = args.ovnsb_db.clone().unwrap_or_else(daemon::dirs::default_sb_db);
-    let setup = Setup { southbound, tors, tls: tls(&args), lock: !args.no_lock };
+    let setup = Setup { southbound, tors, tls: Tls::from_options(&args.daemon.tls)?, lock: !args.no_lock };
     let (shared, keep) = (Shared::default(), Arc::new(AtomicBool::new(false)));
     commands(&d, &shared, &keep);
     let mut controller = Controller::start(&setup, shared, d.metrics())?;
@@ -63,17 +63,6 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         controller.clean_up().await;
     }
     Ok(())
-}
-
-fn tls(args: &Args) -> Option<Tls> {
-    let t = &args.daemon.tls;
-    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return None };
-    Some(Tls::later(TlsFiles {
-        private_key: key.clone(),
-        certificate: certificate.clone(),
-        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
-        bootstrap: t.bootstrap_ca_cert.is_some(),
-    }))
 }
 
 fn connected(is: bool) -> String {

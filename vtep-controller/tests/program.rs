@@ -61,33 +61,6 @@ async fn under_the_other_name_in_the_background() {
     assert!(text.starts_with("ovn-controller-vtep 26.03.90\n"), "{text}");
 }
 
-/// A CA and a certificate of it for everybody, as `ovs-pki` makes them.
-fn certificates(dir: &Path) -> bool {
-    let openssl =
-        |args: &[&str]| Command::new("openssl").args(args).current_dir(dir).output().is_ok_and(|o| o.status.success());
-    let key = ["-newkey", "rsa:2048", "-nodes", "-keyout"];
-    std::fs::write(dir.join("v3"), "basicConstraints=CA:FALSE\nsubjectAltName=DNS:test\n").unwrap();
-    openssl(&[&["req", "-x509", "-days", "2", "-subj", "/CN=ca", "-out", "ca.pem"][..], &key, &["ca.key"]].concat())
-        && openssl(&[&["req", "-subj", "/CN=test", "-out", "test.csr"][..], &key, &["test.key"]].concat())
-        && openssl(&[
-            "x509",
-            "-req",
-            "-days",
-            "2",
-            "-in",
-            "test.csr",
-            "-CA",
-            "ca.pem",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-extfile",
-            "v3",
-            "-out",
-            "test.pem",
-        ])
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn over_tls_to_both_databases() {
     let w = World::new(1).await;
@@ -108,8 +81,7 @@ async fn over_tls_to_both_databases() {
 
 /// TLS with a certificate whose name is `test`; none where openssl makes none.
 fn tls(w: &World) -> Option<Tls> {
-    if !certificates(w.dir.path()) {
-        needs::skip("openssl makes no certificates here");
+    if !needs::certificates(w.dir.path()) {
         return None;
     }
     let file = |name: &str| w.dir.path().join(name);

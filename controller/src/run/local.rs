@@ -4,7 +4,8 @@ use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge};
-use crate::{mirrors, plumbing, queues, switch_config, tunnels, zones};
+use crate::{ha_peers, mirrors, plumbing, queues, switch_config, tunnels, zones};
+use ovn_schema::sb::TableId;
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
@@ -55,6 +56,8 @@ impl Controller {
                 tunnels::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
             });
+            let groups = [TableId::HaChassisGroup, TableId::HaChassis, TableId::Chassis].map(|t| input.version(t));
+            lines.peers.unless((ports, groups), plan, |plan| ha_peers::reconcile(br, input, s, plan));
             lines.patches.unless((ports, versions.patches, versions.queues), plan, |plan| {
                 plumbing::reconcile_patches(db, br, here, s, said, plan);
                 plumbing::reconcile_evpn(db, br, s, said, plan);

@@ -116,6 +116,8 @@ pub(super) struct Sinks {
     pub(super) tunnels: InLine<(u64, u64, u64)>,
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
+    /// Gateways that know this one's connections: by groups, their members and their chassis.
+    pub(super) peers: InLine<(u64, [u64; 3])>,
     /// Mirrors.
     pub(super) mirrors: InLine<(u64, u64)>,
     /// How many connections zones may have.

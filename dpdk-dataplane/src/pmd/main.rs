@@ -4,6 +4,7 @@
 use super::devices::{DeviceSlot, EgressLimit};
 use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
 use crate::clock::Clock;
+use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::PacketInLimits;
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
@@ -117,6 +118,8 @@ pub struct MainPmd {
     pub limits: PacketInLimits,
     /// The database sets limits of zones, so commands must not.
     pub zones_of_database: bool,
+    /// Connections that other gateways are told of, and tell.
+    pub conn_sync: ConnSync,
     /// The other PMD threads.
     pub fast: FastPmds,
     pub(super) eal: Eal,
@@ -270,6 +273,7 @@ impl MainPmd {
             datapath: DATAPATH,
             limits: PacketInLimits::default(),
             zones_of_database: false,
+            conn_sync: ConnSync::default(),
             fast: FastPmds::default(),
             eal,
             // Device 0 is the datapath's own port, as in Open vSwitch.
@@ -353,6 +357,7 @@ impl MainPmd {
             busy |= self.fast.serve(&mut self.switch, now, &mut self.out);
             self.run_timers(now);
             self.deliver(now);
+            self.conn_sync.poll(&mut self.switch.conntrack, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;
@@ -393,7 +398,8 @@ impl MainPmd {
 
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
-        [self.bfd.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
+        let sync = self.conn_sync.due(&self.switch.conntrack);
+        [self.bfd.due(), self.bonds.next_due(), sync].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
     /// Observes one of so many received packets, or none.

@@ -5,8 +5,8 @@ use crate::address::{Addresses, any_contains, is_link_local, is_link_local_hop, 
 use crate::model::{LEARNED_ROUTE, Northbound, Read, TSP};
 use crate::output::{Key, Route, RouteId, StaticRoute, Value};
 use ipnetwork::IpNetwork;
-use ovn_schema::{Map, Str, Uuid, ic_sb, nb, options::flag};
-use std::collections::BTreeMap;
+use ovn_schema::{Map, Str, Uuid, nb, options::flag};
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 const OVERRIDE: &str = "override-connected";
@@ -245,7 +245,7 @@ fn learn(
     }
     let own = Addresses::of_router_port(&at.lrp.mac, at.lrp.networks.iter().map(|n| &**n));
     let (table, tag) = (option(&at.lrp.options, "route_table"), option(&at.lrp.options, "ic-route-filter-tag"));
-    let lbs = load_balancers(router, v);
+    let (mine, vips) = (own_routes(nb, router), vips(router, v));
     for (row, route) in v.read(Read::IcRoutesOf(at.switch.clone())).icsb.routes_of(at.switch) {
         let foreign = match route.external_ids.get("lr-id") {
             Some(lr) => lr.parse::<Uuid>().is_ok_and(|lr| lr != id),
@@ -269,7 +269,8 @@ fn learn(
         if !wanted || is_filtered(&net, zone, [&at.lrp.options, &router.options], "learn", v) {
             continue;
         }
-        if has_own(nb, router, route) || has_vip(&lbs, &net) || dynamic.contains(&route.ip_prefix) {
+        let known = mine.contains(&(&route.route_table, &route.ip_prefix));
+        if known || vips.iter().any(|ip| net.contains(*ip)) || dynamic.contains(&route.ip_prefix) {
             continue;
         }
         let value = StaticRoute {
@@ -283,14 +284,16 @@ fn learn(
     }
 }
 
-/// Whether the router has a route of its own to the same prefix in the same table.
-fn has_own(nb: &Northbound, router: &nb::LogicalRouter, route: &ic_sb::Route) -> bool {
+/// The tables and prefixes that the router has routes of its own to. It has as many routes as it learned, so they are
+/// looked up, not searched, for each that it may learn.
+fn own_routes<'a>(nb: &'a Northbound, router: &nb::LogicalRouter) -> HashSet<(&'a Str, &'a Str)> {
     let rows = router.static_routes.iter().filter_map(|r| nb.db.logical_router_static_route.get(r));
-    rows.filter(|r| !r.external_ids.contains_key(LEARNED_ROUTE))
-        .any(|r| r.route_table == route.route_table && r.ip_prefix == route.ip_prefix)
+    let own = rows.filter(|r| !r.external_ids.contains_key(LEARNED_ROUTE));
+    own.map(|r| (&r.route_table, &r.ip_prefix)).collect()
 }
 
-/// Whether one of the router's load balancers has an address in the prefix.
-fn has_vip(lbs: &[(Uuid, &nb::LoadBalancer)], net: &IpNetwork) -> bool {
-    lbs.iter().flat_map(|(_, lb)| lb.vips.keys()).filter_map(|k| of_vip(k)).any(|ip| net.contains(ip))
+/// The addresses of the router's load balancers: a prefix that has one of them is not learned.
+fn vips(router: &nb::LogicalRouter, v: &mut V<'_>) -> Vec<IpAddr> {
+    let balancers = load_balancers(router, v);
+    balancers.iter().flat_map(|(_, lb)| lb.vips.keys()).filter_map(|k| of_vip(k)).collect()
 }

@@ -4,6 +4,7 @@
 
 use ovn_schema::{ic_nb, ic_sb, nb, sb};
 use ovsdb_rs::client::{Client, Config, Event, TableRequest};
+use ovsdb_rs::tls::Tls;
 use ovsdb_rs::{DatabaseSchema, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -263,24 +264,40 @@ impl World {
     /// Starts a program that takes the options of ovn-ic(8).
     pub fn start_program(&self, program: &str, n: usize, name: &str) -> Daemon {
         let remote = |key: &str| format!("unix:{}", self.dir.path().join(format!("{key}.sock")).display());
+        self.start_with(program, [&format!("nb{n}"), &format!("sb{n}"), "icnb", "icsb"].map(remote), &[], name)
+    }
+
+    /// Starts the daemon on these remotes (northbound, southbound, and those that all zones share), with further options.
+    pub fn start_on(&self, remotes: [String; 4], options: &[String], name: &str) -> Daemon {
+        self.start_with(PROGRAM.unwrap(), remotes, options, name)
+    }
+
+    fn start_with(&self, program: &str, remotes: [String; 4], options: &[String], name: &str) -> Daemon {
         let dir = self.dir.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
+        let names = ["--ovnnb-db", "--ovnsb-db", "--ic-nb-db", "--ic-sb-db"];
         let mut command = Command::new(program);
         command
+            .args(names.iter().zip(remotes).map(|(o, r)| format!("{o}={r}")))
             .args([
-                format!("--ovnnb-db={}", remote(&format!("nb{n}"))),
-                format!("--ovnsb-db={}", remote(&format!("sb{n}"))),
-                format!("--ic-nb-db={}", remote("icnb")),
-                format!("--ic-sb-db={}", remote("icsb")),
                 format!("--unixctl={}", dir.join("ctl").display()),
                 format!("--log-file={}", dir.join("log").display()),
                 "-vconsole:off".to_string(),
             ])
+            .args(options)
             .current_dir(&dir)
             .envs(["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR"].map(|v| (v, &dir)))
             .env("OVS_SYSLOG_METHOD", "null")
             .stderr(Stdio::null());
         Daemon { child: command.spawn().unwrap(), dir, name: name.into() }
+    }
+
+    /// Has a database listen over TLS; gives its remote.
+    pub async fn listen_tls(&self, key: &str, tls: &Tls) -> String {
+        let (server, _) = &self.servers[key];
+        server.set_tls(Some(tls.clone()));
+        let passive = server.listen("pssl:0:127.0.0.1").await.unwrap().to_string();
+        format!("ssl:127.0.0.1:{}", passive.split(':').nth(1).unwrap())
     }
 }
 

@@ -187,6 +187,35 @@ impl Server {
         self.add(db, Some(storage)).await
     }
 
+    /// A server for a daemon that serves its databases itself: from `NAME.db` in a directory, which come into being
+    /// where they are not there, on `NAME.sock` beside them and on further remotes.
+    ///
+    /// # Errors
+    /// Where the directory cannot be made, a file cannot be opened, or a remote cannot be bound.
+    pub async fn embedded(
+        dir: &Path,
+        databases: &[(&str, DatabaseSchema)],
+        remotes: &[String],
+        tls: Option<Tls>,
+    ) -> Result<Server, Error> {
+        let unmade = |e: std::io::Error| Error::File { path: dir.display().to_string(), reason: e.to_string() };
+        std::fs::create_dir_all(dir).map_err(unmade)?;
+        let server = Server::new();
+        server.set_tls(tls);
+        for (name, schema) in databases {
+            server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
+        }
+        // Only now: a client that does not expect databases to come would be disconnected, and ovn-nbctl then waits for
+        // ever.
+        for (name, _) in databases {
+            server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
+        }
+        for remote in remotes {
+            server.listen(remote).await?;
+        }
+        Ok(server)
+    }
+
     /// Serves a database in memory only.
     ///
     /// # Errors

@@ -1,12 +1,10 @@
 //! Where both databases are, and clients of them.
 
 use crate::Args;
-use anyhow::Context;
 use ovn_schema::{nb, sb};
+use ovsdb_rs::Server;
 use ovsdb_rs::client::{Client, Config, Event, TableRequest};
-use ovsdb_rs::tls::{Tls, TlsFiles};
-use ovsdb_rs::{DatabaseSchema, Server};
-use std::path::Path;
+use ovsdb_rs::tls::Tls;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The lock that the active instance holds on the southbound database.
@@ -26,9 +24,10 @@ const SB_OTHERS: [sb::TableId; 3] = [sb::TableId::Connection, sb::TableId::Ssl, 
 
 /// Opens or connects to both databases.
 pub async fn open(args: &Args) -> anyhow::Result<Databases> {
-    let tls = tls(args);
+    let tls = Tls::from_options(&args.daemon.tls)?;
+    let databases = [("ovnnb_db", nb::Database::schema()), ("ovnsb_db", sb::Database::schema())];
     let server = match &args.embed {
-        Some(dir) => Some(embed(dir, args, tls.clone()).await?),
+        Some(dir) => Some(Server::embedded(dir, &databases, &args.listen, tls.clone()).await?),
         None => None,
     };
     let config = |remote: Option<&String>, default: String, name: &str| match &server {
@@ -47,35 +46,4 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
     let (nb, nb_events) = Client::start(nb.known(nb::Database::schema()));
     let (sb, sb_events) = Client::start(sb.known(sb::Database::schema()));
     Ok(Databases { nb, nb_events, sb, sb_events, server })
-}
-
-fn tls(args: &Args) -> Option<Tls> {
-    let t = &args.daemon.tls;
-    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return None };
-    Some(Tls::later(TlsFiles {
-        private_key: key.clone(),
-        certificate: certificate.clone(),
-        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
-        bootstrap: t.bootstrap_ca_cert.is_some(),
-    }))
-}
-
-/// Serves both databases from files in a directory.
-async fn embed(dir: &Path, args: &Args, tls: Option<Tls>) -> anyhow::Result<Server> {
-    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
-    let server = Server::new();
-    server.set_tls(tls);
-    let databases: [(&str, DatabaseSchema); 2] =
-        [("ovnnb_db", nb::Database::schema()), ("ovnsb_db", sb::Database::schema())];
-    for (name, schema) in &databases {
-        server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
-    }
-    // Only now: a client that does not expect databases to come would be disconnected, and ovn-nbctl then waits for ever.
-    for (name, _) in &databases {
-        server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
-    }
-    for remote in &args.listen {
-        server.listen(remote).await?;
-    }
-    Ok(server)
 }

@@ -12,24 +12,54 @@ fn random() -> Mac {
     Mac([a & 0xfc | 2, b, c, d, e, 1])
 }
 
-/// What the databases lack before anything can be compiled: their one row, a prefix and addresses that nobody gave, or gave so that they
-/// are none.
-pub fn missing(input: &Input) -> (Vec<Op<nb::TableId>>, Vec<Op<sb::TableId>>) {
-    let (mut nb, mut sb) = (Vec::new(), Vec::new());
-    let row = input.nb.nb_global.iter().next();
-    let before = row.map(|(_, r)| r.options.clone()).unwrap_or_default();
-    let options = completed(&before);
-    match row {
-        None => nb.push(Op::Insert(nb::TableId::NbGlobal, Uuid::new_v4(), vec![("options", options.to_datum())])),
-        Some((u, _)) if options != before => {
-            nb.push(Op::Update(nb::TableId::NbGlobal, *u, vec![("options", options.to_datum())]));
+/// What has to be written before anything can be compiled.
+pub struct Missing {
+    /// New rows.
+    pub nb: Vec<Op<nb::TableId>>,
+    /// New rows.
+    pub sb: Vec<Op<sb::TableId>>,
+    /// What becomes of the options of `NB_Global`.
+    pub options: Option<Exchange>,
+}
+
+/// Pairs of a row's options that go, and those that come. What an operator writes at the same moment stays.
+pub struct Exchange {
+    pub row: Uuid,
+    pub gone: Map<Str, Str>,
+    pub new: Map<Str, Str>,
+}
+
+impl Missing {
+    /// What the databases lack: their one row, a prefix and addresses that nobody gave, or gave so that they are none.
+    pub fn of(input: &Input) -> Missing {
+        let mut out = Missing { nb: Vec::new(), sb: Vec::new(), options: None };
+        match input.nb.nb_global.iter().next() {
+            None => {
+                let options = completed(&Map::new());
+                let columns = vec![("options", options.to_datum())];
+                out.nb.push(Op::Insert(nb::TableId::NbGlobal, Uuid::new_v4(), columns));
+            }
+            Some((row, global)) => {
+                let (before, after) = (&global.options, completed(&global.options));
+                let only_in = |a: &Map<Str, Str>, b: &Map<Str, Str>| -> Map<Str, Str> {
+                    a.iter().filter(|(k, v)| b.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect()
+                };
+                if *before != after {
+                    let (gone, new) = (only_in(before, &after), only_in(&after, before));
+                    out.options = Some(Exchange { row: *row, gone, new });
+                }
+            }
         }
-        Some(_) => {}
+        if input.sb.sb_global.is_empty() {
+            out.sb.push(Op::Insert(sb::TableId::SbGlobal, Uuid::new_v4(), Vec::new()));
+        }
+        out
     }
-    if input.sb.sb_global.is_empty() {
-        sb.push(Op::Insert(sb::TableId::SbGlobal, Uuid::new_v4(), Vec::new()));
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.nb.is_empty() && self.sb.is_empty() && self.options.is_none()
     }
-    (nb, sb)
 }
 
 /// `NB_Global:options` with a prefix of three octets and two addresses.

@@ -2,14 +2,14 @@
 
 use crate::commit::{self, commit, write};
 use crate::databases::{Databases, LOCK};
-use crate::made_once;
+use crate::made_once::{Exchange, Missing};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
 use northd::clock::Clock;
 use northd::{Changes, Compiler, Op};
-use ovn_schema::{Rows, Str, Table, nb, sb};
-use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
+use ovn_schema::{ColumnValue, Rows, Str, Table, nb, sb};
+use ovsdb_rs::client::{Client, ClientError, Event, Transaction, Update, probe_interval};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -432,10 +432,16 @@ impl Worker {
     /// southbound, and only then says that the southbound database has all.
     async fn work(&mut self, full: bool, rounds: u8, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
-        let (nb_missing, sb_missing) = made_once::missing(compiler.input());
-        if !nb_missing.is_empty() || !sb_missing.is_empty() {
-            commit(&self.databases.nb, nb_missing, None).await?;
-            commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
+        let missing = Missing::of(compiler.input());
+        if !missing.is_empty() {
+            commit(&self.databases.nb, missing.nb, None).await?;
+            if let Some(Exchange { row, gone, new }) = missing.options {
+                let schema = self.databases.nb.schema().ok_or(ClientError::NotConnected)?;
+                let mut transaction = Transaction::new(schema);
+                transaction.exchange("NB_Global", row, "options", &gone.to_datum(), &new.to_datum());
+                self.databases.nb.commit(transaction).await?;
+            }
+            commit(&self.databases.sb, missing.sb, Some(LOCK)).await?;
             self.drain();
             return Box::pin(self.work(full, rounds, state)).await;
         }
