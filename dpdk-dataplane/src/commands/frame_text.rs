@@ -292,9 +292,14 @@ mod tests {
             let h = Headers::parse(&f).unwrap_or_else(|| panic!("{text}"));
             assert!(h.ip_ok && checksum::l4_ok(&f, &h), "{text}: {f:02x?}");
         }
-        for wrong in ["", "eth_type(0x0800)", "eth(", "eth(src=1),eth_type(1)", "eth()", "eth(),eth_type(x)", "word"] {
+        for wrong in ["", "eth_type(0x0800)", "eth(", "eth(src=1),eth_type(1)", "eth(),eth_type(x)", "word"] {
             assert!(compose(wrong, None).is_err(), "{wrong}");
         }
+        assert_eq!(compose("eth()", None), Ok(vec![0; 14]), "without an EtherType it is 0");
+        let label = "eth(),eth_type(0x8847),mpls(label=10,tc=3,ttl=64,bos=1)";
+        assert_eq!(compose(label, None).map(|f| f[14..].to_vec()), Ok(vec![0, 0, 0xa7, 0x40]));
+        let stack = "eth(),eth_type(0x8847),mpls(lse0=0xa040,lse1=0x14140)";
+        assert_eq!(compose(stack, None).map(|f| f[14..].to_vec()), Ok(vec![0, 0, 0xa0, 0x40, 0, 1, 0x41, 0x40]));
         let long = "eth(),eth_type(0x0800),ipv4(proto=17),udp(src=1)";
         assert!(compose(long, Some(20)).is_err());
     }
