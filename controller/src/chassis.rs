@@ -24,7 +24,8 @@ const FEATURES: [&str; 12] = [
 ];
 
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
+    crate::ha_peers::PUBLISHED,
     "datapath-type",
     "iface-types",
     "is-interconn",
@@ -118,7 +119,8 @@ impl Writer {
                 tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
             }
             // What the operator takes back goes as well.
-            known && (!key.starts_with("ovn-evpn-") || other.contains_key(key))
+            let ours = key.starts_with("ovn-evpn-") || &**key == crate::ha_peers::PUBLISHED;
+            known && (!ours || other.contains_key(key))
         });
         merged.extend(other);
         if merged != row.other_config {

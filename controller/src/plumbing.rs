@@ -1,13 +1,12 @@
-//! What the controller keeps in the local Open_vSwitch database: the integration bridge, tunnels, patch ports.
+//! What the controller keeps in the local Open_vSwitch database: the integration bridge, patch ports, ports to other vendors' switches.
 
 use crate::interfaces::{L2GATEWAY_ID, LOCALNET_ID, TUNNEL_ID};
-use crate::model::{Input, is_vtep};
 use crate::once::Once;
 use crate::plan::Plan;
 use crate::presence::Presence;
-use crate::settings::{Settings, bridge, interfaces, port_names};
+use crate::settings::{Settings, bridge, interfaces};
 use gateway_ha::Session;
-use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,230 +74,6 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
 
 /// BFD sessions by the chassis at the other end.
 pub type Sessions = BTreeMap<Str, Session>;
-
-/// The tunnels that there should be: to every other chassis of a common transport zone, by the best encapsulation that both
-/// have.
-fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
-    let own = own_encaps(input, s);
-    if s.flow_based {
-        return flow_based(&own, s);
-    }
-    let mut out = BTreeMap::new();
-    let meets = |c: &sb::Chassis| {
-        let zones = &c.transport_zones;
-        zones.is_empty() && s.transport_zones.is_empty() || zones.iter().any(|z| s.transport_zones.contains(z))
-    };
-    let remote = |c: &sb::Chassis| ovn_schema::options::flag(&c.other_config, "is-remote");
-    for c in input.sb.chassis.values().filter(|c| c.name != s.system_id && meets(c)) {
-        // Chassis of other availability zones are for the gateways between zones.
-        if remote(c) && !s.interconnection {
-            continue;
-        }
-        let theirs: Vec<_> = c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).collect();
-        let pairs = |kind: &Str| {
-            let remote = theirs.iter().filter(|e| e.r#type == *kind);
-            let local =
-                |e: &sb::Encap| own.iter().filter(|(k, _)| k == kind).filter(same_family(&e.ip)).collect::<Vec<_>>();
-            remote.flat_map(|e| local(e).into_iter().map(|(_, ip)| (ip.clone(), &**e))).collect::<Vec<_>>()
-        };
-        // From each address to each of the other's, by the best encapsulation that both have.
-        let Some((kind, pairs)) = own.iter().map(|(kind, _)| (kind, pairs(kind))).find(|(_, pairs)| !pairs.is_empty())
-        else {
-            continue;
-        };
-        for (local_ip, encap) in pairs {
-            let id: Str = format!("{}@{}%{local_ip}", c.name, encap.ip).into();
-            let mut options = tunnel_options(s, (local_ip, encap.ip.clone()));
-            let asked = [
-                ("csum", encap.options.get("csum").filter(|_| &**kind == "geneve").cloned()),
-                ("dst_port", encap.options.get("dst_port").cloned()),
-            ];
-            options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
-            out.insert(id, Wanted { chassis: c.name.clone(), kind: kind.clone(), options, name: None });
-        }
-    }
-    out
-}
-
-/// Whether an address can be reached from another.
-fn same_family(remote: &str) -> impl Fn(&&(Str, Str)) -> bool + use<> {
-    let v4 = remote.contains('.');
-    move |(_, local)| local.contains('.') == v4
-}
-
-/// This chassis' encapsulations, the best first: those that its row has, of which another chassis has none.
-fn own_encaps(input: &Input, s: &Settings) -> Vec<(Str, Str)> {
-    let row = input.local.chassis.and_then(|c| input.sb.chassis.get(&c)).filter(|c| !c.encaps.is_empty());
-    let has = |(kind, ip): &&(Str, Str)| {
-        row.is_none_or(|c| {
-            c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).any(|e| e.r#type == *kind && e.ip == *ip)
-        })
-    };
-    s.encaps.iter().filter(has).cloned().collect()
-}
-
-/// What all tunnels are given: both ends, and what the operator wants of each.
-fn tunnel_options(s: &Settings, (local, remote): (Str, Str)) -> Map<Str, Str> {
-    let mut options: Map<Str, Str> =
-        Map::from([("remote_ip".into(), remote), ("local_ip".into(), local), ("key".into(), "flow".into())]);
-    let asked = [("tos", s.encap_tos.clone()), ("df_default", s.encap_df.clone())];
-    options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
-    options
-}
-
-/// A tunnel for each kind of encapsulation, whose packets say where they go.
-fn flow_based(own: &[(Str, Str)], s: &Settings) -> BTreeMap<Str, Wanted> {
-    let kinds: BTreeSet<&Str> = own.iter().map(|(kind, _)| kind).collect();
-    let index = s.index.as_deref().unwrap_or_default();
-    let one = |kind: &Str| {
-        let wanted = Wanted {
-            chassis: FLOW.into(),
-            kind: kind.clone(),
-            options: tunnel_options(s, (FLOW.into(), FLOW.into())),
-            name: Some(format!("ovn{index}-{kind}").into()),
-        };
-        (Str::from(format!("{FLOW} {kind}")), wanted)
-    };
-    kinds.into_iter().map(one).collect()
-}
-
-/// What stands for addresses, and for the chassis, where packets say where they go.
-const FLOW: &str = "flow";
-/// Tells flow-based tunnels apart.
-const TUNNEL_TYPE: &str = "ovn-tunnel-type";
-
-struct Wanted {
-    chassis: Str,
-    kind: Str,
-    options: Map<Str, Str>,
-    /// The port's name, where it matters.
-    name: Option<Str>,
-}
-
-impl Wanted {
-    /// What marks the port as ours. `id` is the tunnel's key among those that are wanted.
-    fn marks(&self, id: &Str) -> Map<Str, Str> {
-        if &*self.chassis == FLOW {
-            return Map::from([(TUNNEL_ID.into(), FLOW.into()), (TUNNEL_TYPE.into(), self.kind.clone())]);
-        }
-        Map::from([(TUNNEL_ID.into(), id.clone())])
-    }
-}
-
-/// The chassis whose tunnels should run BFD: gateways of a group watch each other and those whom they serve, and those
-/// watch them (ovn-architecture(7), "High Availability for Distributed Gateways"); and top-of-rack switches that watch
-/// their tunnels (`Chassis.other_config:vtep-bfd`, which vtep-controller sets).
-fn watched(input: &Input, here: &Presence) -> BTreeSet<Str> {
-    let Some(me) = input.local.chassis else { return BTreeSet::new() };
-    let asks = |c: &sb::Chassis| is_vtep(c) && ovn_schema::options::flag(&c.other_config, "vtep-bfd");
-    let mut peers: BTreeSet<Uuid> = input.sb.chassis.iter().filter(|(_, c)| asks(c)).map(|(id, _)| *id).collect();
-    for (id, g) in &input.sb.ha_chassis_group {
-        let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
-        if members.len() < 2 {
-            continue;
-        }
-        // It serves datapaths here: those from which its ports can be reached are all local.
-        let serves = here.groups.contains(id);
-        if members.contains(&me) {
-            peers.extend(members.iter().chain(&g.ref_chassis));
-            if serves {
-                peers.extend(input.local.datapaths.iter().flat_map(|dp| input.chassis_of(*dp)));
-            }
-        } else if serves || g.ref_chassis.contains(&me) {
-            peers.extend(members);
-        }
-    }
-    peers.remove(&me);
-    peers.iter().filter_map(|p| input.sb.chassis.get(p)).map(|c| c.name.clone()).collect()
-}
-
-/// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global.
-fn bfd_config(input: &Input, enabled: bool) -> Map<Str, Str> {
-    if !enabled {
-        return Map::new();
-    }
-    let mut m: Map<Str, Str> = Map::from([("enable".into(), "true".into()), ("check_tnl_key".into(), "true".into())]);
-    if let Some(global) = input.sb.sb_global.values().next() {
-        for (option, key) in [
-            ("bfd-min-rx", "min_rx"),
-            ("bfd-min-tx", "min_tx"),
-            ("bfd-mult", "mult"),
-            ("bfd-decay-min-rx", "decay_min_rx"),
-        ] {
-            if let Some(v) = global.options.get(option) {
-                m.insert(key.into(), v.clone());
-            }
-        }
-    }
-    m
-}
-
-/// Brings tunnels into line with the southbound database.
-pub fn reconcile_tunnels(
-    db: &ovs::Database,
-    br: (Uuid, &ovs::Bridge),
-    input: &Input,
-    here: &Presence,
-    s: &Settings,
-    plan: &mut Plan,
-) {
-    let mut wanted = wanted_tunnels(input, s);
-    let watched = watched(input, here);
-    let mut names = port_names(db);
-    let (none, mut gone) = (BTreeSet::new(), BTreeSet::new());
-    for (pid, p, iid, i) in interfaces(db, br.1) {
-        let Some(id) = p.external_ids.get(TUNNEL_ID) else { continue };
-        let typed: Option<Str> = p.external_ids.get(TUNNEL_TYPE).map(|t| format!("{id} {t}").into());
-        let id = typed.as_ref().unwrap_or(id);
-        // Older versions left the local address out.
-        let short = || wanted.keys().find(|k| k.split('%').next() == Some(id)).cloned();
-        let full = if wanted.contains_key(id) { Some(id.clone()) } else { short() };
-        let found = full.and_then(|full| Some((wanted.remove(&full)?, full)));
-        let Some((w, full)) = found else {
-            gone.insert(pid);
-            continue;
-        };
-        let bfd = bfd_config(input, watched.contains(&w.chassis));
-        let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.kind, &w.options, &bfd)).txn;
-        if w.kind != i.r#type {
-            txn.update_row(iid, [ovs::Interface::r#type(&w.kind)]);
-        }
-        if w.options != i.options {
-            txn.update_row(iid, [ovs::Interface::options(&w.options)]);
-        }
-        if bfd != i.bfd {
-            txn.update_row(iid, [ovs::Interface::bfd(&bfd)]);
-        }
-        if full != *id {
-            let mut ids = p.external_ids.clone();
-            ids.insert(TUNNEL_ID.into(), full);
-            txn.update_row(pid, [ovs::Port::external_ids(&ids)]);
-        }
-    }
-    if !gone.is_empty() {
-        let txn = &mut plan.part(format!("old tunnels in {}", br.1.name), &gone).txn;
-        change_ports(db, br.0, &none, &gone, txn);
-    }
-    let index = s.index.as_deref().unwrap_or_default();
-    for (id, w) in wanted {
-        let free = || (0..).map(|n| short_name(index, &w.chassis, n)).find(|n| !names.contains(n));
-        let name = w.name.clone().or_else(free).unwrap_or_default();
-        names.insert(name.clone());
-        let txn = &mut plan.part(format!("tunnel {id}"), (&w.kind, &w.options)).txn;
-        let columns = [
-            ovs::Interface::name(&name),
-            ovs::Interface::r#type(&w.kind),
-            ovs::Interface::options(&w.options),
-            ovs::Interface::bfd(&bfd_config(input, watched.contains(&w.chassis))),
-        ];
-        let iface = txn.insert_row(columns);
-        let ids = w.marks(&id);
-        let columns =
-            [ovs::Port::name(&name), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
-        let added = BTreeSet::from([txn.insert_row(columns)]);
-        change_ports(db, br.0, &added, &none, txn);
-    }
-}
 
 /// Marks tunnels to other vendors' switches.
 const EVPN_ID: &str = "ovn-evpn-tunnel";
@@ -376,7 +151,7 @@ pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, before: Option<&str>,
 }
 
 /// `ovnINDEX-CHASSIS-N`, with the chassis' name cut to what an interface's name may hold.
-fn short_name(index: &str, chassis: &str, n: u32) -> Str {
+pub(crate) fn short_name(index: &str, chassis: &str, n: u32) -> Str {
     let short: String = chassis.chars().take(if index.is_empty() { 6 } else { 5 }).collect();
     format!("ovn{index}-{short}-{n:x}").into()
 }

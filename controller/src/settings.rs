@@ -1,5 +1,7 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
+use crate::ha_peers;
+use crate::model::Tunnelling;
 use ovn_schema::options::is_on;
 use ovn_schema::{Str, Uuid, ovs};
 use ovsdb_rs::client::probe_interval;
@@ -182,7 +184,11 @@ impl Settings {
             "ovn-trim-wmark-perc-lflow-cache",
             "ovn-trim-timeout-ms",
         ];
-        let other = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
+        let mut other: BTreeMap<Str, Str> = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
+        let ips: Vec<Str> = encaps.iter().map(|(_, ip)| ip.clone()).collect();
+        if let Some(at) = get("isthmus-ha-listen").and_then(|l| ha_peers::published(&l, &ips)) {
+            other.insert(ha_peers::PUBLISHED.into(), at);
+        }
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
             encaps,
@@ -232,6 +238,18 @@ impl Settings {
             all.swap(0, at);
         }
         all
+    }
+
+    /// What the operator wants of tunnels.
+    pub fn tunnelling(&self) -> Tunnelling {
+        Tunnelling {
+            encaps: self.encaps.clone(),
+            transport_zones: self.transport_zones.clone(),
+            interconnection: self.interconnection,
+            flow_based: self.flow_based,
+            tos: self.encap_tos.clone(),
+            df: self.encap_df.clone(),
+        }
     }
 }
 

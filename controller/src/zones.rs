@@ -5,6 +5,7 @@ use crate::model::Input;
 use ovn_schema::sb::{DatapathBinding, PortBinding};
 use ovn_schema::{Map, Str};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Where zone numbers are kept.
 const PREFIX: &str = "ct-zone-";
@@ -104,16 +105,11 @@ pub fn to_flush(before: &BTreeMap<Str, u16>, after: &BTreeMap<Str, u16>) -> BTre
     moved(before, after).into_iter().chain(moved(after, before)).collect()
 }
 
-/// Whether the bridge's `external_ids` have these zones and no others.
+/// Whether the bridge's `external_ids` have these zones and no others. Both are sorted by name.
 pub fn are_remembered(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) -> bool {
-    let mut there = 0;
-    for (name, zone) in external_ids.iter().filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?, v))) {
-        if zone.parse().ok().as_ref() != zones.get(name) {
-            return false;
-        }
-        there += 1;
-    }
-    there == zones.len()
+    let from = external_ids.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded));
+    let there = from.map_while(|(k, v)| Some((k.strip_prefix(PREFIX)?, v.parse().ok())));
+    there.eq(zones.iter().map(|(name, zone)| (&**name, Some(*zone))))
 }
 
 /// The bridge's `external_ids` with these zones and no others.
@@ -144,6 +140,9 @@ mod tests {
         let ids = remember(&Map::from([("ct-zone-old".into(), "9".into()), ("x".into(), "y".into())]), &second);
         assert_eq!(remembered(&ids, &Input::default()), second);
         assert!(are_remembered(&ids, &second) && !are_remembered(&ids, &first));
+        let mut more = ids.clone();
+        more.insert("ct-zone-zzz".into(), "7".into());
+        assert!(!are_remembered(&more, &second), "one too many");
         assert!(!are_remembered(&Map::new(), &second) && are_remembered(&Map::new(), &BTreeMap::new()));
         assert_eq!(&*ids["x"], "y");
     }

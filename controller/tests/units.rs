@@ -4,7 +4,7 @@
 
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
-use controller::model::{Input, Local, Tunnel, Vif};
+use controller::model::{Input, Local, Tunnel, Tunnelling, Vif};
 use controller::pinctrl::{Snapshot, health, next_hops};
 use controller::presence::Presence;
 use controller::zones;
@@ -204,9 +204,11 @@ fn start() -> (sb::Database, Local) {
     for (id, name) in [(ME, "hv1"), (OTHER, "hv2")] {
         db.chassis.insert(id, Arc::new(sb::Chassis { name: text(name), ..Default::default() }));
     }
+    db.chassis.insert(id(22, 99), Arc::new(peer(99).0));
     db.sb_global.insert(id(0, 0), Arc::default());
     let mut local = Local { chassis_name: text("hv1"), chassis: Some(ME), southbound: true, ..Local::default() };
     local.tunnels = [tunnel(100)].into();
+    local.tunnelling = tunnelling(1, &[]);
     (db, local)
 }
 
@@ -214,6 +216,21 @@ fn start() -> (sb::Database, Local) {
 fn machine(n: usize, chassis: Option<Uuid>) -> sb::PortBinding {
     let (mac, mirror_rules) = ([text("02:00:00:00:00:01 10.0.0.1")].into(), [id(13, 0)].into());
     sb::PortBinding { chassis, up: Some(true), mac, mirror_rules, ..port(n, &format!("vm{n}"), 1) }
+}
+
+/// Another chassis, with an address for tunnels.
+fn peer(n: usize) -> (sb::Chassis, sb::Encap) {
+    let name = text(format!("hv{n}"));
+    let ip = text(format!("198.51.100.{n}"));
+    let encap = sb::Encap { r#type: text("geneve"), ip, chassis_name: name.clone(), ..Default::default() };
+    (sb::Chassis { name, encaps: [id(21, n)].into(), ..Default::default() }, encap)
+}
+
+/// What the operator wants of tunnels: addresses, and zones of chassis.
+fn tunnelling(addresses: usize, zones: &[&str]) -> Tunnelling {
+    let address = |n| (text("geneve"), text(format!("192.0.2.{n}")));
+    let transport_zones = zones.iter().map(|z| text(*z)).collect();
+    Tunnelling { encaps: (0..addresses).map(address).collect(), transport_zones, ..Tunnelling::default() }
 }
 
 /// Pairs of a switch with a port here and a switch without, flows of each, flows of all in a group, and neighbours.
@@ -226,6 +243,9 @@ fn cloud(switches: usize, flows: usize, neighbours: usize) -> Chassis {
         db.datapath_binding.insert(datapath(n), Arc::new(switch(n)));
         let (mine, name) = (n % 2 == 0, format!("vm{n}"));
         let chassis = Some(if mine { ME } else { OTHER });
+        let (far, encap) = peer(n + 3);
+        db.chassis.insert(id(22, n), Arc::new(far));
+        db.encap.insert(id(21, n + 3), Arc::new(encap));
         db.service_monitor.insert(id(18, n), Arc::new(check(&name, None)));
         let next_hop = sb::EcmpNexthop { datapath: datapath(n), port: id(2, n), ..Default::default() };
         db.ecmp_nexthop.insert(id(19, n), Arc::new(next_hop));
@@ -276,6 +296,14 @@ fn costs(c: &mut Chassis) -> Vec<(&'static str, (usize, usize))> {
     cost("one of another chassis is", c);
     c.set(id(18, 99_999), Some(check("nowhere", None)));
     cost("a health check is new", c);
+    let (far, encap) = peer(200);
+    c.set(id(21, 200), Some(encap.clone()));
+    c.set(id(22, 99_999), Some(far.clone()));
+    cost("a chassis is new", c);
+    c.set(id(21, 200), Some(sb::Encap { ip: text("198.51.100.250"), ..encap }));
+    cost("its address changes", c);
+    c.set(id(22, 99_999), Some(sb::Chassis { hostname: text("other"), ..far }));
+    cost("its name as a machine changes", c);
     let nexthop = text("10.0.0.7");
     c.set(id(19, 0), Some(sb::EcmpNexthop { datapath: datapath(0), port: id(2, 0), nexthop, ..Default::default() }));
     cost("a next hop changes", c);
@@ -310,6 +338,9 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     assert_eq!((of("nb_cfg"), of("a port is reported down")), ((0, 0), (2, 0)));
     for one in ["the verdict of a health check is written", "one of another chassis is", "a health check is new"] {
         assert_eq!(of(one), (1, 0), "{one}");
+    }
+    for one in ["a chassis is new", "its address changes", "its name as a machine changes"] {
+        assert_eq!(of(one).0, 1, "{one}: its tunnels alone");
     }
     assert_eq!(of("a next hop changes"), (1, 1), "the question, and its connections");
     // What this chassis has the port as, the port itself, its logical flow.
@@ -359,6 +390,41 @@ fn what_others_do_changes_neither_what_is_asked_for_nor_the_own_rows() {
     c.settle();
     assert!(c.input.strangers().is_empty(), "its row comes with its datapath");
     assert_eq!(c.input.interest(), before.0 + 2);
+}
+
+#[test]
+fn a_gateway_watches_those_whom_it_serves() {
+    let (db, local) = start();
+    let mut c = Chassis::new(db, local);
+    c.step(Step::Datapath(0, true));
+    c.step(Step::Gateways(3));
+    c.set(id(2, 0), Some(sb::PortBinding { chassis: Some(ME), ..port(0, "vm0", 1) }));
+    c.settle();
+    let watched = |c: &Chassis| c.presence.watched.iter().copied().collect::<Vec<_>>();
+    assert_eq!(watched(&c), [OTHER], "the other member");
+    let far = sb::PortBinding { chassis: Some(id(22, 99)), ..port(0, "far", 2) };
+    c.set(id(2, 1), Some(far.clone()));
+    c.settle();
+    assert_eq!(watched(&c), [OTHER], "the group serves nothing here");
+    c.set(
+        id(2, 2),
+        Some(sb::PortBinding {
+            r#type: text("chassisredirect"),
+            ha_chassis_group: Some(id(12, 0)),
+            ..port(0, "cr-out", 3)
+        }),
+    );
+    c.settle();
+    assert_eq!(watched(&c), [OTHER, id(22, 99)]);
+    let second = sb::PortBinding { logical_port: text("far2"), tunnel_key: 9, ..far };
+    c.set(id(2, 3), Some(second));
+    c.set(id(2, 1), None::<sb::PortBinding>);
+    c.settle();
+    assert_eq!(watched(&c), [OTHER, id(22, 99)], "another of its ports is there");
+    c.set(id(2, 3), None::<sb::PortBinding>);
+    c.settle();
+    assert_eq!(watched(&c), [OTHER]);
+    assert!(c.differs_from_fresh().is_empty());
 }
 
 #[test]
@@ -414,6 +480,10 @@ enum Step {
     Encaps(u8),
     /// A row of names: of which datapaths, and what it says.
     Names(usize, u8, u8),
+    /// The other chassis: how many addresses it has, and what else is said of it.
+    Peer(u8),
+    /// What the operator wants of tunnels.
+    Tunnelling(u8),
     /// A health check of a port, and what it says.
     Check(usize, u8),
     /// A next hop behind a port.
@@ -460,6 +530,7 @@ impl Chassis {
                         p.options.extend(pairs.map(|(k, v)| (text(k), text(v))));
                     }
                     12 => (p.chassis, p.up, p.encap) = (Some(ME), Some(true), Some(id(14, 0))),
+                    15 => p.chassis = Some(id(22, 99)),
                     13 => p.additional_chassis = [ME].into(),
                     14 => {
                         (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
@@ -548,7 +619,9 @@ impl Chassis {
                     self.set(id(16, n), (bits >> n & 1 == 1).then_some(row));
                 }
                 let members = (0..2).filter(|n| bits >> n & 1 == 1).map(|n| id(16, n)).collect();
-                let group = sb::HaChassisGroup { name: text("g"), ha_chassis: members, ..Default::default() };
+                let ref_chassis = if bits & 4 == 4 { [OTHER].into() } else { [ME].into() };
+                let group =
+                    sb::HaChassisGroup { name: text("g"), ha_chassis: members, ref_chassis, ..Default::default() };
                 self.set(id(12, 0), (bits > 0).then_some(group));
             }
             Step::Alive(bits) => self.change_local(|l| {
@@ -572,6 +645,26 @@ impl Chassis {
                 let row = sb::Dns { datapaths, records, ..Default::default() };
                 self.set(id(17, n), (what > 0).then_some(row));
             }
+            Step::Peer(kind) => {
+                let mut c = peer(2).0;
+                c.encaps = (0..usize::from(kind % 3)).map(|e| id(21, e)).collect();
+                for e in 0..2 {
+                    let encap = sb::Encap { ip: text(format!("198.51.100.{}", e + usize::from(kind))), ..peer(2).1 };
+                    self.set(id(21, e), c.encaps.contains(&id(21, e)).then_some(encap));
+                }
+                match kind {
+                    3 => drop(c.other_config.insert(text("is-remote"), text("true"))),
+                    4 => c.transport_zones = [text("z")].into(),
+                    5 => c.other_config.extend(["is-vtep", "vtep-bfd"].map(|k| (text(k), text("true")))),
+                    _ => {}
+                }
+                self.set(OTHER, (kind < 6).then_some(c));
+            }
+            Step::Tunnelling(kind) => self.change_local(|l| {
+                l.tunnelling = tunnelling(usize::from(kind % 3), if kind > 2 { &["z"] } else { &[] });
+                l.tunnelling.interconnection = kind == 1;
+                l.tunnelling.flow_based = kind == 4;
+            }),
             Step::Check(n, kind) => {
                 let mut row = check(&format!("vm{n}"), (kind > 2).then_some("online"));
                 if kind == 2 {
@@ -598,10 +691,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let b = any::<bool>;
     let one = prop_oneof![
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
-        (0..PORTS, 0..15u8).prop_map(|(n, k)| Step::Port(n, k)),
-        (0..PORTS, 0..15u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
         (0..SWITCHES, b(), b()).prop_map(|(n, t, p)| Step::Localnet(n, t, p)),
-        (0..4u8).prop_map(Step::Gateways),
+        (0..8u8).prop_map(Step::Gateways),
+        (0..7u8).prop_map(Step::Peer),
+        (0..5u8).prop_map(Step::Tunnelling),
         (0..4u8).prop_map(Step::Alive),
         (0..3u8).prop_map(Step::Encaps),
         (0..2usize, 0..16u8, 0..3u8).prop_map(|(n, d, w)| Step::Names(n, d, w)),

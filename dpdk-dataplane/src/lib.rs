@@ -10,6 +10,7 @@
 //! | [`pmd`] | the threads that poll devices and switch packets |
 //! | [`openflow`] | OpenFlow connections |
 //! | [`export`] | IPFIX, sFlow and NetFlow |
+//! | [`ha`] | gateways that know each other's connections |
 //! | [`reconcile`] | makes the running switch what the database asks for, and writes back what became of it |
 //! | [`commands`] | the control socket |
 //! | [`metrics`] | counters for monitoring |
@@ -33,6 +34,7 @@ pub mod clock;
 pub mod commands;
 pub mod config;
 pub mod export;
+pub mod ha;
 pub mod kernel;
 pub mod metrics;
 pub mod openflow;

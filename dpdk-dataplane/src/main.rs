@@ -8,7 +8,7 @@ use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
 use dpdk_dataplane::openflow::Connections;
 use dpdk_dataplane::ports::dummy::Dummies;
 use dpdk_dataplane::reconcile::{Database, Inputs, Reconciler, TestBed};
-use dpdk_dataplane::{commands, config, export, metrics, pmd};
+use dpdk_dataplane::{commands, config, export, ha, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -110,15 +110,20 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let (request, requests) = tokio::sync::mpsc::unbounded_channel();
     let test_bed = TestBed { mode, dummies: Dummies::default(), no_kernel_routes: args.disable_system_route };
     let dummies = mode.is_on().then_some(&test_bed.dummies);
+    let (ha_spec, ha_wanted) = tokio::sync::watch::channel(config::ha::HaSpec::default());
+    let ha_status = Arc::new(ha::status::Status::default());
     commands::register(&d, &running.handle, &connections, &clean_up, &request, dummies);
+    commands::register_ha(&d, &running.handle, &ha_status);
     let exported = Arc::new(export::ExportCounters::default());
-    metrics::register(&d, &running.handle, &connections, &exported);
+    metrics::register(&d, &running.handle, &connections, &exported, &ha_status);
     let pmd::Running { handle, notices, samples, thread } = running;
     let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
+    ha::file::restore(&handle, &rundir, &db.rows).await;
     let inputs = Inputs { db, kernel, notices, requests, test_bed };
-    let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors);
+    let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors, ha_spec);
     reconciler.first().await;
+    tokio::spawn(ha::run(ha_wanted, handle.clone(), ha_status));
     d.ready()?;
     // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an
     // error.
@@ -126,6 +131,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     reconciler.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {
         reconciler.clean_up().await;
+    } else {
+        reconciler.save_connections().await;
     }
     drop(reconciler);
     pmd::stop(&handle, thread).await;

@@ -1,6 +1,7 @@
 //! The dataplane's metrics (docs/metrics.md).
 
 use crate::export::ExportCounters;
+use crate::ha::status::Status;
 use crate::openflow::Connections;
 use crate::pmd::{Handle, MainPmd};
 use daemon::{Daemon, Metric};
@@ -9,10 +10,10 @@ use std::sync::atomic::Ordering;
 use switch::{DropReason, PortKind};
 
 /// Adds the dataplane's metrics to the daemon's.
-pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &Arc<ExportCounters>) {
-    let (pmd, connections, exported) = (pmd.clone(), connections.clone(), exported.clone());
+pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &Arc<ExportCounters>, ha: &Arc<Status>) {
+    let (pmd, connections, exported, ha) = (pmd.clone(), connections.clone(), exported.clone(), ha.clone());
     d.metrics().register(move || {
-        let (pmd, connections, exported) = (pmd.clone(), connections.clone(), exported.clone());
+        let (pmd, connections, exported, ha) = (pmd.clone(), connections.clone(), exported.clone(), ha.clone());
         async move {
             let mut all = pmd.read(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
             let lost = Metric::counter(
@@ -28,6 +29,7 @@ pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &
             let failed =
                 Metric::counter("isthmus_ipfix_failures_total", "Messages to collectors that could not be sent.");
             all.push(failed.with(&[], exported.failed.load(Ordering::Relaxed)));
+            all.extend(ha.metrics(&pmd).await);
             all
         }
     });

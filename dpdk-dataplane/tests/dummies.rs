@@ -233,6 +233,51 @@ fn timeouts_come_when_time_is_moved_on() {
 
 /// A number goes to the port that asks for it, if the one that has it did not ask; of two that ask, the first keeps it,
 /// and the other one's number stays as well.
+/// The datapath of dummies has the name and the numbers that test beds count on; packets are traced there in its own
+/// words, and over OpenFlow 1.0 actions need no prerequisites.
+#[test]
+fn packets_are_traced_in_the_words_of_the_datapath() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dt");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0 -- add-port br0 p7 -- add-port br0 p9");
+    s.becomes("get interface p9 ofport", "2", SOON);
+    let shown = s.appctl(&["dpif/show"]).expect("dpif/show");
+    for wanted in ["system@ovs-system: ", "br0 65534/100: (dummy-internal)", "p7 1/7: (dummy)", "p9 2/9: (dummy)"] {
+        assert!(shown.contains(wanted), "{shown}");
+    }
+    for flow in [
+        "in_port=1,actions=dec_ttl,output:2",
+        "priority=40000,in_port=1,ip,nw_proto=17,actions=push_mpls:0x8847,set_mpls_label(10),output:2",
+        "in_port=2,mpls,mpls_label=10,actions=pop_mpls:0x0800,output:1",
+    ] {
+        s.ofctl(&["-OOpenFlow10", "add-flow", "br0", flow]);
+    }
+    let ip =
+        "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,tos=0,ttl=64";
+    let traced = |args: &[&str]| {
+        let text = s.appctl(&[&["ofproto/trace"], args].concat()).expect("a trace");
+        text.lines().last().unwrap_or_default().to_string()
+    };
+    let tcp = format!("in_port(7),{ip},proto=6),tcp(src=1,dst=2)");
+    let udp = format!("in_port(p7),{ip},proto=17),udp(src=1,dst=2)");
+    let label =
+        "in_port(9),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x8847),mpls(label=10,tc=0,ttl=64,bos=1)";
+    for (args, wanted) in [
+        (&["ovs-system", tcp.as_str()][..], "Datapath actions: set(ipv4(ttl=63)),9"),
+        (&[udp.as_str()], "Datapath actions: push_mpls(label=10,tc=0,ttl=64,bos=1,eth_type=0x8847),9"),
+        (&["br0", label], "Datapath actions: pop_mpls(eth_type=0x800),7"),
+    ] {
+        assert_eq!(traced(args), wanted, "{args:?}");
+    }
+    let wrong = s.appctl(&["ofproto/trace", "ovs-other", &tcp]);
+    assert!(wrong.as_ref().is_err_and(|e| e.contains("Cannot find the datapath")), "{wrong:?}");
+    let counted = s.ofctl(&["dump-ports", "br0", "1"]);
+    assert!(counted.contains("drop=?, errs=?"), "{counted}");
+}
+
 #[test]
 fn numbers_go_to_those_who_ask() {
     if !able(&["ovs-vsctl"]) {

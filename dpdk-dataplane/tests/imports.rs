@@ -13,12 +13,13 @@ const RULE: Rule<'_> = Rule {
         ("pmd", &["clock", "config", "ports"]),
         ("openflow", &["clock", "config", "ports", "pmd"]),
         ("export", &["config", "kernel", "ports", "pmd"]),
-        ("reconcile", &["config", "kernel", "ports", "pmd", "openflow", "export"]),
-        ("commands", &["config", "ports", "pmd", "openflow", "reconcile"]),
-        ("metrics", &["ports", "pmd", "openflow", "export"]),
+        ("ha", &["clock", "config", "pmd"]),
+        ("reconcile", &["config", "kernel", "ports", "pmd", "openflow", "export", "ha"]),
+        ("commands", &["config", "ports", "pmd", "openflow", "reconcile", "ha"]),
+        ("metrics", &["ports", "pmd", "openflow", "export", "ha"]),
     ],
     // Closures over the main PMD thread's state; all others use the named methods of `pmd::Handle`.
-    reserved: &[("pmd::Jobs", &["reconcile/", "openflow/requests.rs"]), ("pmd::handle::Jobs", &[])],
+    reserved: &[("pmd::Jobs", &["reconcile/", "openflow/requests.rs", "ha/requests.rs"]), ("pmd::handle::Jobs", &[])],
 };
 
 #[test]

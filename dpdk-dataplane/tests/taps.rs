@@ -78,6 +78,15 @@ fn features_and_ports_are_as_asked_for() {
     assert!(trace().ends_with(slow), "{}", trace());
     s.appctl(&["dpif/set-dp-features", "br0", "trunc", "true"]).expect("set");
     assert_eq!(trace(), before);
+    let offered = |s: &Switch| {
+        let shown = s.appctl(&["dpif/show-dp-features", "br0"]).expect("features");
+        shown.contains("MPLS Label add: Yes\n")
+    };
+    assert!(offered(&s));
+    s.appctl(&["dpif/set-dp-features", "br0", "add_mpls", "false"]).expect("set");
+    assert!(!offered(&s));
+    s.appctl(&["dpif/set-dp-features", "br0", "add_mpls", "true"]).expect("set");
+    assert!(offered(&s));
     let refused = s.appctl(&["dpif/set-dp-features", "br0", "recirc", "false"]).expect_err("a part of the one path");
     assert!(refused.contains("recirc: not a feature that can be changed here"), "{refused}");
 }

@@ -13,6 +13,7 @@
 //! A chassis claims a port where it is the active one, has the port's flows in its switch, and is not starting. It gives
 //! the port up when another claims it, or when it is cut off.
 
+pub mod sync;
 mod takeover;
 mod view;
 

@@ -83,6 +83,25 @@ pub enum Agent {
         #[arg(long, default_value_t = 5000)]
         count: u64,
     },
+    /// Tell every client the address by which it is seen, over UDP and TCP, forever.
+    HoldServe {
+        /// The port.
+        port: u16,
+    },
+    /// Hold many connections over UDP and TCP, and tell what became of them.
+    Hold {
+        /// To whom.
+        to: SocketAddr,
+        /// How many of each.
+        #[arg(long, default_value_t = 100)]
+        count: u16,
+        /// The first source port.
+        #[arg(long, default_value_t = 20000)]
+        port: u16,
+        /// Seconds.
+        #[arg(long)]
+        seconds: f64,
+    },
     /// Get an address by DHCP and give it to the interface.
     Dhcp {
         /// The interface.
@@ -144,6 +163,8 @@ pub fn run(agent: &Agent) -> Result<()> {
         Agent::TcpSend { to, seconds } => print(&tcp_send(*to, *seconds)?),
         Agent::Garbage { interface, count } => garbage(interface, *count),
         Agent::UdpGarbage { to, count } => udp_garbage(*to, *count),
+        Agent::HoldServe { port } => crate::hold::serve(*port),
+        Agent::Hold { to, count, port, seconds } => print(&crate::hold::hold(*to, *count, *port, *seconds)?),
         Agent::Dhcp { interface } => print(&dhcp(interface)?),
     }
 }

@@ -15,11 +15,13 @@
 
 pub mod agent;
 pub mod bench;
+pub mod hold;
 pub mod lab;
 pub mod network;
 pub mod programs;
 pub mod report;
 pub mod scenario;
+pub mod survive;
 pub mod switch_bench;
 pub mod transit;
 pub mod zones;

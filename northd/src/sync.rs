@@ -395,6 +395,11 @@ impl Sync {
         let present = sb.columns(key.table, uuid).unwrap_or_default();
         values.retain(|(name, datum)| !existing::same_group(sb, &present, name, datum, self.groups.members(datum)));
         values.retain(|(name, datum)| present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum));
+        // A controller says that a port is up only where it was said to be down.
+        let unsaid = |(name, datum): &(&str, Datum)| *name == "up" && datum.is_empty();
+        if key.table == sb::TableId::PortBinding && present.iter().any(unsaid) {
+            values.push(("up", Datum::Scalar(Atom::Boolean(false))));
+        }
         if !values.is_empty() {
             out.sb.push(Op::Update(key.table, uuid, values));
         }

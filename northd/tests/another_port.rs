@@ -167,3 +167,28 @@ fn a_check_of_another_zone_is_taken_over() {
     assert!(columns.iter().any(|(n, _)| *n == "ic_learned"), "{columns:?}");
     assert!(!columns.iter().any(|(n, _)| *n == "status"), "its state stays: {columns:?}");
 }
+
+/// A controller says that a port is up only where it was said to be down: a binding that says nothing is told so again.
+#[test]
+fn a_binding_that_says_nothing_of_up_is_said_to_be_down() {
+    let mut compiler = compiled();
+    let (id, before) = compiler.input().sb.port_binding.iter().next().map(|(u, r)| (*u, r.clone())).unwrap();
+    assert_eq!(before.up, Some(false));
+    let mut write = |up: Option<bool>| {
+        compiler.change_sb(|db| {
+            let old = db.port_binding.get(&id).cloned();
+            let new = Arc::new(sb::PortBinding { up, ..(*before).clone() });
+            db.port_binding.insert(id, new.clone());
+            vec![sb::AnyChange::PortBinding(Change { uuid: id, old, new: Some(new) })]
+        });
+        compiler.run().sb
+    };
+    assert!(write(Some(true)).is_empty(), "what the controller says stays");
+    let written = write(None);
+    let said = written.iter().find_map(|op| match op {
+        Op::Update(sb::TableId::PortBinding, row, columns) if *row == id => columns.iter().find(|(n, _)| *n == "up"),
+        _ => None,
+    });
+    let down = ovsdb_rs::Atom::Boolean(false);
+    assert_eq!(said.and_then(|(_, d)| d.scalar()), Some(&down), "{written:?}");
+}

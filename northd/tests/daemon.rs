@@ -349,3 +349,37 @@ async fn stopwatches_of_nodes() {
     assert!(nodes.lines().any(|n| n == "lr_nat") && nodes.starts_with("northd\n"), "{nodes}");
     assert!(ask(dir, "inc-engine/enable-stopwatch", &["nowhere"]).unwrap_err().contains("node not found"));
 }
+
+/// A prefix of zeros, or none, is made up: once, and the rest goes on. A longer one is kept with its three octets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_that_is_none_is_made_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    let prefix = || {
+        let schema = nb.schema()?;
+        let table = schema.table("NB_Global").ok()?;
+        let options =
+            nb.replica(|r| Some(r.rows("NB_Global").next()?.1.get(table, "options")?.to_json().to_string()))?;
+        Some(options.split_once("[\"mac_prefix\",\"")?.1.split_once('"')?.0.to_string())
+    };
+    let mut before = until("a prefix", prefix).await;
+    for (n, (given, kept)) in
+        [("00:00:00:00:00:00", None), ("0a:bc:de:00:00:01", Some("0a:bc:de")), ("x", None)].into_iter().enumerate()
+    {
+        let pairs = json!(["map", [["mac_prefix", given]]]);
+        let keys = json!(["set", ["mac_prefix"]]);
+        let mutations = json!([["options", "delete", keys], ["options", "insert", pairs]]);
+        let write = json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": mutations});
+        assert!(nb.transact(vec![write]).await.unwrap()[0].get("error").is_none());
+        let now = until(given, || prefix().filter(|p| p.len() == 8 && *p != before)).await;
+        assert_ne!(now, "00:00:00");
+        assert!(kept.is_none_or(|k| k == now), "{given}: {now}");
+        before = now;
+        make(&nb, &format!("after{n}")).await;
+        until("flows of what came after it", || has_port(&sb, &format!("after{n}-p"))).await;
+    }
+}

@@ -440,6 +440,10 @@ pub enum Action {
     },
     /// `exit`.
     Exit,
+    /// `debug_slow` and `debug_recirc`: tests of Open vSwitch ask its datapath for detours. Nothing is done.
+    Debug(DebugAction),
+    /// What is done to labels of MPLS.
+    Mpls(MplsAction),
     /// `delete_field:FIELD`.
     DeleteField(FieldId),
     /// `meter:N`.
@@ -457,6 +461,37 @@ pub enum Action {
     },
     /// `goto_table:N`.
     GotoTable(u8),
+}
+
+/// A detour in the datapath (NXAST_DEBUG_SLOW, NXAST_DEBUG_RECIRC).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DebugAction {
+    /// Through the slow path.
+    Slow,
+    /// Another lookup.
+    Recirc,
+}
+
+/// An action on the outermost label stack entry of MPLS (OpenFlow 1.5 section 7.2.6).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MplsAction {
+    /// `push_mpls:ETHERTYPE`.
+    Push(u16),
+    /// `pop_mpls:ETHERTYPE`, which says what is behind the label.
+    Pop(u16),
+    /// `set_mpls_label(LABEL)`.
+    SetLabel(u32),
+    /// `set_mpls_tc(TC)`.
+    SetTc(u8),
+    /// `set_mpls_ttl(TTL)`.
+    SetTtl(u8),
+    /// `dec_mpls_ttl`.
+    DecTtl,
+}
+
+/// Whether an EtherType is one of MPLS (RFC 5332 section 3).
+pub fn is_mpls(kind: u16) -> bool {
+    matches!(kind, 0x8847 | 0x8848)
 }
 
 impl Action {
@@ -507,6 +542,9 @@ pub fn outputs_to_group(actions: &[Action], want: GroupId) -> bool {
 pub fn learned_flow(learn: &LearnAction, key: &crate::FlowKey) -> (Match, Vec<Action>) {
     let mut m = Match::new();
     let mut actions = Vec::new();
+    if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+        actions.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
+    }
     for spec in &learn.specs {
         let value = match &spec.src {
             LearnSrc::Field(f) => key.get_sub(f),

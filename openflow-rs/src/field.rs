@@ -37,6 +37,8 @@ pub enum Prereq {
     None,
     /// A VLAN tag.
     Vlan,
+    /// MPLS.
+    Mpls,
     /// ARP or RARP.
     Arp,
     /// IPv4.

@@ -1,5 +1,6 @@
 //! Flow matches: which bits of a [`FlowKey`] must have which values.
 
+use crate::action::is_mpls;
 use crate::field::{FieldId, FlowKey, Prereq};
 use crate::{ALL_FIELDS, ones};
 
@@ -204,6 +205,7 @@ impl Match {
                 let (v, m) = self.get(F::VlanTci);
                 v & m & 0x1000 != 0
             }
+            Prereq::Mpls => et.is_some_and(|t| is_mpls(t as u16)),
             Prereq::Arp => matches!(et, Some(ETH_ARP | ETH_RARP)),
             Prereq::Ipv4 => et == Some(ETH_IPV4),
             Prereq::Ipv6 => et == Some(ETH_IPV6),
@@ -260,10 +262,15 @@ impl Match {
             Some(ETH_ARP | ETH_RARP) => {
                 [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha].into_iter().for_each(&mut put)
             }
+            Some(t) if is_mpls(t as u16) => {
+                [F::MplsLabel, F::MplsTc, F::MplsTtl, F::MplsBos, F::MplsLse1, F::MplsLse2]
+                    .into_iter()
+                    .for_each(&mut put);
+            }
             Some(ETH_IPV6) => [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label].into_iter().for_each(&mut put),
             _ => [F::IpSrc, F::IpDst].into_iter().for_each(&mut put),
         }
-        if !arp {
+        if !arp && !et.is_some_and(|t| is_mpls(t as u16)) {
             [F::IpFrag, F::IpDscp, F::IpEcn, F::IpTtl, F::IpProto].into_iter().for_each(&mut put);
             match (et, self.exact(F::IpProto)) {
                 (_, Some(17)) => [F::UdpSrc, F::UdpDst].into_iter().for_each(&mut put),

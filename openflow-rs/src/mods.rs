@@ -93,6 +93,9 @@ pub struct FlowMod {
     pub buffer_id: u32,
     /// A modification that meets no flow adds one, as in OpenFlow 1.0.
     pub or_add: bool,
+    /// The match need not imply the prerequisites of what its actions read and write, as in OpenFlow 1.0: they have no
+    /// effect on other packets.
+    pub lenient: bool,
     /// Match.
     pub matches: Match,
     /// Actions and instructions; empty is `drop`.
@@ -115,6 +118,7 @@ impl Default for FlowMod {
             out_group: GroupId::ANY,
             buffer_id: 0xffff_ffff,
             or_add: false,
+            lenient: false,
             matches: Match::new(),
             actions: Vec::new(),
         }

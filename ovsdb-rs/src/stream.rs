@@ -117,7 +117,15 @@ impl std::fmt::Display for Remote {
 /// # Errors
 /// Where the peer cannot be reached, TLS fails or is not configured, or the remote is passive.
 pub async fn connect(remote: &Remote, tls: Option<&Tls>) -> io::Result<BoxStream> {
-    dial(remote, tls, DEFAULT_DSCP).await.map(|(stream, _)| stream)
+    connect_named(remote, tls).await.map(|(stream, _)| stream)
+}
+
+/// As [`connect`]; gives the common name of the peer's certificate too, empty where it showed none.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_named(remote: &Remote, tls: Option<&Tls>) -> io::Result<(BoxStream, Str)> {
+    dial(remote, tls, DEFAULT_DSCP).await
 }
 
 /// Internetwork control, as every OVSDB peer marks its packets unless told otherwise (ovn-nb(5), `Connection:other_config:dscp`).

@@ -301,7 +301,10 @@ impl Tls {
     }
 
     /// Accepts a connection. Gives the common name of the client's certificate too.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
+    ///
+    /// # Errors
+    /// The files cannot be used, or the client's certificate is not signed by our CA.
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
         let config = self.server().map_err(io::Error::other)?;
         let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await?;
         let name = peer_name(stream.get_ref().1.peer_certificates());

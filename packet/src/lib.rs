@@ -6,6 +6,7 @@ pub mod checksum;
 pub mod dhcp;
 pub mod dhcpv6;
 pub mod dns;
+pub mod gre;
 mod headers;
 pub mod lacp;
 mod mac;
@@ -40,6 +41,8 @@ pub mod ipproto {
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// GRE.
+    pub const GRE: u8 = 47;
     /// IPv6 fragment header.
     pub const FRAGMENT: u8 = 44;
     /// ICMPv6.

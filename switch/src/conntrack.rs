@@ -5,9 +5,11 @@
 
 mod dump;
 mod index;
+pub mod journal;
 mod limits;
 mod nat;
 pub mod reassembly;
+pub mod replica;
 mod state;
 mod template;
 #[cfg(test)]
@@ -23,7 +25,7 @@ use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -142,6 +144,14 @@ pub struct Connection {
     pub window: Option<Box<Window>>,
     /// When it expires. For a connection in the table the time in `live` counts.
     pub expires: Duration,
+    /// The chassis that saw its last packet; 0: this one ([`replica`]).
+    pub owner: replica::Owner,
+    /// The dump of its owner that told it last.
+    epoch: u8,
+    /// The chassis whose it was before, if that has not been told yet.
+    from: replica::Owner,
+    /// It is this chassis' as its owner was lost, and no packet of it has come since.
+    orphan: bool,
     generation: u64,
     /// Moves with state, mark and label.
     version: u32,
@@ -260,6 +270,11 @@ pub struct Conntrack {
     timeouts: HashMap<u16, Timeouts>,
     zones: limits::Zones,
     habits: nat::ReplyTuplePrefetch,
+    journal: journal::Journal,
+    /// Other chassis that are lost.
+    lost: HashSet<replica::Owner>,
+    /// How many connections each chassis has, by owner.
+    owned: [u32; 256],
 }
 
 impl Conntrack {
@@ -280,6 +295,9 @@ impl Conntrack {
             timeouts: HashMap::new(),
             zones: limits::Zones::default(),
             habits: nat::ReplyTuplePrefetch::default(),
+            journal: journal::Journal::default(),
+            lost: HashSet::new(),
+            owned: [0; 256],
         };
         // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved, the
         // vector grows.
@@ -326,7 +344,10 @@ impl Conntrack {
         if let Some(c) =
             self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
         {
-            c.version = c.version.wrapping_add(u32::from((c.mark, c.label) != (mark, label)));
+            if (c.mark, c.label) != (mark, label) {
+                c.version = c.version.wrapping_add(1);
+                self.journal.state(id.index, c.zone);
+            }
             c.mark = mark;
             c.label = label;
             c.expires = Duration::from_nanos(self.live.get(id.index).1);
@@ -395,6 +416,8 @@ impl Conntrack {
     fn delete(&mut self, index: u32) -> Option<Connection> {
         let c = self.slots.get_mut(index as usize)?.take()?;
         self.zones.gone(c.zone);
+        self.count_owner(c.owner, u32::MAX);
+        self.journal.content(index, c.zone);
         for d in [Direction::Original, Direction::Reply] {
             self.index.remove((c.zone, c.tuple(d)), index, d);
         }
@@ -420,6 +443,10 @@ impl Conntrack {
             None => return None,
         };
         self.zones.come(c.zone);
+        self.count_owner(c.owner, 1);
+        if c.owner == 0 {
+            self.journal.content(index, c.zone);
+        }
         *self.slots.get_mut(index as usize)? = Some(c);
         self.publish(index);
         // If both tuples are equal, packets count as original.
@@ -491,8 +518,15 @@ impl Conntrack {
         }
         if let Some((i, dir)) = found {
             let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
+            let version = c.version;
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
+                    if let Some(before) = c.adopt() {
+                        replica::moved(&mut self.owned, before);
+                        self.journal.content(i, c.zone);
+                    } else if c.version != version {
+                        self.journal.state(i, c.zone);
+                    }
                     c.expires = now + limits::of(&self.timeouts, c.zone).get(c.phase);
                     self.publish(i);
                     return self.existing(i, dir, p, req, established);
@@ -592,6 +626,10 @@ impl Conntrack {
             phase: Phase::First,
             window: None,
             expires: now,
+            owner: 0,
+            epoch: 0,
+            from: 0,
+            orphan: false,
             generation: 0,
             version: 0,
         };
@@ -613,6 +651,8 @@ impl Conntrack {
             let (stamp, expires) = self.live.get(self.sweep_at as u32);
             if stamp != 0 && expires <= now {
                 self.delete(self.sweep_at as u32);
+            } else if expires == u64::MAX && !self.lost.is_empty() {
+                self.sweep_remote(self.sweep_at as u32, Duration::from_nanos(now));
             }
         }
     }
@@ -666,21 +706,11 @@ impl Conntrack {
         })
     }
 
-    /// All connections, for the peer gateway.
+    /// All connections.
     pub fn export(&self) -> impl Iterator<Item = Connection> {
         self.slots
             .iter()
             .enumerate()
             .filter_map(|(i, c)| Some(Connection { expires: self.expires(i as u32), ..c.clone()? }))
-    }
-
-    /// Takes a peer's connection, replacing ours of the same tuple. False if the table is full.
-    pub fn import(&mut self, c: Connection) -> bool {
-        for t in [c.original, c.reply] {
-            if let Some((i, _)) = self.find(c.zone, &t) {
-                self.delete(i);
-            }
-        }
-        self.store(c, None).is_some()
     }
 }

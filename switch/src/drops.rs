@@ -35,6 +35,8 @@ reasons! {
     TooManyResubmits = "too_many_resubmits",
     /// More values pushed than allowed.
     StackTooDeep = "stack_too_deep",
+    /// More labels of MPLS than are parsed.
+    TooManyLabels = "too_many_mpls_labels",
     /// Popped from an empty stack.
     StackEmpty = "stack_empty",
     /// An action names a port that is not there.

@@ -1,6 +1,7 @@
 //! Extracts the key of a packet, and writes a changed key back.
 
 use crate::buf::PacketBuf;
+use openflow_rs::action::is_mpls;
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, be16, be32, be128, checksum, ethertype, ipproto, mac_at, nd_fields};
 
@@ -36,9 +37,59 @@ pub fn extract(p: &[u8], tags: usize, key: &mut FlowKey) -> Headers {
         ethertype::IPV4 | ethertype::IPV6 if h.ip_ok => ip(p, &h, key),
         ethertype::IPV6 => odd_ipv6(p, &h, key),
         ethertype::ARP | ethertype::RARP => arp(p, &h, key),
+        kind if is_mpls(kind) => labels(p, &h, key),
         _ => {}
     }
     h
+}
+
+/// Most label stack entries that are parsed, as in Open vSwitch.
+pub(crate) const LABELS: usize = 3;
+/// Their fields.
+pub(crate) const LABEL_FIELDS: [F; LABELS] = [F::MplsLse, F::MplsLse1, F::MplsLse2];
+/// The last entry of a stack is marked so (RFC 3032 section 2.1).
+pub(crate) const BOTTOM_OF_STACK: u128 = 0x100;
+
+/// Label stack entries, up to the bottom of the stack.
+fn labels(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    for (i, f) in LABEL_FIELDS.into_iter().enumerate() {
+        let Some(entry) = be32(p, h.l3 + 4 * i) else { return };
+        key.set(f, entry.into());
+        if u128::from(entry) & BOTTOM_OF_STACK != 0 {
+            return;
+        }
+    }
+}
+
+/// How many label stack entries a key has; as many as are parsed, if their last one is not the bottom of the stack.
+pub(crate) fn label_count(key: &FlowKey) -> usize {
+    if !is_mpls(key.get(F::EthType) as u16) {
+        return 0;
+    }
+    let bottom = LABEL_FIELDS.into_iter().position(|f| key.get(f) & BOTTOM_OF_STACK != 0);
+    bottom.map_or(LABELS, |i| i + 1)
+}
+
+/// Puts a label stack entry before what is behind the tags, and its EtherType; false if the packet lacks headroom.
+pub(crate) fn push_label<P: PacketBuf>(pkt: &mut P, l3: usize, kind: u16, entry: u32) -> bool {
+    if pkt.data().len() < l3 || !pkt.grow_front(4) {
+        return false;
+    }
+    let p = pkt.data_mut();
+    p.copy_within(4..4 + l3, 0);
+    store(p, l3, &entry.to_be_bytes());
+    store(p, l3 - 2, &kind.to_be_bytes());
+    true
+}
+
+/// Takes the outermost label stack entry away; `kind` is the EtherType of what is behind it.
+pub(crate) fn pop_label<P: PacketBuf>(pkt: &mut P, l3: usize, kind: u16) {
+    let p = pkt.data_mut();
+    if p.len() >= l3 + 4 {
+        p.copy_within(0..l3, 4);
+        store(p, l3 + 2, &kind.to_be_bytes());
+        pkt.shrink_front(4);
+    }
 }
 
 /// For an IPv6 packet with malformed extension headers only addresses are extracted, as in Open vSwitch.
@@ -153,7 +204,8 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
     }
     // As in Open vSwitch, what is written to packets without an IP protocol or ARP operation is matched later, but not
     // sent; nor what is written to RARP.
-    let written = new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
+    let mpls = is_mpls(h.ethertype);
+    let written = mpls || new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
     let p = pkt.data_mut();
     put(p, 0, new.get(F::EthDst), 6, &[]);
     put(p, 6, new.get(F::EthSrc), 6, &[]);
@@ -168,6 +220,11 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
             }
         }
         ethertype::IPV4 | ethertype::IPV6 if written && h.ip_ok => commit_ip(p, h, old, new),
+        _ if mpls => {
+            for (i, f) in LABEL_FIELDS.into_iter().enumerate().take(label_count(old)) {
+                put(p, h.l3 + 4 * i, new.get(f), 4, &[]);
+            }
+        }
         _ => {}
     }
     let done = if written { PACKET_WORDS } else { LINK_WORDS };

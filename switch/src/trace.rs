@@ -35,6 +35,8 @@ pub struct TraceRequest {
     pub metadata: openflow_rs::Match,
     /// The packet.
     pub packet: Vec<u8>,
+    /// The packet was made of a flow without an EtherType: it counts as 0.
+    pub untyped: bool,
     /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
     /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
@@ -60,6 +62,9 @@ struct Translation {
     /// The first address and port of its range.
     to: Option<(u128, Option<u16>)>,
 }
+
+/// Fields of network and transport headers that actions write.
+const WRITTEN: [F; 8] = [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
 
 /// The observer that writes a trace.
 pub(crate) struct Tracer {
@@ -129,6 +134,12 @@ impl Tracer {
 }
 
 impl Tracer {
+    fn examined(&mut self, f: F) {
+        let mut bits = FlowKey(self.wildcards);
+        bits.unwildcard(f);
+        self.wildcards = bits.0;
+    }
+
     /// Adds the output to a device, and its queue if that changed.
     fn sent(&mut self, target: u32) {
         let (device, queue) = destination(target);
@@ -209,6 +220,17 @@ impl Observer for Tracer {
     fn flows_change(&mut self, _: &mut Backer) {}
 
     fn commits(&mut self, base: &FlowKey, key: &FlowKey) {
+        // What is written counts as examined, and so does which protocol it belongs to.
+        let mut written = false;
+        for f in WRITTEN {
+            if base.get(f) != key.get(f) {
+                self.examined(f);
+                written = true;
+            }
+        }
+        if written && matches!(key.get(F::EthType), 0x800 | 0x86dd) {
+            self.examined(F::IpProto);
+        }
         changes(base, key, &mut self.datapath);
     }
 
@@ -299,6 +321,8 @@ impl Observer for Tracer {
         let kind = match cfg.kind {
             TunnelKind::Geneve => "geneve",
             TunnelKind::Vxlan => "vxlan",
+            TunnelKind::Gre => "gre",
+            TunnelKind::Erspan => "erspan",
         };
         let id = key.get(F::TunId);
         self.datapath.push(format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));
@@ -327,6 +351,11 @@ impl Observer for Tracer {
                 if x.commit() {
                     x.ct_told(c);
                 }
+            }
+            Action::Output { port: PortNo::NORMAL, .. } => {
+                // Addresses are learned and looked up.
+                [F::EthSrc, F::EthDst].into_iter().for_each(|f| x.observer.examined(f));
+                return x.act(a);
             }
             Action::Sample(s) => {
                 x.sample_told(s);
@@ -416,6 +445,10 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
     let tracer = Tracer::new(request.effects);
     let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
     x.overlay(&request.metadata);
+    if request.untyped {
+        x.packet.key.set(F::EthType, 0);
+        x.packet.base.set(F::EthType, 0);
+    }
     let _ = writeln!(text, "Flow: {}", text::flow(&x.packet.key, None));
     let mut trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 

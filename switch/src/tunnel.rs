@@ -4,6 +4,7 @@ use crate::dependency::Dependency;
 use crate::extract::PACKET_WORDS;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
+use packet::gre::{self, Erspan, Gre};
 use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
@@ -17,6 +18,17 @@ pub enum TunnelKind {
     Geneve,
     /// RFC 7348.
     Vxlan,
+    /// RFC 2784, with Ethernet in it.
+    Gre,
+    /// Mirrored frames in GRE.
+    Erspan,
+}
+
+impl TunnelKind {
+    /// Whether it is GRE, which is no UDP.
+    pub fn is_gre(self) -> bool {
+        matches!(self, TunnelKind::Gre | TunnelKind::Erspan)
+    }
 }
 
 /// Options of a tunnel port (ovs-vswitchd.conf.db(5), Interface `options`).
@@ -38,8 +50,12 @@ pub struct TunnelConfig {
     pub ttl: u8,
     /// Outer type of service.
     pub tos: u8,
-    /// Destination port.
+    /// Destination port; 0 for GRE.
     pub udp_port: u16,
+    /// GRE with sequence numbers.
+    pub sequence: bool,
+    /// The header of ERSPAN.
+    pub erspan: Erspan,
     /// Inner BFD packets that go to the tunnel's session and not to the tables.
     pub bfd: Option<BfdPackets>,
 }
@@ -58,7 +74,11 @@ pub struct BfdPackets {
 impl TunnelConfig {
     /// A tunnel with keys and, without `remote`, destinations from flows.
     pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
-        let udp_port = if kind == TunnelKind::Geneve { GENEVE_PORT } else { VXLAN_PORT };
+        let udp_port = match kind {
+            TunnelKind::Geneve => GENEVE_PORT,
+            TunnelKind::Vxlan => VXLAN_PORT,
+            TunnelKind::Gre | TunnelKind::Erspan => 0,
+        };
         TunnelConfig {
             kind,
             remote,
@@ -69,6 +89,8 @@ impl TunnelConfig {
             ttl: 64,
             tos: 0,
             udp_port,
+            sequence: false,
+            erspan: Erspan::V1 { index: 0 },
             bfd: None,
         }
     }
@@ -425,17 +447,16 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 /// # Errors
 /// The header is malformed.
 pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
+    if h.proto == ipproto::GRE && h.ip_ok && !h.fragment {
+        return of_gre(p, h).map(Some);
+    }
     let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
     if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
         return Ok(None);
     }
     let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
     let body = p.get(l4 + 8..h.l3_end).ok_or(Malformed)?;
-    let (tos, ttl) = if h.is_ipv4() {
-        (p.get(h.l3 + 1).copied(), p.get(h.l3 + 8).copied())
-    } else {
-        (packet::be16(p, h.l3).map(|v| (v >> 4) as u8), p.get(h.l3 + 7).copied())
-    };
+    let (tos, ttl) = outer_tos_ttl(p, h);
     let mut d = Decapsulated {
         kind: TunnelKind::Vxlan,
         src,
@@ -444,8 +465,8 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         options: Options::default(),
         inner: l4 + 16,
         end: h.l3_end,
-        tos: tos.unwrap_or(0),
-        ttl: ttl.unwrap_or(0),
+        tos,
+        ttl,
         oam: false,
         ports: [source, port],
     };
@@ -462,6 +483,36 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         d.vni = vxlan_vni(body).ok_or(Malformed)?;
     }
     if d.end < d.inner + 14 { Err(Malformed) } else { Ok(Some(d)) }
+}
+
+/// The outer type of service and time to live.
+fn outer_tos_ttl(p: &[u8], h: &Headers) -> (u8, u8) {
+    let (tos, ttl) = if h.is_ipv4() {
+        (p.get(h.l3 + 1).copied(), p.get(h.l3 + 8).copied())
+    } else {
+        (packet::be16(p, h.l3).map(|v| (v >> 4) as u8), p.get(h.l3 + 7).copied())
+    };
+    (tos.unwrap_or(0), ttl.unwrap_or(0))
+}
+
+/// Parses a packet of GRE.
+fn of_gre(p: &[u8], h: &Headers) -> Result<Decapsulated, Malformed> {
+    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
+    let body = p.get(h.payload..h.l3_end).ok_or(Malformed)?;
+    let (header, len) = Gre::parse(body).ok_or(Malformed)?;
+    let (kind, vni, len) = if header.protocol == gre::ETHERNET {
+        (TunnelKind::Gre, header.key.unwrap_or(0), len)
+    } else {
+        let behind = body.get(len..).unwrap_or_default();
+        let (_, session, more) = Erspan::parse(header.protocol, behind).ok_or(Malformed)?;
+        (TunnelKind::Erspan, session, len + more)
+    };
+    let (tos, ttl) = outer_tos_ttl(p, h);
+    let (inner, end, options) = (h.payload + len, h.l3_end, Options::default());
+    if end < inner + 14 {
+        return Err(Malformed);
+    }
+    Ok(Decapsulated { kind, src, dst, vni, options, inner, end, tos, ttl, oam: false, ports: [0; 2] })
 }
 
 /// Writes the tunnel fields of a key.
@@ -515,7 +566,7 @@ pub(crate) fn outer_headers(
     tlv: &[TlvMap],
     inner: &[u8],
     underlay: &Underlay,
-    entropy: u16,
+    (entropy, sequence): (u16, u32),
     mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
@@ -537,9 +588,21 @@ pub(crate) fn outer_headers(
     needs(Dependency::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
-    let vni = cfg.key.unwrap_or(key.get(F::TunId) as u32) & 0xff_ffff;
+    let ttl = if cfg.ttl == 0 { 64 } else { cfg.ttl };
+    let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
+    if cfg.kind.is_gre() {
+        let payload = gre_packet(cfg, id, sequence, inner);
+        let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
+            .ok_or(Unreachable::Route(dst))?;
+        let headers = whole.len() - inner.len();
+        fix_ip(&mut whole, cfg, dst.is_ipv4());
+        whole.truncate(headers);
+        return Ok((whole, route.egress.clone()));
+    }
+    let vni = id & 0xff_ffff;
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {
+        TunnelKind::Gre | TunnelKind::Erspan => {}
         TunnelKind::Vxlan => put_vxlan(&mut shim, vni),
         TunnelKind::Geneve => {
             let options: Vec<(u16, u8, Vec<u8>)> = tlv
@@ -556,7 +619,6 @@ pub(crate) fn outer_headers(
     }
     let mut payload = shim.clone();
     payload.extend_from_slice(inner);
-    let ttl = if cfg.ttl == 0 { 64 } else { cfg.ttl };
     let mut whole = build::udp(mac, route.source_mac, (src, entropy), (dst, cfg.udp_port), ttl, &payload)
         .ok_or(Unreachable::Route(dst))?;
     let headers = whole.len() - inner.len();
@@ -590,15 +652,38 @@ fn spread(addresses: u64, rest: u64) -> u16 {
     0xc000 | ((m as u64 ^ (m >> 64) as u64) >> 40) as u16 & 0x3fff
 }
 
+/// The GRE header and what is in it. Only keys other than 0 are sent, and sequence numbers if they are asked for; ERSPAN
+/// has its key within, and always a sequence number.
+fn gre_packet(cfg: &TunnelConfig, id: u32, sequence: u32, inner: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(inner.len() + 32);
+    if cfg.kind == TunnelKind::Erspan {
+        let header = Gre { protocol: cfg.erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
+        header.put(&mut out, &[&cfg.erspan.bytes(id), inner]);
+        return out;
+    }
+    let key = (cfg.key != Some(0)).then_some(id);
+    let sequence = cfg.sequence.then_some(sequence);
+    Gre { protocol: gre::ETHERNET, key, sequence, checksum: cfg.csum }.put(&mut out, &[inner]);
+    out
+}
+
+/// Writes what a tunnel's options say of the outer IPv4 header.
+fn fix_ip(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
+    if !v4 {
+        return;
+    }
+    if let Some(b) = p.get_mut(15) {
+        *b = cfg.tos;
+    }
+    if let Some(b) = p.get_mut(20) {
+        *b = if cfg.df { 0x40 } else { 0 };
+    }
+    packet::checksum::set_ipv4(p, 14);
+}
+
 fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
+    fix_ip(p, cfg, v4);
     if v4 {
-        if let Some(b) = p.get_mut(15) {
-            *b = cfg.tos;
-        }
-        if let Some(b) = p.get_mut(20) {
-            *b = if cfg.df { 0x40 } else { 0 };
-        }
-        packet::checksum::set_ipv4(p, 14);
         // A zero UDP checksum, also over IPv6, unless `csum` is set: RFC 8200 allows it for tunnels.
         if let (false, Some(c)) = (cfg.csum, p.get_mut(40..42)) {
             c.fill(0);

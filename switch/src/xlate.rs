@@ -13,6 +13,7 @@ pub(crate) mod continuation;
 mod controller;
 pub(crate) mod ct;
 pub(crate) mod groups;
+pub(crate) mod mpls;
 mod normal;
 pub(crate) mod observer;
 pub(crate) mod output;
@@ -88,7 +89,10 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         if !told.contains(&r) {
             self.observer.tell(Kind::Warning, || format!("drop: {}", r.name()));
         }
-        if matches!(r, DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep) {
+        if matches!(
+            r,
+            DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep | DropReason::TooManyLabels
+        ) {
             self.pipeline.failed = true;
             self.pipeline.drop = Some(r);
         }

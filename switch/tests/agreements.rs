@@ -207,6 +207,38 @@ fn clearing_behind_ct_keeps_the_connection() {
     assert_eq!(s.conntrack.dump(None, None).lines().count(), 1, "{}", s.conntrack.dump(None, None));
 }
 
+/// Learned flows go when no flow learns such any more: one of several may go, or get other actions.
+#[test]
+fn what_a_flow_learned_goes_when_it_learns_something_else() {
+    let learned = ["table=1,cookie=0x123,reg0=3 actions=drop", "table=1,cookie=0x234,reg0=4 actions=drop"];
+    let by = |cookie: u32| format!("learn(table=1,delete_learned,cookie={cookie:#x})");
+    let mut s = one(&[], &learned);
+    for n in 1..=2 {
+        assert_eq!(refused(&mut s, &format!("reg0={n} actions={}", by(0x123))), None);
+    }
+    let left = |s: &Switch| s.bridge(0).expect("bridge").flows().filter(|f| f.table == 1).count();
+    assert_eq!(refused(&mut s, "reg0=1 actions=drop"), None);
+    assert_eq!(left(&s), 2, "the other flow learns them still");
+    assert_eq!(refused(&mut s, &format!("reg0=2 actions=output:1,{}", by(0x123))), None);
+    assert_eq!(left(&s), 2, "it does as before");
+    assert_eq!(refused(&mut s, &format!("reg0=2 actions={}", by(0x234))), None);
+    assert_eq!(left(&s), 1, "those of the other cookie");
+}
+
+/// Learned flows have the timeouts for ended connections that their learner asks for.
+#[test]
+fn learned_flows_have_the_timeouts_of_ended_connections() {
+    let learn = "table=0,actions=learn(table=1,fin_idle_timeout=5,fin_hard_timeout=10,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
+    let mut s = one(&[], &[learn]);
+    let mut out: Outputs<Vec<u8>> = Outputs::default();
+    s.process(&mut vec![(1, udp("10.0.0.1", 1, "10.0.0.2", 2))], NOW, &mut out);
+    let flow = s.bridge(0).expect("bridge").flows().find(|f| f.table == 1).map(|f| flow_to_string(&f.to_flow_mod()));
+    assert!(
+        flow.as_ref().is_some_and(|f| f.contains("fin_timeout(idle_timeout=5,hard_timeout=10),output:1")),
+        "{flow:?}"
+    );
+}
+
 /// A pause says why itself; once the packet goes on, what it looks up is of the flow that it waited in.
 #[test]
 fn pauses_say_where_they_are() {

@@ -233,6 +233,99 @@ fn pause_and_resume() {
     assert!(s.resume::<Vec<u8>>(&Default::default(), &Vec::new(), NOW, &mut out).is_err());
 }
 
+/// As in Open vSwitch, a packet that waits for its controller within a clone is forgotten behind it.
+#[test]
+fn a_pause_within_a_clone_ends_what_is_behind_it() {
+    let mut s = one(&[
+        "table=0 actions=clone(controller(pause),output:2),output:3",
+        "table=0,priority=40000,in_port=2 actions=clone(output:1),output:3",
+    ]);
+    let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
+    assert_eq!((out.packets.len(), out.events.len()), (0, 1), "{:?}", out.events);
+    let out = send(&mut s, 2, &udp("10.0.0.1", 1, "10.0.0.2", 2));
+    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [1, 3]);
+}
+
+/// The label stack entries of an untagged frame, and what is behind them.
+fn labels(p: &[u8]) -> (Vec<u32>, Vec<u8>) {
+    if p[12..14] != [0x88, 0x47] {
+        return (Vec::new(), p[14..].to_vec());
+    }
+    let all: Vec<u32> = p[14..].chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let n = 1 + all.iter().position(|e| e & 0x100 != 0).expect("the bottom of the stack");
+    (all[..n].to_vec(), p[14 + 4 * n..].to_vec())
+}
+
+fn entry(label: u32, tc: u32, bottom: bool, ttl: u32) -> u32 {
+    label << 12 | tc << 9 | u32::from(bottom) << 8 | ttl
+}
+
+#[test]
+fn labels_are_pushed_set_and_popped() {
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let ip_packet = p[14..].to_vec();
+    let cases: [(&str, Vec<u32>); 5] = [
+        ("push_mpls:0x8847,output:2", vec![entry(0, 0, true, 64)]),
+        ("push_mpls:0x8847,set_mpls_label(10),set_mpls_tc(3),set_mpls_ttl(9),output:2", vec![entry(10, 3, true, 9)]),
+        (
+            "push_mpls:0x8847,set_field:10->mpls_label,push_mpls:0x8847,set_field:11->mpls_label,dec_mpls_ttl,output:2",
+            vec![entry(11, 0, false, 63), entry(10, 0, true, 64)],
+        ),
+        ("push_mpls:0x8847,set_mpls_label(10),push_mpls:0x8847,pop_mpls:0x8847,output:2", vec![entry(10, 0, true, 64)]),
+        ("push_mpls:0x8847,pop_mpls:0x0800,output:2", vec![]),
+    ];
+    for (actions, stack) in cases {
+        let mut s = one(&[&format!("table=0,in_port=1,ip actions={actions}")]);
+        let out = send(&mut s, 1, &p).packets;
+        assert_eq!(out.len(), 1, "{actions}");
+        assert_eq!(labels(&out[0].1), (stack, ip_packet.clone()), "{actions}");
+    }
+}
+
+/// What is popped is matched again as what it is; what a clone or bucket pushes is not on the packet behind it.
+#[test]
+fn labels_are_matched_and_restored() {
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let mut s = one(&[
+        "table=0,priority=5,in_port=1,ip actions=push_mpls:0x8847,set_mpls_label(7),resubmit(,1)",
+        "table=1,mpls,mpls_label=7,mpls_bos=1,mpls_tc=0,mpls_ttl=64 actions=pop_mpls:0x0800,resubmit(,2)",
+        "table=2,udp,nw_dst=10.0.0.2,tp_dst=2 actions=mod_nw_dst:10.0.0.9,output:2",
+        "table=0,in_port=2 actions=clone(push_mpls:0x8847,output:3),output:1",
+    ]);
+    let group = "group_id=1,type=all,bucket=bucket_id:0,actions=push_mpls:0x8847,output:2";
+    s.apply(0, &Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(group).expect("group"))), NOW)
+        .expect("group");
+    load(&mut s, 0, &["table=0,in_port=3 actions=group:1,output:1"]);
+    let out = send(&mut s, 1, &p).packets;
+    assert_eq!(out.len(), 1);
+    let h = Headers::parse(&out[0].1).expect("headers");
+    assert!(h.is_ipv4() && checksum::l4_ok(&out[0].1, &h) && out[0].1[30..34] == [10, 0, 0, 9], "{:02x?}", out[0].1);
+    for (port, first) in [(2, 3), (3, 2)] {
+        let out = send(&mut s, port, &p).packets;
+        let told: Vec<_> = out.iter().map(|(to, q)| (*to, labels(q).0.len())).collect();
+        assert_eq!(told, [(first, 1), (1, 0)], "from {port}");
+        assert_eq!(out[1].1, p, "as it came");
+    }
+}
+
+/// Three labels are parsed: no fourth is pushed, and of a longer stack none is taken.
+#[test]
+fn more_labels_than_are_parsed_drop_the_packet() {
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let push = "push_mpls:0x8847,";
+    let mut s = one(&[
+        &format!("table=0,in_port=1 actions=output:3,{push}{push}{push}{push}output:2"),
+        "table=0,in_port=2,mpls actions=pop_mpls:0x8847,output:1",
+    ]);
+    assert!(send(&mut s, 1, &p).packets.is_empty());
+    let mut long = p[..12].to_vec();
+    long.extend([0x88, 0x47]);
+    (0..4).for_each(|i| long.extend(entry(i, 0, i == 3, 64).to_be_bytes()));
+    long.extend_from_slice(&p[14..]);
+    assert!(send(&mut s, 2, &long).packets.is_empty());
+    assert_eq!(s.drops.get(switch::DropReason::TooManyLabels), 2);
+}
+
 #[test]
 fn learn_then_use() {
     let mut s = one(&[
@@ -334,6 +427,8 @@ fn tunnels_carry_packets_and_metadata() {
         (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
         (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
         (TunnelKind::Geneve, "fd00::1", "fd00::2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Gre, "fd00::1", "fd00::2"),
     ] {
         let mut one = chassis(a, b, kind);
         let mut two = chassis(b, a, kind);
@@ -352,6 +447,49 @@ fn tunnels_carry_packets_and_metadata() {
         cut.truncate(60);
         send(&mut two, 100, &cut);
     }
+}
+
+/// Packets of GRE have the key and the numbers that the port's options ask for, those of ERSPAN their session; what is
+/// wrong is dropped, and without a port of GRE its packets are like others.
+#[test]
+fn gre_and_erspan_carry_what_their_options_say() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let ports = |kind, own: &str, peer: &str| {
+        let mut s = chassis(own, peer, kind);
+        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
+        (cfg.key, cfg.sequence) = (Some(7), true);
+        s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        s
+    };
+    for (kind, header) in
+        [(TunnelKind::Gre, &[0x30, 0, 0x65, 0x58, 0, 0, 0, 7][..]), (TunnelKind::Erspan, &[0x10, 0, 0x88, 0xbe][..])]
+    {
+        let (mut one, mut two) = (ports(kind, a, b), ports(kind, b, a));
+        for number in 0..3 {
+            let out = send(&mut one, 3, &p).packets;
+            let (_, outer) = &out[0];
+            good(outer);
+            assert_eq!((outer[23], &outer[34..34 + header.len()]), (47, header), "{outer:02x?}");
+            let at = 34 + header.len();
+            assert_eq!(outer[at..at + 4], [0, 0, 0, number], "numbers follow each other");
+            if kind == TunnelKind::Erspan {
+                assert_eq!(outer[at + 4..at + 12], [0x10, 0, 0, 7, 0, 0, 0, 0]);
+            }
+            assert_eq!(send(&mut two, 100, outer).packets, [(3, p.clone())], "{:?}", two.drops);
+        }
+        let mut wrong = send(&mut one, 3, &p).packets.remove(0).1;
+        wrong[34] |= 0x40;
+        assert!(send(&mut two, 100, &wrong).packets.is_empty());
+        assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
+    }
+    // The one of Geneve has no tunnel of GRE.
+    let mut other = chassis(b, a, TunnelKind::Geneve);
+    let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
+    send(&mut other, 100, &outer);
+    assert_eq!(other.drops.get(DropReason::TunnelMalformed) + other.drops.get(DropReason::TunnelUnknown), 0);
 }
 
 #[test]
@@ -374,7 +512,15 @@ fn patch_ports_join_bridges() {
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
-    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new(), actions: None };
+    let r = switch::TraceRequest {
+        bridge: 0,
+        metadata,
+        packet: p,
+        effects: false,
+        ct_next: Vec::new(),
+        actions: None,
+        untyped: false,
+    };
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 

@@ -27,6 +27,23 @@ impl Tunnel {
     }
 }
 
+/// What the operator wants of tunnels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tunnelling {
+    /// Encapsulations, the best first: kind and address.
+    pub encaps: Vec<(Str, Str)>,
+    /// The zones in which this chassis has tunnels; none: that of those that have none, too.
+    pub transport_zones: BTreeSet<Str>,
+    /// Whether it has tunnels to other availability zones.
+    pub interconnection: bool,
+    /// One tunnel for all chassis, whose packets say where they go.
+    pub flow_based: bool,
+    /// The type of service of outer headers (`options:tos`).
+    pub tos: Option<Str>,
+    /// Whether outer headers forbid fragments (`options:df_default`).
+    pub df: Option<Str>,
+}
+
 /// A virtual interface that is plugged into this chassis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
@@ -57,6 +74,8 @@ pub struct Local {
     pub localnets: BTreeMap<Str, u16>,
     /// Tunnels.
     pub tunnels: BTreeSet<Tunnel>,
+    /// What the operator wants of tunnels.
+    pub tunnelling: Tunnelling,
     /// This chassis' addresses, the default one first ([`crate::settings::Settings::encap_ips`]).
     pub encap_ips: Vec<Str>,
     /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
@@ -88,6 +107,7 @@ impl Input {
         reads.extend(self.set_vifs(vifs));
         reads.extend(self.set_ports(new.localnets, new.tunnels));
         reads.extend(self.set_activated(new.activated));
+        reads.extend(self.set_tunnelling(new.tunnelling));
         reads.extend(self.set_datapaths(new.datapaths));
         reads.extend(self.set_zones(new.zones));
         reads
@@ -100,7 +120,6 @@ impl Input {
         if (&l.chassis_name, &l.hostname, &l.chassis) != (&name, &host, &chassis) {
             (l.chassis_name, l.hostname, l.chassis) = (name, host, chassis);
             self.interest += 1;
-            self.chassis_generation += 1;
             self.own_rows += 1;
             reads.push(Read::Chassis);
         }
@@ -109,6 +128,22 @@ impl Input {
             reads.push(Read::Tunnels);
         }
         self.count(reads)
+    }
+
+    /// Takes over what the operator wants of tunnels.
+    pub fn set_tunnelling(&mut self, new: Tunnelling) -> Vec<Read> {
+        if self.local.tunnelling == new {
+            return Vec::new();
+        }
+        self.local.tunnelling = new;
+        self.count(vec![Read::Tunnelling])
+    }
+
+    /// Takes over which groups of chassis serve local datapaths, and names those that changed.
+    pub fn set_serving(&mut self, groups: &BTreeSet<Uuid>) -> Vec<Read> {
+        let changed = self.serving.symmetric_difference(groups).copied().map(Read::Serves).collect();
+        self.serving.clone_from(groups);
+        changed
     }
 
     /// Takes over which chassis are alive, and whether the southbound database is connected.
@@ -173,7 +208,6 @@ impl Input {
         }
         let old = std::mem::replace(&mut self.local.datapaths, datapaths);
         self.interest += 1;
-        self.chassis_generation += 1;
         for name in self.local.vifs.keys().cloned().collect::<Vec<_>>() {
             self.note_stranger(&name);
         }

@@ -2,16 +2,12 @@
 
 mod local;
 
-pub use local::{Local, Tunnel, Vif};
+pub use local::{Local, Tunnel, Tunnelling, Vif};
 
 use ovn_schema::sb::{self, AnyChange, Database, TableId};
 use ovn_schema::{Str, Uuid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The tables that tunnels follow from; of `Chassis_Private` the own row.
-const OF_CHASSIS: &[TableId] =
-    &[TableId::Chassis, TableId::ChassisPrivate, TableId::Encap, TableId::HaChassis, TableId::HaChassisGroup];
 
 /// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
 pub fn is_vtep(c: &sb::Chassis) -> bool {
@@ -79,6 +75,12 @@ pub enum Read {
     Localnet(Str),
     /// The tunnels.
     Tunnels,
+    /// What the operator wants of them.
+    Tunnelling,
+    /// Whether a group of chassis serves local datapaths.
+    Serves(Uuid),
+    /// Which chassis have machines' ports of a datapath.
+    ChassisOf(Uuid),
     /// A zone by name.
     Zone(Str),
     /// Which datapaths are local.
@@ -134,8 +136,10 @@ pub struct Input {
     zones_generation: u64,
     /// How often it changed which rows are of interest: those of what is local.
     interest: u64,
-    /// How often something changed that tunnels follow from.
-    chassis_generation: u64,
+    /// Groups of chassis that serve local datapaths.
+    serving: BTreeSet<Uuid>,
+    /// How often `SB_Global:options` changed.
+    options_generation: u64,
     /// How often this chassis' rows changed, or those by which another one has its addresses.
     own_rows: u64,
 }
@@ -235,7 +239,6 @@ impl Input {
         *self.versions.entry(table).or_default() += 1;
         let concerns = self.concerns(change);
         self.generation += u64::from(concerns && !is_report(change));
-        self.chassis_generation += u64::from(concerns && OF_CHASSIS.contains(&table));
         self.own_rows += u64::from(self.is_own(change));
         let mut reads = vec![Read::Row(table, id)];
         match change {
@@ -251,7 +254,7 @@ impl Input {
                     Some(_) => self.advertisers.insert(id),
                     None => self.advertisers.remove(&id),
                 };
-                self.tie(id, old, new);
+                self.tie(id, old, new, &mut reads);
                 let other = |p: Option<&sb::PortBinding>| {
                     p.filter(|p| !p.r#type.is_empty()).map(|p| (p.datapath, p.r#type.clone(), p.logical_port.clone()))
                 };
@@ -329,7 +332,7 @@ impl Input {
             }
             AnyChange::SbGlobal(c) if c.old.as_ref().map(|g| &g.options) != c.new.as_ref().map(|g| &g.options) => {
                 reads.push(Read::Options);
-                self.chassis_generation += 1;
+                self.options_generation += 1;
             }
             AnyChange::Chassis(c) => {
                 let name = |c: &Option<std::sync::Arc<sb::Chassis>>| c.as_ref().map(|c| c.name.clone());
@@ -419,9 +422,14 @@ impl Input {
         self.interest
     }
 
-    /// Another number whenever something changed that tunnels follow from.
-    pub fn chassis_generation(&self) -> u64 {
-        self.chassis_generation
+    /// Another number whenever `SB_Global:options` changed.
+    pub fn options_generation(&self) -> u64 {
+        self.options_generation
+    }
+
+    /// Whether a group of chassis serves local datapaths.
+    pub fn is_served_by(&self, group: &Uuid) -> bool {
+        self.serving.contains(group)
     }
 
     /// Another number whenever zones changed.
@@ -442,7 +450,7 @@ impl Input {
             generation: self.generation + 1,
             zones_generation: self.zones_generation,
             interest: self.interest + 1,
-            chassis_generation: self.chassis_generation + 1,
+            options_generation: self.options_generation + 1,
             own_rows: self.own_rows + 1,
             ..Input::default()
         };
@@ -455,15 +463,15 @@ impl Input {
     }
 
     /// Brings the indexes of what a chassis may have to serve up to date.
-    fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>) {
+    fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>, reads: &mut Vec<Read>) {
         let key = |p: &sb::PortBinding| (p.datapath, p.tunnel_key);
         rename(&mut self.ports_by_key, old.map(key).as_ref(), new.map(key).as_ref(), id);
         let (before, after) = (old.map(ties).unwrap_or_default(), new.map(ties).unwrap_or_default());
         for to in before.symmetric_difference(&after) {
             index(&mut self.tied, before.get(to).copied(), after.get(to).copied(), id);
         }
-        self.count_chassis(old, false);
-        self.count_chassis(new, true);
+        reads.extend(self.count_chassis(old, false));
+        reads.extend(self.count_chassis(new, true));
         // Whose interface it has: a container its parent's, a mirror's exit the sink's.
         let parent =
             |p: &sb::PortBinding| Some(crate::claims::interface_name(p).clone()).filter(|n| *n != p.logical_port);
@@ -477,9 +485,9 @@ impl Input {
         };
     }
 
-    /// Counts, or no longer counts, where a machine's port is.
-    fn count_chassis(&mut self, p: Option<&sb::PortBinding>, there: bool) {
-        let Some((p, at)) = p.filter(|p| p.r#type.is_empty()).and_then(|p| Some((p, p.chassis?))) else { return };
+    /// Counts, or no longer counts, where a machine's port is. Names the datapath if its chassis are others now.
+    fn count_chassis(&mut self, p: Option<&sb::PortBinding>, there: bool) -> Option<Read> {
+        let (p, at) = p.filter(|p| p.r#type.is_empty()).and_then(|p| Some((p, p.chassis?)))?;
         let of = self.chassis_of.entry(p.datapath).or_default();
         let n = of.entry(at).or_default();
         let before = *n;
@@ -492,7 +500,7 @@ impl Input {
             self.chassis_of.remove(&p.datapath);
         }
         let another = if there { before == 0 } else { before == 1 };
-        self.chassis_generation += u64::from(another && self.local.datapaths.contains(&p.datapath));
+        another.then_some(Read::ChassisOf(p.datapath))
     }
 
     /// The port bindings that this chassis may have to claim, serve or give up: those that are tied to it, those whose interfaces are

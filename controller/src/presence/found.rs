@@ -7,6 +7,7 @@ use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
 use crate::pinctrl::{Snapshot, Told};
 use crate::pinctrl::{health, next_hops};
+use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +28,8 @@ pub struct Versions {
     pub addresses: u64,
     /// Queues.
     pub queues: u64,
-    /// Groups that serve local datapaths.
-    pub groups: u64,
+    /// Tunnels, and which of them are watched.
+    pub tunnels: u64,
     /// Ports whose packets are copied.
     pub mirrored: u64,
 }
@@ -41,6 +42,13 @@ pub struct Presence {
     anchors: BTreeSet<Uuid>,
     ways: BTreeMap<Uuid, BTreeSet<Uuid>>,
     moved: bool,
+    /// Groups of chassis that serve local datapaths.
+    groups: BTreeSet<Uuid>,
+    groups_moved: bool,
+    /// Tunnels that there should be, by their marks.
+    pub tunnels: BTreeMap<Str, Tunnel>,
+    /// The chassis to which they run BFD.
+    pub watched: BTreeSet<Uuid>,
     /// Zones that are needed.
     pub zones: BTreeSet<Str>,
     /// The numbers that routers' zones are to have.
@@ -63,8 +71,6 @@ pub struct Presence {
     pub addresses: BTreeSet<Address>,
     /// Queues, by provider network and number: port and rates.
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
-    /// Groups of chassis that serve local datapaths.
-    pub groups: BTreeSet<Uuid>,
     /// Mirrors and local ports whose packets they copy: the ports' interfaces, and what is copied where.
     pub mirrored: BTreeMap<(Uuid, Str), (Uuid, Copies)>,
     /// Health checks of this chassis, and those that changed and nobody looked at since.
@@ -93,6 +99,10 @@ impl Default for Presence {
             anchors: BTreeSet::new(),
             ways: BTreeMap::new(),
             moved: true,
+            groups: BTreeSet::new(),
+            groups_moved: true,
+            tunnels: BTreeMap::new(),
+            watched: BTreeSet::new(),
             zones: BTreeSet::new(),
             requested: BTreeMap::new(),
             limits: BTreeMap::new(),
@@ -104,7 +114,6 @@ impl Default for Presence {
             patches: BTreeMap::new(),
             addresses: BTreeSet::new(),
             queues: BTreeMap::new(),
-            groups: BTreeSet::new(),
             mirrored: BTreeMap::new(),
             checks: BTreeMap::new(),
             checks_anew: BTreeSet::new(),
@@ -148,6 +157,9 @@ impl Presence {
                 out.extend_from_slice(&reads);
                 next = reads.into_iter().filter(|r| !is_only_for_flows(r)).collect();
             }
+            if std::mem::take(&mut self.groups_moved) {
+                next.extend(input.set_serving(&self.groups));
+            }
         }
         out
     }
@@ -163,7 +175,7 @@ impl Presence {
             patches: v.patches + 1,
             addresses: v.addresses + 1,
             queues: v.queues + 1,
-            groups: v.groups + 1,
+            tunnels: v.tunnels + 1,
             mirrored: v.mirrored + 1,
         };
         // Who is told differences is told of what is there no more.
@@ -266,8 +278,16 @@ impl Presence {
                 put(&mut self.queues, &(network.clone(), *number), queue);
             }
             Key::Serves(group) => {
-                v.groups += 1;
+                self.groups_moved = true;
                 set(&mut self.groups, group, there);
+            }
+            Key::Tunnel(mark) => {
+                v.tunnels += 1;
+                put(&mut self.tunnels, mark, now.and_then(|n| if let Value::Tunnel(t) = n { Some(t) } else { None }));
+            }
+            Key::Watched(chassis) => {
+                v.tunnels += 1;
+                set(&mut self.watched, chassis, there);
             }
             Key::Mirrored(mirror, name) => {
                 v.mirrored += 1;
@@ -338,6 +358,8 @@ impl Presence {
                 format!("addresses {:?}", p.addresses),
                 format!("queues {:?}", p.queues),
                 format!("groups {:?}", p.groups),
+                format!("tunnels {:?}", p.tunnels),
+                format!("watched {:?}", p.watched),
                 format!("mirrored {:?}", p.mirrored),
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),

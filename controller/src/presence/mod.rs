@@ -15,9 +15,10 @@ pub use found::Presence;
 use crate::claims::{self, Step};
 use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
-use crate::model::{Input, Read, is_switch};
+use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
 use crate::pinctrl::{health, next_hops};
+use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
@@ -40,6 +41,10 @@ pub enum Unit {
     Check(Uuid),
     /// A next hop of symmetric replies.
     NextHop(Uuid),
+    /// A chassis, as one to which tunnels may lead.
+    Peer(Uuid),
+    /// A group of chassis whose tunnels may be watched.
+    Group(Uuid),
 }
 
 /// What ports need to know of their local datapath.
@@ -86,6 +91,10 @@ pub enum Key {
     Serves(Uuid),
     /// A mirror, and a local port whose packets it copies.
     Mirrored(Uuid, Str),
+    /// A tunnel that there should be, by its mark.
+    Tunnel(Str),
+    /// A chassis to which tunnels run BFD.
+    Watched(Uuid),
     /// A health check that is this chassis'.
     Check(Uuid),
     /// A next hop that this chassis asks.
@@ -117,6 +126,8 @@ pub enum Value {
     Mirrored(Uuid, Copies),
     /// What is checked.
     Check(health::Target),
+    /// A tunnel.
+    Tunnel(Tunnel),
     /// What is asked.
     Question(next_hops::Question),
 }
@@ -183,7 +194,9 @@ impl Derivation for Derive {
         let checks = input.sb.service_monitor.keys().copied().map(Unit::Check);
         let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
         let bindings = input.candidates().into_iter().map(Unit::Binding);
-        datapaths.chain(bindings).chain(names).chain(checks).chain(next_hops).collect()
+        let peers = input.sb.chassis.keys().copied().map(Unit::Peer);
+        let groups = input.sb.ha_chassis_group.keys().copied().map(Unit::Group);
+        datapaths.chain(bindings).chain(names).chain(checks).chain(next_hops).chain(peers).chain(groups).collect()
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
@@ -194,6 +207,10 @@ impl Derivation for Derive {
             Read::Row(TableId::Dns, id) => vec![(Unit::Names(*id), input.sb.dns.contains_key(id))],
             Read::Row(TableId::ServiceMonitor, id) => {
                 vec![(Unit::Check(*id), input.sb.service_monitor.contains_key(id))]
+            }
+            Read::Row(TableId::Chassis, id) => vec![(Unit::Peer(*id), input.sb.chassis.contains_key(id))],
+            Read::Row(TableId::HaChassisGroup, id) => {
+                vec![(Unit::Group(*id), input.sb.ha_chassis_group.contains_key(id))]
             }
             Read::Row(TableId::EcmpNexthop, id) => {
                 vec![(Unit::NextHop(*id), input.sb.ecmp_nexthop.contains_key(id))]
@@ -211,6 +228,8 @@ impl Derivation for Derive {
             Unit::Names(id) => names(*id, view),
             Unit::Check(id) => check(*id, view),
             Unit::NextHop(id) => next_hop(*id, view),
+            Unit::Peer(id) => peer(*id, view),
+            Unit::Group(id) => group(*id, view),
         }
     }
 }
@@ -235,6 +254,38 @@ fn check(id: Uuid, view: &mut Seen<'_>) {
     }
     if let Some(target) = health::target(m, view.read(Read::Chassis)) {
         view.emit(Key::Check(id), Value::Check(target));
+    }
+}
+
+fn peer(id: Uuid, view: &mut Seen<'_>) {
+    let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, id) else { return };
+    // A top-of-rack switch asks for it (`Chassis.other_config:vtep-bfd`, which vtep-controller sets).
+    if is_vtep(c) && ovn_schema::options::flag(&c.other_config, "vtep-bfd") {
+        view.emit(Key::Watched(id), Value::Is);
+    }
+    view.read(Read::Tunnelling);
+    let me = view.read(Read::Chassis).local.chassis;
+    let own = me.and_then(|me| row::<sb::Chassis>(view, TableId::Chassis, me));
+    for e in c.encaps.iter().chain(own.into_iter().flat_map(|c| &c.encaps)) {
+        row::<sb::Encap>(view, TableId::Encap, *e);
+    }
+    for (mark, tunnel) in tunnels::to_chassis(view.read(Read::Chassis), c) {
+        view.emit(Key::Tunnel(mark), Value::Tunnel(tunnel));
+    }
+}
+
+fn group(id: Uuid, view: &mut Seen<'_>) {
+    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, id) else { return };
+    members(view, id);
+    let input = view.read(Read::Serves(id));
+    if input.is_served_by(&id) {
+        view.read(Read::Datapaths);
+        for dp in &input.local.datapaths {
+            view.read(Read::ChassisOf(*dp));
+        }
+    }
+    for chassis in tunnels::watched(view.read(Read::Chassis), id, g) {
+        view.emit(Key::Watched(chassis), Value::Is);
     }
 }
 

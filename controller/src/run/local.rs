@@ -4,7 +4,8 @@ use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge};
-use crate::{mirrors, plumbing, queues, switch_config, zones};
+use crate::{ha_peers, mirrors, plumbing, queues, switch_config, tunnels, zones};
+use ovn_schema::sb::TableId;
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
@@ -48,13 +49,15 @@ impl Controller {
             let (plugged, said, lines) = (&self.interfaces, &mut self.patch_said, &mut self.in_line);
             let before = self.bridge_before.as_deref();
             let (ports, versions) = (plugged.plumbing(), here.versions);
-            lines.tunnels.unless(((ports, input.chassis_generation()), versions.groups), plan, |plan| {
+            lines.tunnels.unless((ports, versions.tunnels, input.options_generation()), plan, |plan| {
                 if before != Some(&*s.bridge) {
                     plumbing::clear_old_tunnels(db, s, before, plan);
                 }
-                plumbing::reconcile_tunnels(db, br, input, here, s, plan);
+                tunnels::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
             });
+            let groups = [TableId::HaChassisGroup, TableId::HaChassis, TableId::Chassis].map(|t| input.version(t));
+            lines.peers.unless((ports, groups), plan, |plan| ha_peers::reconcile(br, input, s, plan));
             lines.patches.unless((ports, versions.patches, versions.queues), plan, |plan| {
                 plumbing::reconcile_patches(db, br, here, s, said, plan);
                 plumbing::reconcile_evpn(db, br, s, said, plan);

@@ -16,6 +16,7 @@ impl Controller {
         if self.input.local.activated != self.activated.0 {
             reads.extend(self.input.set_activated(self.activated.0.clone()));
         }
+        reads.extend(self.input.set_tunnelling(s.tunnelling()));
         let br = bridge(&self.ovs.db, &s.bridge);
         if let Some(br) = br {
             let vifs = self.interfaces.look(&self.ovs.db, br);

@@ -112,10 +112,12 @@ pub(super) struct LocalState {
 pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
-    /// Of it, tunnels: by its own state and the chassis', and by the groups that serve here.
-    pub(super) tunnels: InLine<(Counts, u64)>,
+    /// Of it, tunnels: by its own state, theirs, and that of the times that the operator set for BFD.
+    pub(super) tunnels: InLine<(u64, u64, u64)>,
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
+    /// Gateways that know this one's connections: by groups, their members and their chassis.
+    pub(super) peers: InLine<(u64, [u64; 3])>,
     /// Mirrors.
     pub(super) mirrors: InLine<(u64, u64)>,
     /// How many connections zones may have.

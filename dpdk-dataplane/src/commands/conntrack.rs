@@ -142,7 +142,7 @@ fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
 
 /// Whether a word names the datapath: there is one.
 fn is_datapath(name: &str) -> bool {
-    matches!(name, "netdev@ovs-netdev" | "ovs-netdev")
+    matches!(name.split_once('@').map_or(name, |(_, n)| n), "ovs-netdev" | "ovs-dummy" | "ovs-system")
 }
 
 /// Refuses names of other datapaths.

@@ -22,10 +22,8 @@ pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
     ("memory/show", "", 0, memory),
 ];
 
-const DATAPATH: &str = "netdev@ovs-netdev";
-
-fn datapaths(_: &mut MainPmd, _: &[String]) -> Answer {
-    Ok(format!("{DATAPATH}\n"))
+fn datapaths(w: &mut MainPmd, _: &[String]) -> Answer {
+    Ok(format!("{}\n", w.datapath))
 }
 
 /// A port's number in the datapath: that of its device. Tunnels and patch ports have none: they are parts of other
@@ -41,7 +39,7 @@ fn show(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let (flows, _) = w.switch.cache_size();
     let mut out =
-        format!("{DATAPATH}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {flows}\n", cache.hits, cache.misses);
+        format!("{}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {flows}\n", w.datapath, cache.hits, cache.misses);
     let mut ports: Vec<(u32, &Port)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((device(p)?, p))).collect();
     ports.sort_by_key(|(n, _)| *n);
@@ -61,8 +59,8 @@ fn purge(w: &mut MainPmd, _: &[String]) -> Answer {
 fn upcalls(w: &mut MainPmd, _: &[String]) -> Answer {
     let ((now, most), c) = (w.switch.cache_size(), w.switch.cache_stats());
     Ok(format!(
-        "{DATAPATH}:\n  flows         : (current {now}) (limit {most})\n  walks         : (all {}) (cached {}) (cannot be cached {})\n",
-        c.misses, c.inserted, c.refused
+        "{}:\n  flows         : (current {now}) (limit {most})\n  walks         : (all {}) (cached {}) (cannot be cached {})\n",
+        w.datapath, c.misses, c.inserted, c.refused
     ))
 }
 
@@ -91,7 +89,7 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::new();
     for p in w.switch.bridges().flat_map(|(_, b)| b.ports.values()) {
         if matches!(p.kind, PortKind::Tunnel(_)) {
-            let _ = writeln!(out, "port {}: {} ({})", p.no, p.name, kind(p));
+            let _ = writeln!(out, "port {}: {} ({})", p.no, p.name, kind(w, p));
         }
     }
     Ok(out)

@@ -42,7 +42,7 @@ fn value(text: &str) -> &str {
     text.split_once('/').map_or(text, |(v, _)| v).trim()
 }
 
-fn number(text: &str) -> Option<u64> {
+pub(super) fn number(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
 }
 
@@ -65,6 +65,11 @@ fn words(text: &str) -> Result<Vec<Word<'_>>, String> {
         rest = rest.get(close + 1..).unwrap_or_default().trim_start_matches([',', ' ']);
     }
     Ok(found)
+}
+
+/// What is between the parentheses of a word, without a mask.
+pub(super) fn word<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    words(text).ok()?.into_iter().find(|w| w.name == name).map(|w| value(w.text))
 }
 
 /// The frame of a flow, of `len` bytes if that is given.
@@ -108,8 +113,12 @@ fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> 
             _ => {}
         }
     }
+    // Without an EtherType it is 0, a length of IEEE 802.3.
     if !typed {
-        return Err("eth_type(): the flow has no EtherType".into());
+        f.extend_from_slice(&kind.to_be_bytes());
+    }
+    if let Some(labels) = word("mpls") {
+        put_labels(&mut f, labels)?;
     }
     match (kind, word("ipv4"), word("ipv6"), word("arp")) {
         (ethertype::IPV4, Some(ip), ..) => ipv4(&mut f, ip, words, payload)?,
@@ -127,6 +136,18 @@ fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> 
         _ => {}
     }
     Ok(f)
+}
+
+/// Appends label stack entries: `mpls(label=…,tc=…,ttl=…,bos=…)`, or `mpls(lse0=0x…,lse1=0x…)` for several.
+fn put_labels(f: &mut Vec<u8>, w: &Word<'_>) -> Result<(), String> {
+    let whole: Vec<u32> =
+        (0..3).map_while(|i| w.get(&format!("lse{i}"))).filter_map(number).map(|n| n as u32).collect();
+    whole.iter().for_each(|entry| f.extend_from_slice(&entry.to_be_bytes()));
+    if whole.is_empty() {
+        let entry = w.number("label")? << 12 | w.number("tc")? << 9 | w.number("bos")? << 8 | w.number("ttl")? & 0xff;
+        f.extend_from_slice(&(entry as u32).to_be_bytes());
+    }
+    Ok(())
 }
 
 fn ipv4(f: &mut Vec<u8>, ip: &Word<'_>, words: &[Word<'_>], payload: Option<usize>) -> Result<(), String> {

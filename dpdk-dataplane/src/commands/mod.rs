@@ -16,6 +16,7 @@ mod show;
 mod trace;
 mod underlay;
 
+use crate::ha::status::Status;
 use crate::openflow::Connections;
 use crate::pmd::{Command, Handle, MainPmd};
 use crate::ports::dummy::Dummies;
@@ -63,7 +64,7 @@ pub fn register(
             }
         });
     };
-    add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
+    add("ofproto/trace", "{[options] [dp_name] odp_flow | bridge br_flow} [packet]", 1, 64, trace::trace);
     add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
     for (name, usage, least, most, f) in
         fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS).chain(show::COMMANDS)
@@ -114,6 +115,15 @@ pub fn register(
             let text = pmd.read(loop_statistics).await?;
             Ok(format!("{text}  dropped messages to controllers: {}\n", connections.dropped()))
         }
+    });
+}
+
+/// Registers `ha/show`.
+pub fn register_ha(d: &Daemon, pmd: &Handle, status: &Arc<Status>) {
+    let (pmd, status) = (pmd.clone(), status.clone());
+    d.commands().register_async("ha/show", "", 0, 0, move |_| {
+        let (pmd, status) = (pmd.clone(), status.clone());
+        async move { status.show(&pmd).await }
     });
 }
 

@@ -3,8 +3,9 @@
 use super::conntrack::last_word;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
+use packet::gre::Erspan;
 use std::fmt::Write;
-use switch::{Port, PortKind, TunnelKind};
+use switch::{Port, PortKind, TunnelConfig, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -26,8 +27,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
 const MOST_FRAGMENTS: usize = 5000;
 
 /// The type of a port, with a tunnel's options.
-pub(super) fn kind(p: &Port) -> String {
+pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
     match &p.kind {
+        PortKind::Device(_) if w.of_dummies() => "dummy".into(),
+        PortKind::Internal(_) if w.of_dummies() => "dummy-internal".into(),
         PortKind::Device(_) => "netdev".into(),
         PortKind::Internal(_) => "internal".into(),
         PortKind::Patch(peer) => format!("patch: peer={peer}"),
@@ -35,19 +38,51 @@ pub(super) fn kind(p: &Port) -> String {
             let name = match t.kind {
                 TunnelKind::Geneve => "geneve",
                 TunnelKind::Vxlan => "vxlan",
+                TunnelKind::Gre if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6gre",
+                TunnelKind::Gre => "gre",
+                TunnelKind::Erspan if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6erspan",
+                TunnelKind::Erspan => "erspan",
             };
+            let erspan = match t.erspan {
+                _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
+                Erspan::V1 { index } => {
+                    [None, None, Some(format!("erspan_idx={index:#x}")), Some("erspan_ver=1".into())]
+                }
+                Erspan::V2 { egress, hardware } => [
+                    Some(format!("erspan_dir={}", u8::from(egress))),
+                    Some(format!("erspan_hwid={hardware:#x}")),
+                    None,
+                    Some("erspan_ver=2".into()),
+                ],
+            };
+            let [dir, hwid, idx, ver] = erspan;
+            let usual = TunnelConfig::new(t.kind, None);
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
-            let key = t.key.map_or("flow".into(), |k| k.to_string());
-            let csum = if t.csum { "csum=true, " } else { "" };
-            let local = t.local.map(|l| format!("local_ip={l}, ")).unwrap_or_default();
-            format!("{name}: {csum}key={key}, {local}remote_ip={}", flow(t.remote))
+            // What is as usual is left out.
+            let options = [
+                t.csum.then(|| "csum=true".to_string()),
+                (!t.df).then(|| "df_default=false".into()),
+                (t.udp_port != usual.udp_port).then(|| format!("dst_port={}", t.udp_port)),
+                dir,
+                hwid,
+                idx,
+                ver,
+                (t.key != Some(0)).then(|| format!("key={}", t.key.map_or("flow".into(), |k| k.to_string()))),
+                t.local.map(|l| format!("local_ip={l}")),
+                Some(format!("remote_ip={}", flow(t.remote))),
+                t.sequence.then(|| "seq=true".into()),
+                (t.tos != 0).then(|| format!("tos={:#x}", t.tos)),
+                (!matches!(t.ttl, 0 | 64)).then(|| format!("ttl={}", t.ttl)),
+            ];
+            format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
         }
     }
 }
 
 fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
-    let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
+    let mut out = format!("{}: hit:{} missed:{}\n", w.datapath, cache.hits, cache.misses);
+    let free = (1..).find(|n| w.device(*n).is_none()).unwrap_or(0);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
     bridges.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     for (_, b) in bridges {
@@ -57,9 +92,12 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
         for p in ports {
             let device = match &p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
+                // As Open vSwitch numbers the common port of such tunnels there.
+                PortKind::Tunnel(t) if w.of_dummies() && t.kind.is_gre() => free.to_string(),
+                PortKind::Tunnel(t) if w.of_dummies() => t.udp_port.to_string(),
                 _ => "none".into(),
             };
-            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(p));
+            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(w, p));
         }
     }
     Ok(out)
@@ -74,6 +112,8 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
             let name = match t.kind {
                 TunnelKind::Geneve => "genev_sys",
                 TunnelKind::Vxlan => "vxlan_sys",
+                TunnelKind::Gre => "gre_sys",
+                TunnelKind::Erspan => "erspan_sys",
             };
             seen.push((name, t.udp_port));
         }
@@ -81,7 +121,10 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     seen.sort_unstable();
     seen.dedup();
     for (name, port) in seen {
-        let _ = writeln!(out, "{name}_{port} ({port}) ref_cnt=1");
+        let _ = match port {
+            0 => writeln!(out, "{name} (0) ref_cnt=1"),
+            port => writeln!(out, "{name}_{port} ({port}) ref_cnt=1"),
+        };
     }
     Ok(out)
 }
@@ -158,11 +201,12 @@ fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
 /// The features of the datapath.
 fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     super::bridge(w, args)?;
-    let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
+    let (tags, cuts, not_offered) = (w.switch.underlay.tags(), w.switch.cuts, &w.not_offered);
     let line = |(name, value): &(&str, &str)| {
         let value = match *name {
             "Max VLAN headers" => tags.to_string(),
             "Truncate action" if !cuts => "No".into(),
+            feature if not_offered.contains(&feature) => "No".into(),
             _ => (*value).into(),
         };
         format!("{name}: {value}\n")
@@ -170,7 +214,17 @@ fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(FEATURES.iter().map(line).collect())
 }
 
-/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all. Only `trunc` can be changed.
+/// Features that Open vSwitch does elsewhere where its datapath does not offer them, by their names in commands and in
+/// what is shown: there is one place for all here, and packets fare the same.
+const OFFERED: &[(&str, &str)] = &[
+    ("clone", "Clone action"),
+    ("ct_clear", "Conntrack clear"),
+    ("check_pkt_len", "Check pkt length action"),
+    ("explicit_drop_action", "Explicit Drop action"),
+    ("add_mpls", "MPLS Label add"),
+];
+
+/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all.
 fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
     super::bridge(w, std::slice::from_ref(bridge))?;
@@ -182,7 +236,17 @@ fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     };
     match name.as_str() {
         "trunc" => w.switch.cuts = on,
-        other => return Err(format!("{other}: not a feature that can be changed here; trunc is")),
+        other => match OFFERED.iter().find(|(short, _)| *short == other) {
+            Some((_, feature)) if on => w.not_offered.retain(|f| f != feature),
+            Some((_, feature)) => w.not_offered.push(feature),
+            None => {
+                let names: Vec<&str> = OFFERED.iter().map(|(short, _)| *short).collect();
+                return Err(format!(
+                    "{other}: not a feature that can be changed here; trunc, {} are",
+                    names.join(", ")
+                ));
+            }
+        },
     }
     Ok(String::new())
 }

@@ -1,17 +1,22 @@
 //! `ofproto/trace` and `ofproto/trace-packet-out`: makes a packet of a flow's text, and traces it through the tables.
 
+use super::frame_text;
 use crate::pmd::MainPmd;
 use openflow_rs::action::Action;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
-use openflow_rs::{FieldId as F, Match};
+use openflow_rs::{FieldId as F, Match, PortNo};
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use switch::BridgeId;
 
-/// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
+/// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`, or with a datapath and its words for a flow, `[DATAPATH] FLOW
+/// [PACKET]`: the packet is hexadecimal, or made of the flow.
 pub(super) fn trace(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let o = Options::parse(args, false)?;
     match *o.plain.as_slice() {
+        [flow] => o.trace(w, "", flow, None, None),
+        [flow, packet] if is_datapath_flow(flow) => o.trace(w, "", flow, Some(packet), None),
         [bridge, flow] => o.trace(w, bridge, flow, None, None),
         [bridge, flow, packet] => o.trace(w, bridge, flow, Some(packet), None),
         _ => Err("expected a bridge and a flow, then, if wanted, a packet in hexadecimal".into()),
@@ -71,22 +76,64 @@ impl Options<'_> {
         actions: Option<Vec<Action>>,
     ) -> Result<String, String> {
         let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
-        let bridge = bridge.ok_or_else(|| format!("{name}: unknown bridge"))?;
-        let numbered = number_port(w, bridge, text);
-        let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
-        let (metadata, packet, given) = match packet {
-            None => {
-                let packet = compose(&metadata)?;
-                (metadata, packet, false)
+        let (bridge, metadata, composed) = match bridge {
+            Some(bridge) if !is_datapath_flow(text) => {
+                let numbered = number_port(w, bridge, text);
+                let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
+                let composed = compose(&metadata);
+                (bridge, metadata, composed)
             }
+            None if !is_datapath_flow(text) => return Err(format!("{name}: unknown bridge")),
+            None if !(name.is_empty() || w.is_datapath(name)) => return Err("Cannot find the datapath".into()),
+            bridge => {
+                let (of_port, metadata) = arrival(w, bridge, text)?;
+                (of_port, metadata, frame_text::compose(text, None))
+            }
+        };
+        let untyped = packet.is_none() && !is_datapath_flow(text) && metadata.get(F::EthType).1 == 0;
+        let (metadata, packet, given) = match packet {
+            None => (metadata, composed?, false),
             Some(hex) => {
                 let packet = parse_hex(hex).ok_or("Trailing garbage in packet data")?;
                 (arrived(&metadata), packet, true)
             }
         };
         let (effects, ct_next) = (self.effects || given, self.ct_next.clone());
-        Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, effects, ct_next, actions }))
+        Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, untyped, effects, ct_next, actions }))
     }
+}
+
+/// Whether a flow is in the words of ovs-dpctl(8).
+fn is_datapath_flow(text: &str) -> bool {
+    text.contains("eth(") || text.contains("in_port(")
+}
+
+/// Where a packet of a flow in the words of ovs-dpctl(8) comes in, and its metadata. Without a port, it is the bridge's
+/// own one.
+fn arrival(w: &MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+    let port = match frame_text::word(text, "in_port") {
+        None => (bridge.ok_or("the flow has no in_port()")?, PortNo::LOCAL),
+        Some(port) => {
+            let number = port.parse().ok().and_then(|n| w.switch.port_of_device(n));
+            let named = || w.switch.bridges().find_map(|(id, b)| Some((id, b.port_by_name(port)?.no)));
+            number.or_else(named).ok_or_else(|| format!("in_port({port}): no port of the datapath"))?
+        }
+    };
+    let mut m = Match::new();
+    m.set(F::InPort, port.1.0.into());
+    for (name, f) in [("skb_mark", F::PktMark), ("ct_zone", F::CtZone), ("ct_mark", F::CtMark)] {
+        if let Some(v) = frame_text::word(text, name).and_then(frame_text::number) {
+            m.set(f, v.into());
+        }
+    }
+    if let Some(state) = frame_text::word(text, "ct_state") {
+        let v = match frame_text::number(state) {
+            Some(v) => v as u32,
+            None => switch::parse_ct_state(&state.replace('+', ","))?,
+        };
+        m.set(F::CtState, v.into());
+    }
+    Ok((port.0, m))
 }
 
 /// The fields of a match that a packet may have when it arrives: no registers.
@@ -106,7 +153,9 @@ fn number_port(w: &MainPmd, bridge: switch::BridgeId, text: &str) -> String {
         let port = w.switch.bridge(bridge)?.port_by_name(name)?;
         Some(format!("in_port={}", port.no))
     };
-    let words: Vec<String> = text.split(',').map(|f| word(f).unwrap_or_else(|| f.to_string())).collect();
+    // White space between fields separates them as commas do.
+    let fields = text.split([',', ' ', '\t', '\n']).map(str::trim).filter(|f| !f.is_empty());
+    let words: Vec<String> = fields.map(|f| word(f).unwrap_or_else(|| f.to_string())).collect();
     words.join(",")
 }
 

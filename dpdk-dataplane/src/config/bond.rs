@@ -114,7 +114,9 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
             active: l == "active",
             fast: get(o, "lacp-time") == Some("fast"),
             sys_id: get(o, "lacp-system-id").and_then(|m| m.parse::<Mac>().ok()).unwrap_or(bridge_mac),
-            sys_priority: said(&p.name, o, "lacp-system-priority").filter(|n| *n != 0).unwrap_or(65534),
+            sys_priority: said(&p.name, o, "lacp-system-priority")
+                .filter(|n| *n != 0)
+                .unwrap_or(if p.interfaces.len() > 1 { 65534 } else { 65535 }),
             fallback: flag("lacp-fallback-ab"),
         }),
     })

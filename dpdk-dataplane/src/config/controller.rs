@@ -45,11 +45,16 @@ pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) ->
             rate,
             burst: c.controller_burst_limit.and_then(|n| u32::try_from(n).ok()).unwrap_or(rate / 4).max(25),
         }),
-        tls: ssl.map(|s| TlsFiles {
-            private_key: (&*s.private_key).into(),
-            certificate: (&*s.certificate).into(),
-            ca_cert: Some((&*s.ca_cert).into()),
-            bootstrap: s.bootstrap_ca_cert,
-        }),
+        tls: ssl.map(|s| tls_files(s)),
+    }
+}
+
+/// Key and certificates of the `SSL` row.
+pub(super) fn tls_files(s: &ovs::Ssl) -> TlsFiles {
+    TlsFiles {
+        private_key: (&*s.private_key).into(),
+        certificate: (&*s.certificate).into(),
+        ca_cert: Some((&*s.ca_cert).into()),
+        bootstrap: s.bootstrap_ca_cert,
     }
 }

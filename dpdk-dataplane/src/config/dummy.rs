@@ -36,12 +36,21 @@ impl DummyMode {
         self != DummyMode::Off
     }
 
+    /// The datapath's type and name; none: it is no dummy's.
+    pub fn datapath(self) -> Option<&'static str> {
+        match self {
+            DummyMode::Off => None,
+            DummyMode::On | DummyMode::Override => Some("dummy@ovs-dummy"),
+            DummyMode::System => Some("system@ovs-system"),
+        }
+    }
+
     /// Whether an interface of this type is a dummy.
     pub(super) fn covers(self, kind: &str) -> bool {
         match kind {
             "dummy" | "dummy-pmd" => self.is_on(),
             "" | "system" => matches!(self, DummyMode::System | DummyMode::Override),
-            "internal" | "patch" | "geneve" | "vxlan" => false,
+            "internal" | "patch" | "geneve" | "vxlan" | "gre" | "ip6gre" | "erspan" | "ip6erspan" => false,
             _ => self == DummyMode::Override,
         }
     }

@@ -8,6 +8,7 @@
 //! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
 //! | [`collectors`] | IPFIX, sFlow and NetFlow |
 //! | [`zones`] | connection tracking zones |
+//! | [`ha`] | gateways that know each other's connections |
 //! | [`dummy`] | which devices are dummies, and their options |
 //! | [`dpdk`] | DPDK's arguments, processors and memory |
 
@@ -17,6 +18,7 @@ pub mod collectors;
 pub mod controller;
 pub mod dpdk;
 pub mod dummy;
+pub mod ha;
 pub mod mirror;
 pub mod port;
 pub mod qos;

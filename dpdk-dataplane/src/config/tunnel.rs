@@ -3,6 +3,7 @@
 use super::port::Kind;
 use super::{NotANumber, get, number};
 use ovn_schema::{Map, Str};
+use packet::gre::Erspan;
 use std::net::IpAddr;
 use switch::{TunnelConfig, TunnelKind};
 
@@ -43,8 +44,16 @@ pub enum TunnelError {
     /// `in_key` and `out_key` differ.
     #[error("in_key and out_key: a tunnel has one key for both directions")]
     TwoKeys,
-    /// The key is no VNI.
-    #[error("key={0}: expected 24 bits or \"flow\"")]
+    /// An option of ERSPAN.
+    #[error("{key}={value}: expected a number that this field of ERSPAN can have")]
+    Erspan {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The key is longer than the encapsulation has room for.
+    #[error("key={0}: expected a number (24 bits, in GRE 32, in ERSPAN 10) or \"flow\"")]
     Key(String),
     /// `tos` is no byte.
     #[error("tos={0}: expected a number or \"inherit\"")]
@@ -67,8 +76,12 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
     t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
         Some("flow") => None,
         None => Some(0),
-        Some(k) => Some(parse_key(k).ok_or_else(|| TunnelError::Key(k.into()))?),
+        Some(k) => Some(parse_key(kind, k).ok_or_else(|| TunnelError::Key(k.into()))?),
     };
+    t.sequence = get(o, "seq") == Some("true");
+    if kind == TunnelKind::Erspan {
+        t.erspan = erspan(o)?;
+    }
     // Open vSwitch compares these two letter by letter, unlike other switches of options.
     t.csum = get(o, "csum") == Some("true");
     t.df = get(o, "df_default") != Some("false");
@@ -125,12 +138,39 @@ pub(super) fn without_effect(t: &TunnelConfig, o: &Map<Str, Str>) -> Option<Stri
     Some(format!("{inherits}=inherit has no effect: {} it is", if inherits == "tos" { t.tos } else { t.ttl }))
 }
 
-fn parse_key(k: &str) -> Option<u32> {
+/// The header of ERSPAN that the options ask for.
+fn erspan(o: &Map<Str, Str>) -> Result<Erspan, TunnelError> {
+    let number = |key: &'static str, most: u32| match get(o, key) {
+        None => Ok(0),
+        Some(text) => {
+            let n = match text.strip_prefix("0x") {
+                Some(hex) => u32::from_str_radix(hex, 16).ok(),
+                // The field's own options are hexadecimal without a prefix as well (ovs-vswitchd.conf.db(5)).
+                None if key == "erspan_ver" => text.parse().ok(),
+                None => u32::from_str_radix(text, 16).ok(),
+            };
+            n.filter(|n| *n <= most).ok_or_else(|| TunnelError::Erspan { key, value: text.into() })
+        }
+    };
+    // Version 1 is what an absent option means.
+    match if get(o, "erspan_ver").is_some() { number("erspan_ver", 2)? } else { 1 } {
+        1 => Ok(Erspan::V1 { index: number("erspan_idx", 0xf_ffff)? }),
+        2 => Ok(Erspan::V2 { egress: number("erspan_dir", 1)? == 1, hardware: number("erspan_hwid", 0x3f)? as u8 }),
+        n => Err(TunnelError::Erspan { key: "erspan_ver", value: n.to_string() }),
+    }
+}
+
+fn parse_key(kind: TunnelKind, k: &str) -> Option<u32> {
     let v = match k.strip_prefix("0x") {
         Some(h) => u32::from_str_radix(h, 16).ok()?,
         None => k.parse().ok()?,
     };
-    (v < 1 << 24).then_some(v)
+    let most = match kind {
+        TunnelKind::Gre => u32::MAX,
+        TunnelKind::Erspan => 0x3ff,
+        TunnelKind::Geneve | TunnelKind::Vxlan => 0xff_ffff,
+    };
+    (v <= most).then_some(v)
 }
 
 #[cfg(test)]
@@ -164,5 +204,27 @@ mod tests {
         }
         assert_eq!(t(&[]), Err(TunnelError::NoRemote("geneve")));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
+    }
+
+    #[test]
+    fn gre_and_erspan() {
+        let t = |kind, o: &[(&str, &str)]| match tunnel(kind, "gre", &map(o)) {
+            Ok(Kind::Tunnel(t)) => Ok(*t),
+            Ok(_) => panic!("a tunnel"),
+            Err(e) => Err(e.to_string()),
+        };
+        let gre = t(TunnelKind::Gre, &[("remote_ip", "10.0.0.2"), ("key", "0xffffffff"), ("seq", "true")]);
+        assert!(gre.is_ok_and(|t| (t.key, t.sequence, t.udp_port) == (Some(u32::MAX), true, 0)));
+        let span = |o: &[(&str, &str)]| {
+            let all = [&[("remote_ip", "10.0.0.2"), ("key", "1023")], o].concat();
+            t(TunnelKind::Erspan, &all).map(|t| t.erspan)
+        };
+        assert_eq!(span(&[("erspan_ver", "1"), ("erspan_idx", "0x3")]), Ok(Erspan::V1 { index: 3 }));
+        let v2 = &[("erspan_ver", "2"), ("erspan_dir", "1"), ("erspan_hwid", "0x7")];
+        assert_eq!(span(v2), Ok(Erspan::V2 { egress: true, hardware: 7 }));
+        for wrong in [("erspan_ver", "3"), ("erspan_idx", "0x100000"), ("erspan_idx", "x"), ("key", "1024")] {
+            let all = [("remote_ip", "10.0.0.2"), wrong];
+            assert!(t(TunnelKind::Erspan, &all).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -213,11 +213,17 @@ fn fixed_features(body: &[u8]) -> Option<DecodeError> {
     }
 }
 
+/// A counter that is not kept (OpenFlow 1.5 section 7.3.5.6).
+const UNKNOWN: u64 = u64::MAX;
+
 /// A port's counters, with drops and errors of its device and policers.
 fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
     let [rx, tx, rx_bytes, tx_bytes, mut rx_dropped, mut tx_dropped] = p.stats;
     let mut errors = [0; 2];
-    if let PortKind::Device(n) | PortKind::Internal(n) = &p.kind
+    // Nobody counts drops and errors of dummies.
+    if w.of_dummies() {
+        [rx_dropped, tx_dropped, errors[0], errors[1]] = [UNKNOWN; 4];
+    } else if let PortKind::Device(n) | PortKind::Internal(n) = &p.kind
         && let Some(d) = w.device(*n)
     {
         let ([rx_policed, tx_policed], hw) = (w.policed(*n), d.port.statistics());

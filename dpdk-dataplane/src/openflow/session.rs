@@ -265,12 +265,15 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     }
 
     /// Gives a flow-mod of OpenFlow 1.0 its table, unless the peer names tables: table 0 for additions, all for others.
+    /// That version has no prerequisites of actions.
     fn place(&self, m: &mut Message) {
         if let Message::FlowMod(f) = m
             && self.sender.version() == Version::Of10
-            && !self.names_tables
         {
-            f.table = if f.command == FlowModCommand::Add { 0 } else { TABLE_ALL };
+            f.lenient = true;
+            if !self.names_tables {
+                f.table = if f.command == FlowModCommand::Add { 0 } else { TABLE_ALL };
+            }
         }
     }
 

@@ -18,6 +18,9 @@ const DEFAULT_SPEED: u32 = 100;
 const RELEASE: Duration = Duration::from_secs(5);
 const RELEASE_LOOK: Duration = Duration::from_millis(1);
 
+/// The greatest number that a device may ask for: there is a place for each number below the greatest.
+const MOST_WANTED: u32 = 1024;
+
 /// Waits until no PMD thread uses a device that was taken away from them; to be called by the control plane, as packets
 /// would wait as well. A thread that does not let go within 5 s is reported: the device is closed when that thread
 /// ends.
@@ -179,7 +182,22 @@ impl MainPmd {
 
     /// Takes a device over, and gives its number. [`MainPmd::poll_device`] begins to receive from it.
     pub fn add_device(&mut self, device: Device) -> u32 {
+        self.add_device_as(device, None)
+    }
+
+    /// The same, with this number if it is free.
+    pub fn add_device_as(&mut self, device: Device, wanted: Option<u32>) -> u32 {
         let slot = DeviceSlot::new(device);
+        if let Some(n) = wanted.filter(|n| (1..=MOST_WANTED).contains(n)) {
+            let at = n as usize;
+            if at >= self.devices.len() {
+                self.devices.resize_with(at + 1, || None);
+            }
+            if let Some(free @ None) = self.devices.get_mut(at) {
+                *free = Some(slot);
+                return n;
+            }
+        }
         match self.devices.iter().skip(1).position(Option::is_none).map(|i| i + 1) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {

@@ -4,6 +4,7 @@
 use super::devices::{DeviceSlot, EgressLimit};
 use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
 use crate::clock::Clock;
+use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::PacketInLimits;
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
@@ -37,6 +38,8 @@ const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
 /// Samples that wait for the exporters at most; more are dropped, and counted.
 const SAMPLES: usize = 4096;
+/// The datapath's type and name.
+const DATAPATH: &str = "netdev@ovs-netdev";
 /// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
 const WAITING: usize = 8192;
 
@@ -107,10 +110,16 @@ pub struct MainPmd {
     pub sleep_max: Duration,
     /// Counters of the loop.
     pub counters: Counters,
+    /// Features that commands have turned off.
+    pub not_offered: Vec<&'static str>,
+    /// The datapath's type and name, as commands show them.
+    pub datapath: &'static str,
     /// Limits of packet-ins.
     pub limits: PacketInLimits,
     /// The database sets limits of zones, so commands must not.
     pub zones_of_database: bool,
+    /// Connections that other gateways are told of, and tell.
+    pub conn_sync: ConnSync,
     /// The other PMD threads.
     pub fast: FastPmds,
     pub(super) eal: Eal,
@@ -260,8 +269,11 @@ impl MainPmd {
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
+            not_offered: Vec::new(),
+            datapath: DATAPATH,
             limits: PacketInLimits::default(),
             zones_of_database: false,
+            conn_sync: ConnSync::default(),
             fast: FastPmds::default(),
             eal,
             // Device 0 is the datapath's own port, as in Open vSwitch.
@@ -287,6 +299,17 @@ impl MainPmd {
     /// The time since the start, by which all of this thread's state counts.
     pub fn now(&self) -> Duration {
         self.clock.now()
+    }
+
+    /// Whether a word names the datapath, with or without its type: there is one.
+    pub fn is_datapath(&self, name: &str) -> bool {
+        let (_, short) = self.datapath.split_once('@').unwrap_or_default();
+        [self.datapath, short].contains(&name) || [DATAPATH, "ovs-netdev"].contains(&name)
+    }
+
+    /// Whether the datapath is one of dummies.
+    pub fn of_dummies(&self) -> bool {
+        self.datapath != DATAPATH
     }
 
     fn run(&mut self) {
@@ -334,6 +357,7 @@ impl MainPmd {
             busy |= self.fast.serve(&mut self.switch, now, &mut self.out);
             self.run_timers(now);
             self.deliver(now);
+            self.conn_sync.poll(&mut self.switch.conntrack, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;
@@ -374,7 +398,8 @@ impl MainPmd {
 
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
-        [self.bfd.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
+        let sync = self.conn_sync.due(&self.switch.conntrack);
+        [self.bfd.due(), self.bonds.next_due(), sync].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
     /// Observes one of so many received packets, or none.

@@ -6,11 +6,13 @@
 //! | [`fast`] | the other PMD threads, which only repeat cached flows |
 //! | [`handle`] | how other threads have the main one do something |
 //! | [`devices`] | devices: who polls which queue, what limits them |
+//! | [`conn_sync`] | connections that other gateways are told of, and tell |
 //! | [`packet_in_limit`] | how many packets go to controllers |
 //! | [`sampler`] | which packets are observed |
 //! | [`mod@port_statistics`] | counters of ports |
 //! | [`idle`] | priority, processors and sleep of such threads |
 
+pub mod conn_sync;
 pub mod devices;
 pub mod fast;
 pub mod handle;

@@ -70,8 +70,9 @@ impl Reconciler {
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
         if !std::mem::replace(&mut self.probed, true) {
             let tags = self.pmd.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
+            let datapath = self.test_bed.mode.datapath().unwrap_or("netdev@ovs-netdev");
             for line in super::datapath_features::probed(tags) {
-                tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
+                tracing::info!(target: "ofproto_dpif", "{datapath}: {line}");
             }
         }
         let standalone = !spec.secure && spec.controllers.is_empty();

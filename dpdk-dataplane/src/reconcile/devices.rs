@@ -126,7 +126,8 @@ impl Reconciler {
         let port = Port::software(memory, &spec.name, mac, dummy);
         port.limit(Some(spec.mtu.unwrap_or(DUMMY_MTU)));
         let device = Device { port: Arc::new(port), internal, full: 0 };
-        let number = self.pmd.run(move |w| w.add_device(device)).await?;
+        let wanted = wanted_number(&spec.name);
+        let number = self.pmd.run(move |w| w.add_device_as(device, wanted)).await?;
         let kind = if internal { PortKind::Internal(number) } else { PortKind::Device(number) };
         Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint })
     }
@@ -281,6 +282,14 @@ impl Reconciler {
         tracing::warn!(target: "netdev", "{text}");
         Some(text)
     }
+}
+
+/// The datapath's number of a dummy, which test beds know in advance, as in Open vSwitch: the first number in its name,
+/// and 100 more for names that begin with `br`.
+fn wanted_number(name: &str) -> Option<u32> {
+    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let n: u32 = digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    n.checked_add(if name.starts_with("br") { 100 } else { 0 })
 }
 
 /// The error text where a DPDK device has not taken the requested MTU.

@@ -7,6 +7,7 @@
 //! | `links` | links, MTUs and bonds as they change |
 //! | `underlay` | the kernel's routes and neighbours, for tunnels |
 //! | `zones`, `collectors` | connection tracking zones; IPFIX, sFlow, NetFlow |
+//! | `ha` | what gateways tell each other |
 //! | `requests` | commands of operators that this loop carries out |
 //! | `status`, `datapath_features` | columns of the database that say how things are |
 
@@ -14,6 +15,7 @@ mod bridges;
 mod collectors;
 pub(crate) mod datapath_features;
 mod devices;
+mod ha;
 mod links;
 mod requests;
 mod status;
@@ -24,6 +26,7 @@ pub use requests::{OperatorRequest, Request};
 pub use underlay::OwnRoute;
 
 use crate::config::dummy::DummyMode;
+use crate::config::ha::HaSpec;
 use crate::config::port::{Kind, PortSpec};
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, BridgeSpec};
@@ -227,6 +230,9 @@ pub struct Reconciler {
     pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
     collectors: watch::Sender<export::ExportConfig>,
+    ha: watch::Sender<HaSpec>,
+    /// The first pass has begun.
+    started: bool,
     /// The datapath's features have been logged.
     probed: bool,
     /// The processors of PMD threads.
@@ -247,6 +253,7 @@ impl Reconciler {
         rundir: PathBuf,
         connections: Connections,
         collectors: watch::Sender<export::ExportConfig>,
+        ha: watch::Sender<HaSpec>,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let Inputs { db, kernel, notices, requests, test_bed } = inputs;
@@ -267,6 +274,8 @@ impl Reconciler {
             test_bed,
             zones: ZoneSpecs::default(),
             collectors,
+            ha,
+            started: false,
             processors: None,
             probed: false,
             applied_cfg: 0,
@@ -278,6 +287,9 @@ impl Reconciler {
 
     /// The first pass: brings up what the database asks for.
     pub async fn first(&mut self) {
+        if let Some(name) = self.test_bed.mode.datapath() {
+            self.pmd.post(move |w| w.datapath = name);
+        }
         self.reconcile().await;
         self.apply_underlay().await;
         self.update_links().await;
@@ -405,6 +417,7 @@ impl Reconciler {
             w.set_isolate(isolate);
         });
         self.apply_zones();
+        self.publish_ha();
         self.apply_bridges(wanted).await;
         self.publish_export_config();
         self.applied_cfg = cfg;

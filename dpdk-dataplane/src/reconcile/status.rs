@@ -13,7 +13,20 @@ use ovsdb_rs::client::Transaction;
 use tokio::time::Instant;
 
 /// `Open_vSwitch:iface_types`.
-const TYPES: &[&str] = &["dpdk", "dpdkvhostuserclient", "geneve", "internal", "patch", "system", "tap", "vxlan"];
+const TYPES: &[&str] = &[
+    "dpdk",
+    "dpdkvhostuserclient",
+    "erspan",
+    "geneve",
+    "gre",
+    "internal",
+    "ip6erspan",
+    "ip6gre",
+    "patch",
+    "system",
+    "tap",
+    "vxlan",
+];
 
 fn set(values: &[&str]) -> Set<Str> {
     values.iter().map(|v| Str::from(*v)).collect()

@@ -233,6 +233,17 @@ impl Switch {
         let _ = std::fs::remove_file(self.path("ctl"));
     }
 
+    /// Ends the switch as an operator would.
+    pub fn stop(&mut self) {
+        self.appctl(&["exit"]).expect("exit");
+        let mut c = self.children.pop().expect("a switch");
+        eventually("the end", Duration::from_secs(20), || match c.try_wait() {
+            Ok(Some(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        let _ = std::fs::remove_file(self.path("ctl"));
+    }
+
     fn command(&self, cmd: &str, args: &[&str]) -> Result<String, String> {
         let dir = self.dir.path().display().to_string();
         run(cmd, args, &[("OVS_RUNDIR", &dir), ("OVS_LOGDIR", &dir)])

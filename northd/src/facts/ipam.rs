@@ -248,6 +248,12 @@ fn upper_half(text: &str) -> u64 {
     format!("{octets}00:00:00").parse::<Mac>().map_or(0, Mac::to_u64)
 }
 
+/// The first three octets of a prefix, as text; none where they are no prefix, or zeros.
+pub fn prefix(text: &str) -> Option<String> {
+    let half = Some(upper_half(text)).filter(|half| *half != 0)?;
+    Some(Mac::from_u64(half).to_string().chars().take(8).collect())
+}
+
 fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given: &mut BTreeMap<Uuid, Str>) {
     let prefix = mac_prefix(ctx);
     let mut macs: BTreeSet<u64> = BTreeSet::new();

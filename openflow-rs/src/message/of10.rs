@@ -524,7 +524,7 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
             o.p16(s.port.0);
             o.zeros(6);
             s.counters.iter().for_each(|c| o.p64(*c));
-            o.zeros(32);
+            (0..4).for_each(|_| o.p64(if s.counters[6] == u64::MAX { u64::MAX } else { 0 }));
         }),
         P::PortDesc(l) => each(l, put_port),
         P::Queue(_) => body.entries(Version::Of10).1,

@@ -132,6 +132,8 @@ pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
 }
 
 pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
+    // Errors of frames, overruns, checksums and collisions are as unknown as other errors.
+    let others = |o: &mut Vec<u8>| (0..4).for_each(|_| o.p64(if s.counters[6] == u64::MAX { u64::MAX } else { 0 }));
     if v >= Version::Of14 {
         o.p16(120);
         o.zeros(2);
@@ -141,12 +143,13 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
         s.counters.iter().for_each(|c| o.p64(*c));
         o.p16(0);
         o.p16(40);
-        o.zeros(36);
+        o.zeros(4);
+        others(o);
     } else {
         o.p32(s.port.to_u32());
         o.zeros(4);
         s.counters.iter().for_each(|c| o.p64(*c));
-        o.zeros(32);
+        others(o);
         if v >= Version::Of13 {
             o.p32(s.duration_sec);
             o.p32(s.duration_nsec);

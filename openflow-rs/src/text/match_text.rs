@@ -60,6 +60,8 @@ fn shorthand(m: &Match) -> (Option<&'static str>, bool) {
             Some(132) => (Some("sctp6"), true),
             _ => (Some("ipv6"), false),
         },
+        Some(0x8847) => (Some("mpls"), false),
+        Some(0x8848) => (Some("mplsm"), false),
         Some(ETH_ARP) => (Some("arp"), false),
         Some(ETH_RARP) => (Some("rarp"), false),
         _ => (None, false),
@@ -103,6 +105,17 @@ fn layer3_and_4(o: &mut Out<'_>, skip_proto: bool) {
         Some(ETH_ARP | ETH_RARP) => {
             o.field(F::ArpSpa, "arp_spa");
             o.field(F::ArpTpa, "arp_tpa");
+        }
+        Some(0x8847 | 0x8848) => {
+            for f in [F::MplsLabel, F::MplsTc, F::MplsTtl, F::MplsBos] {
+                o.field(f, f.def().name);
+            }
+            for f in [F::MplsLse1, F::MplsLse2] {
+                if let (v, 1..) = o.m.get(f) {
+                    o.item(f.def().name, &format!("0x{v:08x}"));
+                }
+            }
+            return;
         }
         _ => {
             o.field(F::IpSrc, "nw_src");

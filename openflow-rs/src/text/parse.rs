@@ -40,6 +40,8 @@ fn shorthand(name: &str) -> Option<(u128, Option<u128>)> {
         "tcp6" => (ETH_IPV6, Some(6)),
         "udp6" => (ETH_IPV6, Some(17)),
         "sctp6" => (ETH_IPV6, Some(132)),
+        "mpls" => (0x8847, None),
+        "mplsm" => (0x8848, None),
         "arp" => (ETH_ARP, None),
         "rarp" => (ETH_RARP, None),
         _ => return None,

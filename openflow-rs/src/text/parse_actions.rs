@@ -4,8 +4,8 @@ use super::parse::split_top;
 use super::value::{parse_int, parse_subfield, parse_u8, parse_u16, parse_u32, parse_u64, parse_value};
 use super::{ParseError, Result};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSpec,
-    LearnSrc, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, LearnAction, LearnDst,
+    LearnSpec, LearnSrc, MplsAction, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield};
 use crate::port::PortNo;
@@ -469,6 +469,14 @@ fn parse_action(item: &str) -> Result<Action> {
         "note" => Action::Note(hex_bytes(a)?),
         "fin_timeout" => fin_timeout(a)?,
         "exit" => Action::Exit,
+        "debug_slow" => Action::Debug(DebugAction::Slow),
+        "debug_recirc" => Action::Debug(DebugAction::Recirc),
+        "push_mpls" => Action::Mpls(MplsAction::Push(parse_u16(a)?)),
+        "pop_mpls" => Action::Mpls(MplsAction::Pop(parse_u16(a)?)),
+        "set_mpls_label" => Action::Mpls(MplsAction::SetLabel(parse_u64(a)? as u32)),
+        "set_mpls_tc" => Action::Mpls(MplsAction::SetTc(parse_u8(a)?)),
+        "set_mpls_ttl" => Action::Mpls(MplsAction::SetTtl(parse_u8(a)?)),
+        "dec_mpls_ttl" => Action::Mpls(MplsAction::DecTtl),
         "delete_field" => {
             Action::DeleteField(FieldId::by_name(a).ok_or_else(|| ParseError::new(format!("unknown field \"{a}\"")))?)
         }

@@ -2,8 +2,8 @@
 
 use super::value::{hex, ipv6_text, subfield_text, value_text};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSrc,
-    NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, LearnAction, LearnDst,
+    LearnSrc, MplsAction, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::ids::GroupId;
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
@@ -261,6 +261,14 @@ impl fmt::Display for Action {
             Action::Note(b) => write!(f, "note:{}", dotted(b)),
             Action::FinTimeout { idle, hard } => write!(f, "fin_timeout(idle_timeout={idle},hard_timeout={hard})"),
             Action::Exit => f.write_str("exit"),
+            Action::Debug(DebugAction::Slow) => f.write_str("debug_slow"),
+            Action::Debug(DebugAction::Recirc) => f.write_str("debug_recirc"),
+            Action::Mpls(MplsAction::Push(t)) => write!(f, "push_mpls:0x{t:04x}"),
+            Action::Mpls(MplsAction::Pop(t)) => write!(f, "pop_mpls:0x{t:04x}"),
+            Action::Mpls(MplsAction::SetLabel(n)) => write!(f, "set_mpls_label({n})"),
+            Action::Mpls(MplsAction::SetTc(n)) => write!(f, "set_mpls_tc({n})"),
+            Action::Mpls(MplsAction::SetTtl(n)) => write!(f, "set_mpls_ttl({n})"),
+            Action::Mpls(MplsAction::DecTtl) => f.write_str("dec_mpls_ttl"),
             Action::DeleteField(id) => write!(f, "delete_field:{}", id.def().name),
             Action::Meter(m) => write!(f, "meter:{m}"),
             Action::ClearActions => f.write_str("clear_actions"),

@@ -3,7 +3,7 @@
 
 use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, of11, oxm};
 use crate::OfError;
-use crate::action::Action;
+use crate::action::{Action, MplsAction};
 use crate::field::{FieldId, Subfield, ones};
 use crate::ids::{GroupId, MeterId};
 use crate::message::Version;
@@ -41,6 +41,14 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::PushVlan(t) => with_u32(out, 17, u32::from(*t) << 16),
         Action::PopVlan => with_u32(out, 18, 0),
         Action::DecTtl(None) => with_u32(out, 24, 0),
+        Action::Mpls(MplsAction::Push(t)) => with_u32(out, 19, u32::from(*t) << 16),
+        Action::Mpls(MplsAction::Pop(t)) => with_u32(out, 20, u32::from(*t) << 16),
+        Action::Mpls(MplsAction::SetTtl(n)) => with_u32(out, 15, u32::from(*n) << 24),
+        Action::Mpls(MplsAction::DecTtl) => with_u32(out, 16, 0),
+        Action::Mpls(MplsAction::SetLabel(n)) if v == Version::Of11 => with_u32(out, 13, *n),
+        Action::Mpls(MplsAction::SetTc(n)) if v == Version::Of11 => with_u32(out, 14, u32::from(*n) << 24),
+        Action::Mpls(MplsAction::SetLabel(n)) => set_field(out, FieldId::MplsLabel, (*n).into(), None, v),
+        Action::Mpls(MplsAction::SetTc(n)) => set_field(out, FieldId::MplsTc, (*n).into(), None, v),
         Action::SetField { field, value, mask } => set_field(out, *field, *value, *mask, v),
         Action::Load { value, dst } if v < Version::Of15 => nicira::load(out, *value, dst),
         Action::Load { value, dst } => {
@@ -140,7 +148,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
     // Bytes behind its type and length.
     let size = match kind {
         0 => Some(12),
-        17 | 18 | 21..=24 | 29 => Some(4),
+        13..=24 | 29 => Some(4),
         _ => None,
     };
     if size.is_some_and(|n| n != r.len()) {
@@ -162,6 +170,12 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
             Action::PushVlan(t)
         }
         18 => Action::PopVlan,
+        13 if v == Version::Of11 => nicira::label(r.u32()?)?,
+        14 if v == Version::Of11 => nicira::traffic_class(r.u8()?)?,
+        15 => Action::Mpls(MplsAction::SetTtl(r.u8()?)),
+        16 => Action::Mpls(MplsAction::DecTtl),
+        19 => nicira::push_mpls(r.u16()?)?,
+        20 => Action::Mpls(MplsAction::Pop(r.u16()?)),
         21 => Action::SetQueue(r.u32()?),
         22 => Action::Group(GroupId(r.u32()?)),
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),

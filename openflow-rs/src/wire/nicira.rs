@@ -3,8 +3,8 @@
 use super::actions::{decode_nested, encode_actions};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, learn, oxm};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, NatSpec, PacketInReason,
-    SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, MplsAction, NatSpec,
+    PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec, is_mpls,
 };
 use crate::field::{FieldId, Subfield, ones};
 use crate::ids::MeterId;
@@ -100,6 +100,9 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             o.p16(*hard);
         }),
         Action::Exit => nx(out, 17, |_| {}),
+        Action::Debug(DebugAction::Slow) => nx(out, 254, |_| {}),
+        Action::Debug(DebugAction::Recirc) => nx(out, 255, |_| {}),
+        Action::Mpls(m) => mpls(out, *m),
         Action::PopQueue => nx(out, 5, |_| {}),
         Action::DeleteField(id) => nx(out, 50, |o| {
             o.p32(oxm::nxm_header(*id));
@@ -118,6 +121,44 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         | Action::SetQueue(_)
         | Action::PushVlan(_)
         | Action::PopVlan => {}
+    }
+}
+
+fn mpls(out: &mut Vec<u8>, m: MplsAction) {
+    match m {
+        MplsAction::Push(kind) => nx(out, 23, |o| o.p16(kind)),
+        MplsAction::Pop(kind) => nx(out, 24, |o| o.p16(kind)),
+        MplsAction::SetTtl(n) => nx(out, 25, |o| o.p8(n)),
+        MplsAction::DecTtl => nx(out, 26, |_| {}),
+        MplsAction::SetLabel(n) => nx(out, 30, |o| {
+            o.zeros(2);
+            o.p32(n);
+        }),
+        MplsAction::SetTc(n) => nx(out, 31, |o| o.p8(n)),
+    }
+}
+
+/// What pushes a label says that the packet is one of MPLS.
+pub(super) fn push_mpls(kind: u16) -> Result<Action> {
+    if is_mpls(kind) {
+        return Ok(Action::Mpls(MplsAction::Push(kind)));
+    }
+    Err(DecodeError::argument(format!("push_mpls with EtherType {kind:#06x}")))
+}
+
+pub(super) fn label(n: u32) -> Result<Action> {
+    if n < 1 << 20 {
+        Ok(Action::Mpls(MplsAction::SetLabel(n)))
+    } else {
+        Err(DecodeError::argument(format!("label {n:#x}")))
+    }
+}
+
+pub(super) fn traffic_class(n: u8) -> Result<Action> {
+    if n < 8 {
+        Ok(Action::Mpls(MplsAction::SetTc(n)))
+    } else {
+        Err(DecodeError::argument(format!("traffic class {n}")))
     }
 }
 
@@ -457,6 +498,17 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
             r.skip(4)?;
             Action::DecTtl(Some((0..n).map(|_| r.u16()).collect::<Result<_>>()?))
         }
+        23 => push_mpls(r.u16()?)?,
+        24 => Action::Mpls(MplsAction::Pop(r.u16()?)),
+        25 => Action::Mpls(MplsAction::SetTtl(r.u8()?)),
+        26 => Action::Mpls(MplsAction::DecTtl),
+        30 => {
+            r.skip(2)?;
+            label(r.u32()?)?
+        }
+        31 => traffic_class(r.u8()?)?,
+        254 => Action::Debug(DebugAction::Slow),
+        255 => Action::Debug(DebugAction::Recirc),
         27 | 28 => {
             let ofs = u32::from(r.u16()?);
             let h = r.u32()?;

@@ -2,7 +2,7 @@
 
 use crate::bridge::{Bridge, Invalidation, validate};
 use openflow_rs::OfError as E;
-use openflow_rs::action::Action;
+use openflow_rs::action::{Action, MplsAction};
 use openflow_rs::message::FlowStatsRequest;
 
 use openflow_rs::wire::DecodeError;
@@ -127,8 +127,11 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
     fn once(a: &Action) -> Option<usize> {
         match a {
             Action::PopVlan => Some(0),
-            Action::PushVlan(_) => Some(1),
-            Action::DecTtl(_) => Some(2),
+            Action::Mpls(MplsAction::Pop(_)) => Some(1),
+            Action::Mpls(MplsAction::Push(_)) => Some(2),
+            Action::PushVlan(_) => Some(3),
+            Action::DecTtl(_) => Some(4),
+            Action::Mpls(MplsAction::DecTtl) => Some(5),
             _ => None,
         }
     }
@@ -142,7 +145,7 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
             _ => None,
         }
     }
-    let mut first: [Option<Action>; 3] = Default::default();
+    let mut first: [Option<Action>; 6] = Default::default();
     let (mut middle, mut end): (Vec<Action>, Option<Action>) = (Vec::new(), None);
     for a in set {
         if let Some(slot) = once(&a).and_then(|i| first.get_mut(i)) {

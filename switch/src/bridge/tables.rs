@@ -108,6 +108,7 @@ impl Bridge {
                 }
                 for old in hits {
                     self.replace_actions(&old, f);
+                    self.forget_what_it_learned(&old, now);
                 }
                 Ok(())
             }
@@ -132,12 +133,14 @@ impl Bridge {
         self.evict_for(f, now)?;
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
-        if let Some(old) = t.find(&f.matches, f.priority)
-            && !f.flags.has(FlowFlags::RESET_COUNTS)
-        {
+        let old = t.find(&f.matches, f.priority).cloned();
+        if let Some(old) = old.as_ref().filter(|_| !f.flags.has(FlowFlags::RESET_COUNTS)) {
             rule.inherit(old);
         }
         self.put(Arc::new(rule));
+        if let Some(old) = old {
+            self.forget_what_it_learned(&old, now);
+        }
         Ok(())
     }
 
@@ -229,6 +232,11 @@ impl Bridge {
                 matches: r.matches.clone(),
             });
         }
+        self.forget_what_it_learned(r, now);
+    }
+
+    /// Removes the flows that a flow has learned which is no more, or has other actions now.
+    fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
         for a in r.actions.iter() {
             if let Action::Learn(l) = a
                 && l.delete_learned

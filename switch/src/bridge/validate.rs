@@ -6,7 +6,7 @@
 use crate::bridge::{Bridge, N_TABLES};
 use crate::conntrack::flag;
 use openflow_rs::OfError as E;
-use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
+use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, MplsAction, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
@@ -37,6 +37,8 @@ struct Walk<'a> {
     bridge: &'a Bridge,
     matches: Match,
     table: u8,
+    /// Prerequisites are not asked for.
+    lenient: bool,
     /// A group or meter that does not exist; this error counts if there is no other.
     missing: Check,
 }
@@ -90,7 +92,7 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     }
     // Errors that hold for every flow count before errors of this flow.
     bucket(&f.actions)?;
-    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, missing: Ok(()) };
+    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, lenient: f.lenient, missing: Ok(()) };
     w.list(&f.actions)?;
     let conjunctions = f.actions.iter().filter(|a| matches!(a, Action::Conjunction { .. })).count();
     let others = f.actions.iter().filter(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_))).count();
@@ -109,6 +111,7 @@ fn settable(a: &Action) -> bool {
             | Action::Move { .. }
             | Action::SetQueue(_)
             | Action::PopVlan
+            | Action::Mpls(_)
             | Action::PushVlan(_)
             | Action::DecTtl(_)
             | Action::Ct(_)
@@ -250,7 +253,7 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
 
 /// Checks the groups, meters and ports that the actions of a packet-out refer to.
 pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
-    let w = Walk { bridge, matches: Match::new(), table: 0, missing: Ok(()) };
+    let w = Walk { bridge, matches: Match::new(), table: 0, lenient: false, missing: Ok(()) };
     list.iter().try_for_each(|a| match a {
         Action::Output { port, .. } => w.port(*port),
         Action::Group(g) if !bridge.groups.contains_key(g) => {
@@ -321,8 +324,8 @@ impl Walk<'_> {
             v & m & 2 != 0
         };
         match p {
-            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => self.matches.satisfies(p) && !fragment(),
-            p => self.matches.satisfies(p),
+            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => self.lenient || self.matches.satisfies(p) && !fragment(),
+            p => self.lenient || self.matches.satisfies(p),
         }
     }
 
@@ -426,10 +429,22 @@ impl Walk<'_> {
                 if !self.has(Prereq::Vlan) {
                     return Err(inconsistent("pop_vlan"));
                 }
+                if self.lenient && self.matches.get(F::VlanTci).1 == 0 {
+                    return Ok(());
+                }
                 self.matches.clear(F::VlanTci);
                 let (tci, mask) = self.matches.get(F::Vlan1Tci);
                 self.matches.set_masked(F::VlanTci, tci, mask);
                 self.inner((0, 0));
+                Ok(())
+            }
+            Action::Mpls(MplsAction::Push(kind)) => {
+                self.becomes(*kind);
+                Ok(())
+            }
+            Action::Mpls(_) if !self.has(Prereq::Mpls) => Err(inconsistent(a)),
+            Action::Mpls(MplsAction::Pop(kind)) => {
+                self.becomes(*kind);
                 Ok(())
             }
             Action::DecTtl(_) if !self.has(Prereq::Ip) => Err(inconsistent("dec_ttl")),
@@ -455,6 +470,17 @@ impl Walk<'_> {
     }
 
     /// Something that is named is not there.
+    /// The packet is of this EtherType from here on, of which nothing else is known.
+    fn becomes(&mut self, kind: u16) {
+        let mut known = Match::new();
+        for f in [F::EthSrc, F::EthDst, F::VlanTci, F::Vlan1Tci, F::CtState] {
+            let (value, mask) = self.matches.get(f);
+            known.set_masked(f, value, mask);
+        }
+        known.set(F::EthType, kind.into());
+        self.matches = known;
+    }
+
     fn miss(&mut self, e: DecodeError) -> Check {
         if self.missing.is_ok() {
             self.missing = Err(e);

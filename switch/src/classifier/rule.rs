@@ -126,6 +126,7 @@ fn prepares(a: &Action) -> bool {
         | Action::CtClear
         | Action::SetQueue(_)
         | Action::PopQueue
+        | Action::Debug(_)
         | Action::Note(_) => true,
         Action::Output { .. }
         | Action::OutputTrunc { .. }
@@ -145,6 +146,7 @@ fn prepares(a: &Action) -> bool {
         | Action::Sample(_)
         | Action::Bundle(_)
         | Action::FinTimeout { .. }
+        | Action::Mpls(_)
         | Action::Exit
         | Action::DeleteField(_)
         | Action::Meter(_)

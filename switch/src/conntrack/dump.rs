@@ -66,6 +66,12 @@ impl Connection {
 impl Conntrack {
     /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
     pub fn dump(&self, zone: Option<u16>, more: Option<Duration>) -> String {
-        self.export().filter(|c| zone.is_none_or(|z| z == c.zone)).map(|c| c.line(more) + "\n").collect()
+        let time = |mut c: Connection| {
+            if c.owner != 0 {
+                c.expires = more.unwrap_or_default() + self.timeout(c.zone, c.phase);
+            }
+            c
+        };
+        self.export().filter(|c| zone.is_none_or(|z| z == c.zone)).map(|c| time(c).line(more) + "\n").collect()
     }
 }

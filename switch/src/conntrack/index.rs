@@ -409,6 +409,10 @@ mod tests {
             window: None,
             translates: Default::default(),
             expires: Default::default(),
+            owner: 0,
+            epoch: 0,
+            from: 0,
+            orphan: false,
             generation: 0,
             version: 0,
         }

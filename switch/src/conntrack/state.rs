@@ -77,6 +77,43 @@ pub enum Phase {
     IcmpReply,
 }
 
+impl TcpState {
+    const ALL: [TcpState; 6] = [
+        TcpState::Closed,
+        TcpState::SynSent,
+        TcpState::Established,
+        TcpState::Closing,
+        TcpState::FinWait2,
+        TcpState::TimeWait,
+    ];
+
+    /// The state that is numbered so, from 0 in the order above, when connections leave this process.
+    pub fn from_number(n: u8) -> Option<TcpState> {
+        TcpState::ALL.get(usize::from(n)).copied()
+    }
+}
+
+impl Phase {
+    const ALL: [Phase; 11] = [
+        Phase::TcpFirst,
+        Phase::TcpOpening,
+        Phase::TcpEstablished,
+        Phase::TcpClosing,
+        Phase::TcpFinWait,
+        Phase::TcpClosed,
+        Phase::First,
+        Phase::Single,
+        Phase::Multiple,
+        Phase::IcmpFirst,
+        Phase::IcmpReply,
+    ];
+
+    /// The phase that is numbered so, from 0 in the order above, when connections leave this process.
+    pub fn from_number(n: u8) -> Option<Phase> {
+        Phase::ALL.get(usize::from(n)).copied()
+    }
+}
+
 /// Timeouts, in seconds by [`Phase`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts([u32; 11]);

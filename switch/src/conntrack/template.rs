@@ -6,6 +6,7 @@
 //! tables.
 
 use super::index::Hash;
+use super::replica;
 use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, flag, stamp, state};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
@@ -166,8 +167,19 @@ impl Conntrack {
         self.seed = plan.seed;
         for (at, mut c) in plan.passed.drain(..) {
             c.expires = now + self.timeout(c.zone, c.phase);
+            let adopted = c.adopt();
+            if let Some(before) = adopted {
+                replica::moved(&mut self.owned, before);
+            }
             if let Some(slot) = self.slots.get_mut(at as usize) {
+                let zone = c.zone;
+                let moved = slot.as_ref().is_none_or(|old| old.version != c.version);
                 *slot = Some(c);
+                match (adopted.is_some(), moved) {
+                    (true, _) => self.journal.content(at, zone),
+                    (false, true) => self.journal.state(at, zone),
+                    (false, false) => {}
+                }
                 self.publish(at);
             }
         }

@@ -1,3 +1,5 @@
+mod sync;
+
 use super::*;
 use openflow_rs::NatRange;
 use std::net::Ipv4Addr;
@@ -114,7 +116,9 @@ fn flush_and_bounds() {
     assert_eq!(ct.flush_zone(1), 1);
     let f = CtFlush { proto: 17, zone: Some(2), ..Default::default() };
     assert_eq!(ct.flush(&f), 1);
-    assert!(copies.into_iter().all(|c| ct.import(c)));
+    for c in copies {
+        assert!(ct.restore(&replica::RemoteConnection::of(&c, Duration::ZERO), Duration::from_secs(60), NOW));
+    }
     assert_eq!(ct.len(), 2);
     // Named in full, it is looked for in one zone; a part is looked for in all.
     let address = |n: u32| Some(std::net::IpAddr::from(n.to_be_bytes()));

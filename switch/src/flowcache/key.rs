@@ -7,6 +7,7 @@
 
 use crate::tunnel::{Own, tunnel_port};
 use openflow_rs::FieldId as F;
+use openflow_rs::action::is_mpls;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
@@ -538,6 +539,8 @@ impl Words<'_> {
             self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
         }
         let kind = match h.ethertype {
+            // Labels are in no key: such packets walk the tables.
+            kind if is_mpls(kind) => return None,
             ethertype::IPV4 if h.ip_ok => {
                 self.push(word::<8>(p, h.l3 + 12)?);
                 let (a, b) = transport(p, h)?;

@@ -609,6 +609,7 @@ impl DependencyMask {
             | Action::SetQueue(_)
             | Action::PopQueue
             | Action::Conjunction { .. }
+            | Action::Debug(_)
             | Action::Note(_) => {}
             // Other state than the packet's decides, or what is done is not repeated.
             Action::OutputTrunc { .. }
@@ -616,6 +617,7 @@ impl DependencyMask {
             | Action::Group(_)
             | Action::Nat(_)
             | Action::Learn(_)
+            | Action::Mpls(_)
             | Action::Sample(_)
             | Action::Bundle(_)
             | Action::FinTimeout { .. }

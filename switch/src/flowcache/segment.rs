@@ -287,6 +287,7 @@ fn follows(a: &Action) -> bool {
         | Action::SetQueue(_)
         | Action::PopQueue
         | Action::Conjunction { .. }
+        | Action::Debug(_)
         | Action::Note(_) => true,
         Action::Output { .. }
         | Action::OutputTrunc { .. }
@@ -303,6 +304,7 @@ fn follows(a: &Action) -> bool {
         | Action::Sample(_)
         | Action::Bundle(_)
         | Action::FinTimeout { .. }
+        | Action::Mpls(_)
         | Action::Exit
         | Action::DeleteField(_)
         | Action::Meter(_)

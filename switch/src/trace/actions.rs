@@ -1,7 +1,8 @@
 //! Datapath actions in the format of ovs-dpctl(8).
 
 use crate::extract::mac_text;
-use openflow_rs::action::CtAction;
+use crate::xlate::mpls::{self, pushed};
+use openflow_rs::action::{CtAction, is_mpls};
 use openflow_rs::{FieldId as F, FlowKey};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -79,6 +80,16 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
         if !changed.is_empty() {
             out.push(format!("set({name}({}))", changed.join(",")));
         }
+    }
+    if let (true, old, new) = (is_mpls(kind as u16), is.get(F::MplsLse), wanted.get(F::MplsLse))
+        && old != new
+    {
+        // What is pushed is told as it leaves.
+        let pushed = out.pop_if(|last| *last == pushed(old, kind as u16));
+        out.push(match pushed {
+            Some(_) => mpls::pushed(new, kind as u16),
+            None => format!("set(mpls({}))", mpls::entry_text(new)),
+        });
     }
     // Equal inner tags stay.
     let (have, want): (Vec<_>, Vec<_>) = (crate::extract::tags(is).collect(), crate::extract::tags(wanted).collect());

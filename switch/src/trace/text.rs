@@ -58,6 +58,10 @@ fn packet_fields(k: &FlowKey) -> Vec<F> {
     match kind {
         0x806 | 0x8035 => v.extend([F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha]),
         0x800 => v.extend([F::IpSrc, F::IpDst]),
+        0x8847 | 0x8848 => {
+            v.extend([F::MplsLabel, F::MplsTc, F::MplsTtl, F::MplsBos]);
+            v.extend([F::MplsLse1, F::MplsLse2].into_iter().take(crate::extract::label_count(k).saturating_sub(1)));
+        }
         0x86dd => v.extend([F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label]),
         _ => {}
     }

@@ -78,6 +78,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             Action::PushVlan(t) => self.push_vlan(*t),
             Action::PopVlan => self.pop_vlan(),
+            Action::Mpls(m) => return self.mpls(*m),
             Action::DecTtl(ids) => return self.dec_ttl(ids.as_deref().unwrap_or(&[0])),
             Action::Resubmit { ct: true, .. } if !self.has_original() => {
                 self.observer.tell(Kind::Warning, || "resubmit(ct) with non-tracked or non-IP packet!".into());
@@ -145,7 +146,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.queue = None;
                 self.observer.tell(Kind::Detail, || "queue = 0".into());
             }
-            Action::Conjunction { .. } | Action::Note(_) | Action::FinTimeout { .. } | Action::Nat(_) => {}
+            Action::Debug(_)
+            | Action::Conjunction { .. }
+            | Action::Note(_)
+            | Action::FinTimeout { .. }
+            | Action::Nat(_) => {}
         }
         true
     }
@@ -299,6 +304,7 @@ pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
     match p {
         Prereq::None => true,
         Prereq::Vlan => k.get(F::VlanTci) & 0x1000 != 0,
+        Prereq::Mpls => matches!(kind(), 0x8847 | 0x8848),
         Prereq::Arp => matches!(kind(), 0x806 | 0x8035),
         Prereq::Ipv4 => v4(),
         Prereq::Ipv6 => v6(),

@@ -39,6 +39,8 @@ pub(crate) struct Peers {
     tunnels: Vec<Option<TunnelLookup>>,
     /// Whether there are tunnel ports at all.
     any_tunnel: Option<bool>,
+    /// One of them is of GRE.
+    any_gre: Option<bool>,
 }
 
 type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
@@ -57,6 +59,8 @@ pub struct Backer {
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
+    /// Sequence numbers of tunnels' next packets.
+    sequences: HashMap<(BridgeId, PortNo), u32>,
     /// Connections.
     pub conntrack: Conntrack,
     /// Fragments that wait to be tracked.
@@ -86,6 +90,7 @@ impl Backer {
             devices: hashbrown::HashMap::new(),
             ports_by_name: HashMap::new(),
             peers: Peers::default(),
+            sequences: HashMap::new(),
             conntrack: Conntrack::new(connections),
             fragments: Fragments::default(),
             underlay: Underlay::default(),
@@ -213,6 +218,22 @@ impl Backer {
         let Backer { bridges, peers, .. } = self;
         let mut ports = bridges.iter().flat_map(|b| b.ports.values());
         *peers.any_tunnel.get_or_insert_with(|| ports.any(|p| matches!(p.kind, PortKind::Tunnel(_))))
+    }
+
+    /// Whether there are ports of GRE: without one no packet of it is taken.
+    pub(crate) fn has_gre(&mut self) -> bool {
+        let Backer { bridges, peers, .. } = self;
+        let mut ports = bridges.iter().flat_map(|b| b.ports.values());
+        let gre = |p: &Port| matches!(&p.kind, PortKind::Tunnel(t) if t.kind.is_gre());
+        *peers.any_gre.get_or_insert_with(|| ports.any(gre))
+    }
+
+    /// The number of the next packet of a tunnel, which is taken if `take` says so.
+    pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo), take: bool) -> u32 {
+        let next = self.sequences.entry(tunnel).or_default();
+        let n = *next;
+        *next = n.wrapping_add(u32::from(take));
+        n
     }
 
     fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {

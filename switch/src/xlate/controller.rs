@@ -80,6 +80,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.commit() {
             return;
         }
+        self.observer.datapath(|| {
+            let (reason, id, cookie) = (c.reason as u8, c.id, self.pipeline.flow.cookie);
+            let continues = u8::from(c.pause);
+            let max_len = if c.max_len == 0 { u16::MAX } else { c.max_len };
+            format!(
+                "userspace(pid=0,controller(reason={reason},dont_send=0,continuation={continues},recirc_id=1,rule_cookie={cookie:#x},controller_id={id},max_len={max_len}))"
+            )
+        });
         if self.observer.dry() {
             self.pipeline.sent += 1;
             if c.pause {

@@ -122,12 +122,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.open(Kind::Bucket, || format!("bucket {}", b.id));
             let of_set = matches!(self.pipeline.within, Within::ActionSet | Within::Bucket { of_set: true });
             let within = std::mem::replace(&mut self.pipeline.within, Within::Bucket { of_set });
-            self.actions(set);
-            self.pipeline.within = within;
-            self.observer.close();
-            self.pipeline.depth -= 1;
-            // An exit or pause ends the bucket only.
-            self.thaw();
+            self.in_bucket(|x| {
+                x.actions(set);
+                x.pipeline.within = within;
+                x.observer.close();
+                x.pipeline.depth -= 1;
+                // An exit or pause ends the bucket only.
+                x.thaw();
+            });
             self.pipeline.exit = self.pipeline.metered;
             self.packet.key = saved;
             self.segment_ends();

@@ -9,6 +9,7 @@ use crate::tunnel::{self, BfdPackets, Egress, TunnelConfig, Unreachable};
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, PortNo};
+use packet::ipproto;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
 const BFD: u16 = 3784;
@@ -187,6 +188,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.passes(no);
         self.observer.tell(Kind::Detail, || "output to native tunnel".into());
         let entropy = tunnel::entropy(&self.packet.key);
+        let mut sequence = 0;
+        if cfg.kind.is_gre() {
+            // Sequence numbers and checksums differ from packet to packet.
+            self.observer.side_effect();
+            let take = !self.observer.dry();
+            sequence = self.backer.sequence((self.pipeline.bridge, no), take);
+        }
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let mut needs = Vec::new();
         let made = tunnel::outer_headers(
@@ -195,7 +203,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             &tlv,
             self.packet.buf.data(),
             &self.backer.underlay,
-            entropy,
+            (entropy, sequence),
             |n| {
                 needs.push(n);
             },
@@ -272,6 +280,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         if tunnel::tunnel_port(data, &self.packet.headers).is_some() {
             self.observer.reads_tunnel_header();
+        }
+        if self.packet.headers.proto == ipproto::GRE {
+            if !self.backer.has_gre() {
+                return false;
+            }
+            self.observer.side_effect();
         }
         let data = self.packet.buf.data();
         let d = match tunnel::decapsulate(data, &self.packet.headers) {

@@ -6,6 +6,7 @@ use crate::conntrack::Pass;
 use crate::drops::DropReason;
 use crate::extract;
 use crate::tunnel::Outer;
+use crate::xlate::controller::Wait;
 use crate::xlate::{Observer, Xlate};
 use openflow_rs::FlowKey;
 use openflow_rs::action::Action;
@@ -30,6 +31,10 @@ pub(crate) struct PacketState<P> {
     pub(crate) clone_depth: u32,
     /// What the packet was before the innermost of them, if its bytes have changed since.
     pub(crate) saved_packet: Option<Box<SavedPacket<P>>>,
+    /// How many buckets are open: they go on with the packet's labels as they were, but with translated addresses.
+    pub(crate) bucket_depth: u32,
+    /// What the packet was before the innermost of them, if its labels have changed since.
+    pub(crate) labels_before: Option<Box<SavedPacket<P>>>,
     /// The queue of the ports that the packet leaves by.
     pub(crate) queue: Option<u16>,
     /// A bit for each of the bridge's mirrors that has its copy.
@@ -52,10 +57,16 @@ impl<P: PacketBuf> PacketState<P> {
             tunnel: None,
             clone_depth: 0,
             saved_packet: None,
+            bucket_depth: 0,
+            labels_before: None,
             queue: None,
             mirrored: 0,
             out_device: None,
         }
+    }
+
+    fn restore(&mut self, k: SavedPacket<P>) {
+        (self.buf, self.headers, self.base, self.checksums_hold) = (k.buf, k.headers, k.base, k.checksums_hold);
     }
 
     /// Writes what the key wants to the packet; false if there is no room for its headers.
@@ -92,9 +103,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.isolated(|x| {
             x.pipeline.action_set = set;
             body(x);
-            if x.pipeline.frozen.is_none() {
-                x.carry_out_set();
-                exit = x.pipeline.exit && !x.pipeline.metered;
+            match &x.pipeline.frozen {
+                None => {
+                    x.carry_out_set();
+                    exit = x.pipeline.exit && !x.pipeline.metered;
+                }
+                // As in Open vSwitch, a packet that waits for its controller is forgotten behind the clone.
+                Some(frozen) => exit = matches!(frozen.wait, Wait::Controller(..)),
             }
         });
         self.pipeline.metered = false;
@@ -128,6 +143,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.packet.mirrored,
         );
         let (pass, queue, kept) = (self.packet.conn, self.packet.queue, self.packet.saved_packet.take());
+        let labels = self.packet.labels_before.take();
         self.packet.clone_depth += 1;
         self.segment_ends();
         let translations = self.observer.translations();
@@ -136,9 +152,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.segment_ends();
         self.observer.restores(translations);
         self.packet.clone_depth -= 1;
+        self.packet.labels_before = labels;
         if let Some(k) = std::mem::replace(&mut self.packet.saved_packet, kept) {
-            let p = &mut self.packet;
-            (p.buf, p.headers, p.base, p.checksums_hold) = (k.buf, k.headers, k.base, k.checksums_hold);
+            self.packet.restore(*k);
         }
         let mirrored = self.packet.mirrored;
         let bridge = self.pipeline.bridge;
@@ -157,13 +173,35 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return;
         }
         self.observer.side_effect();
-        match self.packet.buf.duplicate() {
-            Some(buf) => {
-                let PacketState { headers, base, checksums_hold, .. } = &self.packet;
-                let saved = SavedPacket { buf, headers: *headers, base: base.clone(), checksums_hold: *checksums_hold };
-                self.packet.saved_packet = Some(Box::new(saved));
-            }
-            None => self.because(DropReason::NoBuffer),
+        self.packet.saved_packet = self.saved();
+    }
+
+    /// Saves the packet before its labels change: they are restored when the clone ends, or the bucket.
+    pub(super) fn keep_labels(&mut self) {
+        self.keep_bytes();
+        if self.packet.bucket_depth > 0 && self.packet.labels_before.is_none() {
+            self.packet.labels_before = self.saved();
+        }
+    }
+
+    /// The packet as it is now.
+    fn saved(&mut self) -> Option<Box<SavedPacket<P>>> {
+        let Some(buf) = self.packet.buf.duplicate() else {
+            self.because(DropReason::NoBuffer);
+            return None;
+        };
+        let PacketState { headers, base, checksums_hold, .. } = &self.packet;
+        Some(Box::new(SavedPacket { buf, headers: *headers, base: base.clone(), checksums_hold: *checksums_hold }))
+    }
+
+    /// Runs `body`, and restores the packet's labels afterwards.
+    pub(super) fn in_bucket(&mut self, body: impl FnOnce(&mut Self)) {
+        let outside = self.packet.labels_before.take();
+        self.packet.bucket_depth += 1;
+        body(self);
+        self.packet.bucket_depth -= 1;
+        if let Some(k) = std::mem::replace(&mut self.packet.labels_before, outside) {
+            self.packet.restore(*k);
         }
     }
 

@@ -73,6 +73,11 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=8,in_port=3,ip,nw_proto=0 actions=set_field:9.9.9.4->ip_dst,dec_ttl,output:2",
     "table=0,priority=8,in_port=3,dl_type=0x1234,dl_dst=02:00:00:00:00:01 actions=set_field:02:00:00:00:00:0e->eth_dst,output:2",
     "table=0,priority=5,in_port=3,dl_type=0x1234 actions=output:20",
+    // Labels.
+    "table=0,priority=8,in_port=3,mpls,mpls_label=1 actions=dec_mpls_ttl,set_mpls_label(9),output:2,output:20",
+    "table=0,priority=8,in_port=3,mpls,mpls_label=2 actions=clone(pop_mpls:0x0800,dec_ttl,output:2),output:20",
+    "table=0,priority=5,in_port=3,mpls actions=pop_mpls:0x0800,output:1",
+    "table=40,priority=6,udp,tp_src=1002,nw_dst=10.9.0.2,tp_dst=83 actions=push_mpls:0x8847,set_mpls_label(5),output:2,pop_mpls:0x0800,clone(push_mpls:0x8847,output:1),output:20",
     // Too deep: nothing of it leaves.
     "table=0,priority=8,in_port=3,dl_type=0x1235 actions=output:2,resubmit(,78)",
     "table=78 actions=output:20,resubmit(,78)",

@@ -277,7 +277,7 @@ pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
 }
 
 /// Kinds of [`odd`] packets.
-pub const ODD: u8 = 15;
+pub const ODD: u8 = 16;
 
 /// A packet whose key is fields: ICMP, errors, IGMP, fragments, neighbour discovery, IPv6, ARP, of no IP protocol, of no protocol that is
 /// known.
@@ -331,6 +331,13 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             p.extend_from_slice(&[0x12, 0x34 + (kind & 1), ttl, dst]);
             p.resize(60, 0);
             p
+        }
+        // A label, or a stack that does not end within what is parsed.
+        15 => {
+            let ip = made(v4, 1, &echo);
+            let entry = [0, 0, dst << 4 | u8::from(ttl != 3), ttl];
+            let labels = entry.repeat(if ttl == 3 { 4 } else { 1 });
+            [&ip[..12], &[0x88, 0x47], &labels, &ip[14..]].concat()
         }
         _ => made(v4, dst / 3 * 77, &[]),
     };

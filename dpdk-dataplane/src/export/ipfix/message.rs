@@ -176,13 +176,17 @@ fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
         }
     };
     match element {
-        // tunnelType: VXLAN is 1, Geneve 7; tunnelKey
-        TYPE => o.push(if t.kind == TunnelKind::Vxlan { 1 } else { 7 }),
+        // tunnelType; tunnelKey
+        TYPE => o.push(match t.kind {
+            TunnelKind::Vxlan => 1,
+            TunnelKind::Gre | TunnelKind::Erspan => 2,
+            TunnelKind::Geneve => 7,
+        }),
         KEY => o.extend([3].into_iter().chain(t.vni.to_be_bytes().into_iter().skip(1))),
         // tunnelSourceIPv4Address and tunnelDestinationIPv4Address, tunnelProtocolIdentifier (UDP)
         SOURCE => address(o, 0),
         DESTINATION => address(o, 1),
-        PROTOCOL => o.push(17),
+        PROTOCOL => o.push(if t.kind.is_gre() { 47 } else { 17 }),
         // tunnelSourceTransportPort, tunnelDestinationTransportPort
         SOURCE_PORT => o.extend(t.ports[0].to_be_bytes()),
         DESTINATION_PORT => o.extend(t.ports[1].to_be_bytes()),

@@ -80,6 +80,8 @@ pub struct BfdSessions {
     /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send
     /// packets to a switch that would drop them.
     ready: HashSet<BridgeId>,
+    /// All sessions are held in AdminDown: this gateway does not have its peers' connections yet.
+    held: bool,
     discriminator: u32,
 }
 
@@ -97,7 +99,7 @@ impl BfdSessions {
             }
             return;
         };
-        let ready = self.ready.contains(&bridge);
+        let ready = self.ready.contains(&bridge) && !self.held;
         let config = Config { admin_down: !ready, ..spec.session };
         match at.and_then(|i| self.list.get_mut(i)) {
             Some(m) => {
@@ -133,8 +135,20 @@ impl BfdSessions {
         if !self.ready.insert(bridge) {
             return;
         }
+        let ready = !self.held;
         for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
-            m.configure(true, now);
+            m.configure(ready, now);
+        }
+    }
+
+    /// Holds all sessions in AdminDown, or lets those of bridges whose tables are in place come up.
+    pub fn hold(&mut self, held: bool, now: Duration) {
+        if self.held == held {
+            return;
+        }
+        self.held = held;
+        for m in &mut self.list {
+            m.configure(!held && self.ready.contains(&m.bridge), now);
         }
     }
 

@@ -3,6 +3,7 @@
 mod commands;
 mod commit;
 mod databases;
+mod made_once;
 mod progress;
 mod stopwatch;
 mod worker;

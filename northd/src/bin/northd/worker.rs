@@ -2,14 +2,14 @@
 
 use crate::commit::{self, commit, write};
 use crate::databases::{Databases, LOCK};
+use crate::made_once::{Exchange, Missing};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
-use northd::addresses::Mac;
 use northd::clock::Clock;
 use northd::{Changes, Compiler, Op};
-use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
-use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
+use ovn_schema::{ColumnValue, Rows, Str, Table, nb, sb};
+use ovsdb_rs::client::{Client, ClientError, Event, Transaction, Update, probe_interval};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -432,10 +432,16 @@ impl Worker {
     /// southbound, and only then says that the southbound database has all.
     async fn work(&mut self, full: bool, rounds: u8, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
-        let (nb_missing, sb_missing) = missing(compiler.input());
-        if !nb_missing.is_empty() || !sb_missing.is_empty() {
-            commit(&self.databases.nb, nb_missing, None).await?;
-            commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
+        let missing = Missing::of(compiler.input());
+        if !missing.is_empty() {
+            commit(&self.databases.nb, missing.nb, None).await?;
+            if let Some(Exchange { row, gone, new }) = missing.options {
+                let schema = self.databases.nb.schema().ok_or(ClientError::NotConnected)?;
+                let mut transaction = Transaction::new(schema);
+                transaction.exchange("NB_Global", row, "options", &gone.to_datum(), &new.to_datum());
+                self.databases.nb.commit(transaction).await?;
+            }
+            commit(&self.databases.sb, missing.sb, Some(LOCK)).await?;
             self.drain();
             return Box::pin(self.work(full, rounds, state)).await;
         }
@@ -623,35 +629,4 @@ async fn flows(client: &Client) -> Result<Rows<sb::LogicalFlow>, ClientError> {
     };
     client.every_row(table, take).await?;
     Ok(flows)
-}
-
-/// What the databases lack before anything can be compiled: their one row, addresses that northd makes up once.
-fn missing(input: &northd::input::Input) -> (Vec<Op<nb::TableId>>, Vec<Op<sb::TableId>>) {
-    let (mut nb, mut sb) = (Vec::new(), Vec::new());
-    let random = || {
-        let [a, b, c, d, e, ..] = *Uuid::new_v4().as_bytes();
-        Mac([a & 0xfc | 2, b, c, d, e, 1])
-    };
-    let mut options: Map<Str, Str> = Map::new();
-    let row = input.nb.nb_global.iter().next();
-    if let Some((_, row)) = row {
-        options = row.options.clone();
-    }
-    let before = options.len();
-    let prefix: String = random().to_string().chars().take(8).collect();
-    options.entry("mac_prefix".into()).or_insert_with(|| prefix.into());
-    for key in ["svc_monitor_mac", "svc_monitor_mac_dst"] {
-        options.entry(key.into()).or_insert_with(|| random().to_string().into());
-    }
-    match row {
-        None => nb.push(Op::Insert(nb::TableId::NbGlobal, Uuid::new_v4(), vec![("options", options.to_datum())])),
-        Some((u, _)) if options.len() != before => {
-            nb.push(Op::Update(nb::TableId::NbGlobal, *u, vec![("options", options.to_datum())]));
-        }
-        Some(_) => {}
-    }
-    if input.sb.sb_global.is_empty() {
-        sb.push(Op::Insert(sb::TableId::SbGlobal, Uuid::new_v4(), Vec::new()));
-    }
-    (nb, sb)
 }

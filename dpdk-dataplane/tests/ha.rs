@@ -1,0 +1,272 @@
+//! Gateways that know each other's connections (docs/ha.md): two switches with the flows of a gateway that translates
+//! addresses, on devices of their own.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually, run};
+use packet::{Headers, Mac, build};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// Source and destination of a frame.
+type Ends = (Ipv4Addr, u16, Ipv4Addr, u16);
+
+fn ends(frame: &[u8]) -> Option<Ends> {
+    let h = Headers::parse(frame)?;
+    let ip = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(frame.get(at..at + 4)?).ok()?));
+    let port = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
+    let l4 = h.l4?;
+    Some((ip(h.l3 + 12)?, port(l4)?, ip(h.l3 + 16)?, port(l4 + 2)?))
+}
+
+/// A gateway: clients behind `in`, the outside behind `out`. Both ports' frames are in capture files.
+struct Gateway {
+    switch: Switch,
+    name: &'static str,
+    zone: u16,
+}
+
+impl Gateway {
+    /// `zone`: its number of the zone `lr_snat`, which differs between chassis.
+    fn new(ns: &Namespace, name: &'static str, zone: u16) -> Gateway {
+        let g = Gateway { switch: Switch::test_bed(ns), name, zone };
+        g.switch.vsctl(&format!("set open . external_ids:system-id={name}"));
+        g.switch.vsctl(&format!("add-br br-int -- set bridge br-int external_ids:ct-zone-lr_snat={zone}"));
+        for (port, n) in [("in", 1), ("out", 2)] {
+            let pcap = g.switch.path(&format!("{port}.pcap"));
+            g.switch.vsctl(&format!(
+                "add-port br-int {port} -- set interface {port} options:tx_pcap={pcap} ofport_request={n}"
+            ));
+        }
+        g.flows();
+        g
+    }
+
+    fn flows(&self) {
+        let zone = self.zone;
+        for flow in [
+            format!("in_port=1,ip,actions=ct(commit,zone={zone},nat(src={OUTSIDE}),table=1)"),
+            format!("in_port=2,ip,actions=ct(zone={zone},nat,table=2)"),
+            "table=1,ip,actions=2".into(),
+            "table=2,ct_state=+trk+est,ip,actions=1".into(),
+        ] {
+            // After a start the bridge comes a moment later.
+            eventually(&flow, SOON, || self.switch.try_ofctl(&["add-flow", "br-int", &flow]).map(drop));
+        }
+    }
+
+    /// Tells and hears other gateways; the port of each is given.
+    fn peers(&self, listen: &str, all: &str) {
+        self.switch.vsctl(&format!("set open . external_ids:isthmus-ha-listen={listen}"));
+        self.switch.vsctl(&format!("set bridge br-int other_config:ha-peers=\"{all}\""));
+    }
+
+    /// The frames that left by a port: addresses and ports.
+    fn sent(&self, port: &str) -> Vec<Ends> {
+        let all = std::fs::read(self.switch.path(&format!("{port}.pcap"))).unwrap_or_default();
+        let (mut at, mut found) = (24, Vec::new());
+        while let Some(n) = all.get(at + 8..at + 12) {
+            let n = u32::from_ne_bytes(n.try_into().expect("four bytes")) as usize;
+            found.extend(all.get(at + 16..at + 16 + n).and_then(ends));
+            at += 16 + n;
+        }
+        found
+    }
+
+    /// The frame that leaves by `out` when one comes in by `port`.
+    fn passes(&self, port: &str, frame: &[u8], out: &str) -> Ends {
+        let before = self.sent(out).len();
+        let hex: String = frame.iter().map(|b| format!("{b:02x}")).collect();
+        self.switch.appctl(&["netdev-dummy/receive", port, &hex]).expect("receive");
+        let mut found = None;
+        eventually(&format!("a frame by {out} of {}", self.name), SOON, || {
+            found = self.sent(out).get(before).copied();
+            found.map(drop).ok_or_else(|| self.connections().join("\n"))
+        });
+        found.expect("a frame")
+    }
+
+    /// A client's packet goes out; returns the port that it got.
+    fn opens(&self, client: u8) -> u16 {
+        let out = self.passes("in", &datagram((Ipv4Addr::new(10, 0, 0, client), 1000), (SERVER, 53)), "out");
+        assert_eq!((out.0, out.2, out.3), (OUTSIDE, SERVER, 53));
+        out.1
+    }
+
+    /// The server's answer to a port comes back to a client.
+    fn answers(&self, port: u16, client: u8) {
+        let back = self.passes("out", &datagram((SERVER, 53), (OUTSIDE, port)), "in");
+        assert_eq!(back, (SERVER, 53, Ipv4Addr::new(10, 0, 0, client), 1000));
+    }
+
+    /// Its connections, without their zone and times.
+    fn connections(&self) -> Vec<String> {
+        let mut text = String::new();
+        // After a start commands come a moment later than their socket.
+        eventually("dpctl/dump-conntrack", SOON, || {
+            text = self.switch.appctl(&["dpctl/dump-conntrack"])?;
+            Ok(())
+        });
+        let mut all: Vec<String> = text.lines().map(|l| l.replace(&format!(",zone={}", self.zone), "")).collect();
+        all.sort();
+        all
+    }
+
+    fn show(&self) -> String {
+        self.switch.appctl(&["ha/show"]).expect("ha/show")
+    }
+
+    fn shows(&self, part: &str) {
+        eventually(&format!("{}: {part}", self.name), SOON, || {
+            let text = self.show();
+            if text.contains(part) { Ok(()) } else { Err(text) }
+        });
+    }
+
+    fn has(&self, wanted: &[String]) {
+        eventually(&format!("the connections of {}", self.name), SOON, || {
+            let found = self.connections();
+            if found == wanted {
+                Ok(())
+            } else {
+                Err(format!("{}\n---- wanted\n{}", found.join("\n"), wanted.join("\n")))
+            }
+        });
+    }
+}
+
+fn datagram(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
+    let (a, b) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+    build::udp(b, a, (from.0.into(), from.1), (to.0.into(), to.1), 64, b"some").expect("one family")
+}
+
+/// A gateway dies. The other one goes on with its connections: same addresses, same ports, established; new ones do not
+/// get the ports of old ones. When the dead one is back it has what the other has meanwhile, before it speaks BFD.
+#[test]
+fn connections_survive_their_gateway() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ha");
+    let (mut a, b) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9));
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    b.peers("ptcp:7002:127.0.0.1", "gw1=tcp:127.0.0.1:7001");
+    a.shows("to it: connected; lag ");
+    a.shows("from it: connected");
+    let first = a.opens(1);
+    let second = a.opens(2);
+    assert_eq!(first, 1000, "the port is free");
+    assert_ne!(second, first, "two clients use the same port");
+    a.answers(second, 2);
+    b.has(&a.connections());
+    assert!(b.show().contains("; 2 connections,"), "{}", b.show());
+
+    a.switch.crash();
+    b.answers(second, 2);
+    b.answers(first, 1);
+    let third = b.opens(3);
+    assert!(third != first && third != second, "{third} is another client's");
+    b.shows("not connected");
+
+    let before = b.connections();
+    a.switch.start_test_bed(&ns);
+    a.flows();
+    a.has(&before);
+    assert!(a.show().contains("; 3 connections,"), "{}", a.show());
+    // And back: what the second gateway opened survives it.
+    a.answers(third, 3);
+}
+
+/// An orderly restart keeps connections without any peer; a crash does not bring back what an earlier stop saved.
+#[test]
+fn an_orderly_restart_keeps_connections() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hr");
+    let mut a = Gateway::new(&ns, "gw1", 7);
+    let port = a.opens(1);
+    a.answers(port, 1);
+    let before = a.connections();
+    a.switch.stop();
+    a.switch.start_test_bed(&ns);
+    a.flows();
+    assert_eq!(a.connections(), before);
+    a.answers(port, 1);
+    a.switch.crash();
+    a.switch.start_test_bed(&ns);
+    assert_eq!(a.connections(), Vec::<String>::new());
+}
+
+/// Certificates like those that ovs-pki makes: a common name, no other names.
+fn certificates(dir: &Path, names: &[&str]) {
+    let openssl = |words: &str| {
+        let args: Vec<String> = words.split(' ').map(|w| w.replace("DIR", &dir.display().to_string())).collect();
+        run("openssl", &args.iter().map(String::as_str).collect::<Vec<_>>(), &[]).expect("openssl")
+    };
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout DIR/ca-key.pem -out DIR/ca.pem -days 10 -subj /CN=ca");
+    for n in names {
+        openssl(&format!("req -newkey rsa:2048 -nodes -keyout DIR/{n}-key.pem -out DIR/{n}.csr -subj /CN={n}"));
+        openssl(&format!(
+            "x509 -req -in DIR/{n}.csr -CA DIR/ca.pem -CAkey DIR/ca-key.pem -CAcreateserial -out DIR/{n}.pem -days 10"
+        ));
+    }
+}
+
+/// A peer is known by its certificate. One with another's name is refused, and said once; the gateway's own peer is heard
+/// meanwhile.
+#[test]
+fn peers_show_certificates() {
+    if !able(&["ovs-vsctl", "openssl"]) {
+        return;
+    }
+    let ns = Namespace::new("ht");
+    let dir = tempfile::tempdir().expect("folder");
+    certificates(dir.path(), &["gw1", "gw2", "gw3"]);
+    let (a, b, c) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9), Gateway::new(&ns, "gw2", 9));
+    for (g, certificate) in [(&a, "gw1"), (&b, "gw2"), (&c, "gw3")] {
+        let file = |n: &str| dir.path().join(n).display().to_string();
+        let (key, own) = (file(&format!("{certificate}-key.pem")), file(&format!("{certificate}.pem")));
+        g.switch.vsctl(&format!("set-ssl {key} {own} {}", file("ca.pem")));
+    }
+    a.peers("pssl:7001:127.0.0.1", "gw2=ssl:127.0.0.1:7002");
+    b.peers("pssl:7002:127.0.0.1", "gw1=ssl:127.0.0.1:7001");
+    // It calls itself gw2 as well, but its certificate is another's.
+    c.peers("pssl:7003:127.0.0.1", "gw1=ssl:127.0.0.1:7001");
+    a.shows("to it: connected");
+    a.shows("from it: connected");
+    let port = a.opens(1);
+    a.answers(port, 1);
+    b.has(&a.connections());
+    let refused = "it calls itself \"gw2\", and was taken for \"gw3\"";
+    eventually("the refusal", SOON, || {
+        let log = std::fs::read_to_string(a.switch.path("stderr")).unwrap_or_default();
+        if log.contains(refused) { Ok(()) } else { Err(log) }
+    });
+    assert_eq!(c.connections(), Vec::<String>::new());
+    a.shows("from it: connected");
+}
+
+/// Configurations that cannot work are said in the log, and stop nothing else.
+#[test]
+fn wrong_configurations_are_named() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hw");
+    let a = Gateway::new(&ns, "gw1", 7);
+    assert_eq!(a.show(), "no peers (Bridge other_config:ha-peers)\n");
+    a.peers("tcp:1.2.3.4:5", "gw2");
+    eventually("warnings", SOON, || {
+        let log = std::fs::read_to_string(a.switch.path("stderr")).unwrap_or_default();
+        let all = ["isthmus-ha-listen=tcp:1.2.3.4:5: not a passive", "\"gw2\" is not CHASSIS=ssl:ADDRESS:PORT"];
+        if all.iter().all(|t| log.contains(t)) { Ok(()) } else { Err(log) }
+    });
+    let port = a.opens(1);
+    a.answers(port, 1);
+}

@@ -1,0 +1,86 @@
+//! A stream to a peer, as its sender sees it.
+
+use super::VERSION;
+use super::codec::Record;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What follows from a peer's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Nothing.
+    Nothing,
+    /// The peer listens: zones and a dump follow.
+    Start,
+    /// The peer wants a dump.
+    Again,
+    /// The peer has everything until this fence.
+    Fenced(u64),
+    /// The peer is another chassis than the one that was called.
+    Wrong,
+}
+
+/// The state of a stream.
+#[derive(Debug)]
+pub struct Outgoing {
+    own: String,
+    boot: u64,
+    peer: String,
+    welcomed: bool,
+    /// Fences on their way, with the time at which each was put up.
+    fences: VecDeque<(u64, Duration)>,
+    /// The time from the last fence until its answer: how old what the peer lacks may be.
+    pub lag: Option<Duration>,
+    /// Dumps that the peer asked for.
+    pub again: u64,
+}
+
+impl Outgoing {
+    /// A stream from this chassis to a peer. `boot` differs after each start.
+    pub fn new(own: &str, boot: u64, peer: &str) -> Outgoing {
+        let fences = VecDeque::new();
+        Outgoing { own: own.into(), boot, peer: peer.into(), welcomed: false, fences, lag: None, again: 0 }
+    }
+
+    /// What is sent first.
+    pub fn hello(&self) -> Record {
+        Record::Hello(VERSION, self.boot, self.own.clone())
+    }
+
+    /// The peer listens.
+    pub fn is_welcome(&self) -> bool {
+        self.welcomed
+    }
+
+    /// A fence was put up at this time.
+    pub fn fence(&mut self, n: u64, now: Duration) {
+        self.fences.push_back((n, now));
+    }
+
+    /// Fences that the peer has not answered.
+    pub fn fences(&self) -> usize {
+        self.fences.len()
+    }
+
+    /// Takes an answer. What receivers do not send is ignored.
+    pub fn take(&mut self, r: &Record, now: Duration) -> Reply {
+        match r {
+            Record::Welcome(_, name) if *name != self.peer => Reply::Wrong,
+            Record::Welcome(..) if !self.welcomed => {
+                self.welcomed = true;
+                Reply::Start
+            }
+            Record::Again => {
+                self.again += 1;
+                Reply::Again
+            }
+            Record::Fence(n) => {
+                while let Some((_, at)) = self.fences.pop_front_if(|(f, _)| *f <= *n) {
+                    self.lag = Some(now.saturating_sub(at));
+                }
+                Reply::Fenced(*n)
+            }
+            _ => Reply::Nothing,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Many connections at once, held through the failure of a gateway: what became of each.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How often a connection asks.
+const EVERY: Duration = Duration::from_millis(100);
+/// How long a datagram's answer may take until it is asked again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Bytes of an answer over TCP: the address that the server sees.
+const ANSWER: usize = 32;
+
+/// What became of the connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Connections that were opened.
+    pub opened: u64,
+    /// TCP connections that were reset or closed.
+    pub resets: u64,
+    /// Connections whose address or port the server saw change.
+    pub changed: u64,
+    /// Connections that had no answer at the end.
+    pub silent: u64,
+    /// The longest time between a question and its answer, in microseconds.
+    pub longest_stall: u64,
+    /// What went wrong first.
+    pub trouble: Option<String>,
+}
+
+type Shared = Arc<Mutex<Held>>;
+
+fn note(all: &Shared, f: impl FnOnce(&mut Held)) {
+    f(&mut all.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+fn address(of: SocketAddr) -> [u8; ANSWER] {
+    let mut bytes = [b' '; ANSWER];
+    bytes.iter_mut().zip(of.to_string().bytes()).for_each(|(to, b)| *to = b);
+    bytes
+}
+
+/// Tells every client what address it is seen by, over UDP and TCP, for ever.
+///
+/// # Errors
+/// The port is taken.
+#[tokio::main(flavor = "current_thread")]
+pub async fn serve(port: u16) -> Result<()> {
+    let (udp, tcp) = (UdpSocket::bind(("0.0.0.0", port)).await?, TcpListener::bind(("0.0.0.0", port)).await?);
+    tokio::spawn(async move {
+        let mut buf = [0; 64];
+        loop {
+            if let Ok((_, from)) = udp.recv_from(&mut buf).await {
+                // A client may have gone.
+                let _ = udp.send_to(&address(from), from).await;
+            }
+        }
+    });
+    loop {
+        let (mut stream, from) = tcp.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(async move {
+            while stream.read_u8().await.is_ok() && stream.write_all(&address(from)).await.is_ok() {}
+        });
+    }
+}
+
+/// When a connection asks: all the time, or at the beginning and at the end only.
+#[derive(Clone, Copy)]
+struct Times {
+    idle: Option<(Instant, Instant)>,
+    end: Instant,
+}
+
+impl Times {
+    /// Waits until the next question; false at the end.
+    async fn next(&self) -> bool {
+        sleep(EVERY).await;
+        if let Some((from, to)) = self.idle
+            && (from..to).contains(&Instant::now())
+        {
+            sleep_until(to).await;
+        }
+        Instant::now() < self.end
+    }
+}
+
+/// Opens `count` connections of TCP and as many of UDP, with source ports from `port` on, and holds them. Every second
+/// one says nothing between the first two seconds and the last three.
+///
+/// # Errors
+/// No connection could be opened.
+#[tokio::main(flavor = "current_thread")]
+pub async fn hold(to: SocketAddr, count: u16, port: u16, seconds: f64) -> Result<Held> {
+    let (all, start, mut tasks) = (Shared::default(), Instant::now(), JoinSet::new());
+    let end = start + Duration::from_secs_f64(seconds);
+    for i in 0..count {
+        let idle = (start + Duration::from_secs(2), end - Duration::from_secs(3));
+        let times = Times { idle: (i % 2 == 1).then_some(idle), end };
+        let from = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port + i));
+        tasks.spawn(by_tcp(from, to, times, all.clone()));
+        tasks.spawn(by_udp(from, to, times, all.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+    let held = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(held)
+}
+
+async fn open(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
+    let s = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    s.set_reuse_address(true)?;
+    s.set_nonblocking(true)?;
+    s.set_tcp_nodelay(true)?;
+    s.bind(&from.into())?;
+    Ok(TcpSocket::from_std_stream(s.into()).connect(to).await?)
+}
+
+async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
+    let start = Instant::now();
+    let trouble = |what: String| {
+        note(&all, |h| {
+            h.trouble.get_or_insert(format!("{from} after {:?}: {what}", start.elapsed()));
+        })
+    };
+    let mut stream = match open(from, to).await {
+        Ok(s) => s,
+        Err(e) => return trouble(format!("connect: {e:#}")),
+    };
+    note(&all, |h| h.opened += 1);
+    let mut first = None;
+    loop {
+        let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
+        let exchange = async {
+            stream.write_u8(1).await?;
+            stream.read_exact(&mut answer).await
+        };
+        match timeout(times.end + Duration::from_secs(3) - asked, exchange).await {
+            Ok(Ok(_)) => answered(&all, &mut first, answer, asked),
+            Ok(Err(e)) => {
+                trouble(format!("TCP: {e}"));
+                return note(&all, |h| h.resets += 1);
+            }
+            Err(_) => {
+                trouble("TCP: no answer".into());
+                return note(&all, |h| h.silent += 1);
+            }
+        }
+        if !times.next().await {
+            return;
+        }
+    }
+}
+
+fn answered(all: &Shared, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
+    let differs = first.replace(answer).is_some_and(|f| f != answer);
+    let stall = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+    note(all, |h| {
+        h.changed += u64::from(differs);
+        h.longest_stall = h.longest_stall.max(stall);
+    });
+}
+
+async fn by_udp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
+    let Ok(socket) = UdpSocket::bind(from).await else { return };
+    if socket.connect(to).await.is_err() {
+        return;
+    }
+    note(&all, |h| h.opened += 1);
+    let mut first = None;
+    loop {
+        let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
+        loop {
+            // A neighbour that is not known yet is an error of a datagram, not of the connection.
+            let _ = socket.send(&[1]).await;
+            if let Ok(Ok(ANSWER)) = timeout(AGAIN, socket.recv(&mut answer)).await {
+                break;
+            }
+            if Instant::now() > times.end + Duration::from_secs(3) {
+                return note(&all, |h| {
+                    h.silent += 1;
+                    h.trouble.get_or_insert(format!("{from}: UDP: no answer"));
+                });
+            }
+        }
+        answered(&all, &mut first, answer, asked);
+        if !times.next().await {
+            return;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Connections through the death of a gateway: many at once, several machines behind one address with the same ports.
+
+use crate::hold::Held;
+use crate::lab::until;
+use crate::network::Network;
+use crate::scenario::active;
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::time::Duration;
+
+/// The machines that go out by SNAT.
+pub const MACHINES: [&str; 3] = ["vm1", "vm2", "vm3"];
+/// The server's port.
+const PORT: &str = "7100";
+/// How long something may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The demo's network without floating IPs: all machines go out under the gateway's address.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub fn without_floating_ips(demo: &Path, to: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(demo).with_context(|| demo.display().to_string())?;
+    let kept: Vec<&str> = text.lines().filter(|l| !l.contains("dnat_and_snat")).collect();
+    std::fs::write(to, kept.join("\n") + "\n").with_context(|| to.display().to_string())
+}
+
+/// Has the gateways know each other's connections.
+///
+/// # Errors
+/// They do not find each other.
+pub fn share_connections(n: &Network) -> Result<()> {
+    let gateways = ["gw1", "gw2"];
+    for g in gateways {
+        let db = format!("--db=unix:{}", n.lab.machine_dir(g).join("db.sock").display());
+        n.lab.exec(g, "ovs-vsctl", &[&db, "set", "open", ".", "external_ids:isthmus-ha-listen=ptcp:6655"])?;
+    }
+    for g in gateways {
+        until(&format!("{g}'s peer"), LIMIT, || connected(n, g))?;
+    }
+    Ok(())
+}
+
+/// Both streams of a gateway are there, and its peer's dump has been taken.
+fn connected(n: &Network, gateway: &str) -> Result<()> {
+    let said = show(n, gateway)?;
+    if said.contains("to it: connected") && said.contains("from it: connected") && !said.contains("no dump yet") {
+        return Ok(());
+    }
+    bail!("{said}")
+}
+
+/// `ha/show` of a gateway.
+///
+/// # Errors
+/// It does not answer.
+pub fn show(n: &Network, gateway: &str) -> Result<String> {
+    let pid = n.lab.pid(gateway, "switch").context("its switch does not run")?;
+    let socket = n.lab.machine_dir(gateway).join(format!("dpdk-dataplane.{pid}.ctl")).display().to_string();
+    n.lab.exec(gateway, "ovs-appctl", &["-t", &socket, "ha/show"])
+}
+
+/// Holds `count` connections of TCP and of UDP of each machine while the active gateway is killed, comes back and takes
+/// over again.
+///
+/// # Errors
+/// A gateway does not take over.
+pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
+    serves(n, "gw1")?;
+    let (agent, count) = (n.agent(), count.to_string());
+    n.lab.spawn("ext", "hold", &agent, &["agent", "hold-serve", PORT])?;
+    let to = format!("{}:{PORT}", crate::network::EXTERNAL);
+    for m in MACHINES {
+        let args = ["agent", "hold", &to, "--count", &count, "--seconds", "25"];
+        n.lab.spawn(m, "hold", &agent, &args)?;
+    }
+    n.lab.pause(Duration::from_secs(4))?;
+    n.lab.kill("gw1", "switch");
+    serves(n, "gw2")?;
+    n.lab.pause(Duration::from_secs(4))?;
+    n.switch("gw1")?;
+    n.address("gw1")?;
+    serves(n, "gw1")?;
+    let mut all = Vec::new();
+    for m in MACHINES {
+        let ended = n.lab.wait(m, "hold", Duration::from_secs(60));
+        let said = n.lab.output(m, "hold");
+        if !ended {
+            bail!("{m} has not ended: {said}");
+        }
+        let last = said.lines().last().with_context(|| format!("{m} said nothing"))?;
+        all.push(serde_json::from_str(last).with_context(|| format!("{m}: {said}"))?);
+    }
+    n.lab.kill("ext", "hold");
+    Ok(all)
+}
+
+fn serves(n: &Network, gateway: &str) -> Result<()> {
+    until(&format!("{gateway} serves"), LIMIT, || match active(n)? {
+        a if a == gateway => Ok(()),
+        a => bail!("{a} serves"),
+    })
+}

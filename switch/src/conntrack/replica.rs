@@ -1,0 +1,357 @@
+//! Connections of another chassis, kept for the case that it dies.
+//!
+//! A connection belongs to the chassis that saw its last packet ([`Connection::owner`]). Those of others are in the table
+//! as all are, but they have no timeout: the other chassis tells when they end. The first packet that this switch sees of
+//! such a connection makes it its own. Nothing is done for a connection when its gateway dies.
+//!
+//! Once the other chassis is lost ([`Conntrack::set_lost`]), the sweep makes its connections this chassis' own, with the
+//! timeout of their phase from then on. So none ends early, none stays for ever, and all are told when the other one is
+//! back.
+
+use super::{ConnId, Connection, Conntrack, Direction, Phase, TcpState, Translates, Tuple};
+use std::time::Duration;
+
+/// The time of a connection that another chassis looks after.
+pub(super) const NEVER: Duration = Duration::from_nanos(u64::MAX);
+
+/// Another chassis; 0 is this one.
+pub type Owner = u8;
+
+/// State, mark and label of a connection of another chassis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteState {
+    /// TCP state of both ends, the originator's first.
+    pub ends: [TcpState; 2],
+    /// Which timeout holds.
+    pub phase: Phase,
+    /// A reply was seen.
+    pub replied: bool,
+    /// Mark.
+    pub mark: u32,
+    /// Label.
+    pub label: u128,
+}
+
+/// A connection of another chassis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteConnection {
+    /// Zone, as numbered here.
+    pub zone: u16,
+    /// First packet's tuple, before translation.
+    pub original: Tuple,
+    /// The tuple of replies, before they are translated back.
+    pub reply: Tuple,
+    /// What `nat` does.
+    pub translates: Translates,
+    /// State, mark and label.
+    pub state: RemoteState,
+    /// How long ago its last packet came.
+    pub idle: Duration,
+    /// It was this chassis' until a packet of it came to the other.
+    pub ours_before: bool,
+}
+
+/// What became of what another chassis told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReplicaCounters {
+    /// Connections taken.
+    pub taken: u64,
+    /// Connections that both chassis call their own.
+    pub conflicts: u64,
+    /// Connections for which the table, or its share for other chassis, had no room.
+    pub refused: u64,
+}
+
+/// Where a connection of another chassis is: its slot, and the low bits of its generation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Held(u32, u32);
+
+/// No connection.
+const NONE: Held = Held(u32::MAX, 0);
+
+/// What one other chassis has told.
+#[derive(Debug)]
+pub struct Replica {
+    owner: Owner,
+    epoch: u8,
+    /// By the slot of the other chassis.
+    slots: Vec<Held>,
+    /// After a dump: the next slot to look at, and how many had a connection.
+    sweep: Option<(usize, u32)>,
+    /// Counters.
+    pub counters: ReplicaCounters,
+}
+
+impl Replica {
+    /// Nothing has been told yet. `owner` is not 0.
+    pub fn new(owner: Owner) -> Replica {
+        Replica { owner, epoch: 0, slots: Vec::new(), sweep: None, counters: ReplicaCounters::default() }
+    }
+
+    /// Whose connections these are.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// A dump begins.
+    pub fn begin(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.sweep = None;
+    }
+
+    /// A dump is complete: what it did not tell is gone. [`Replica::sweep`] removes it.
+    pub fn end(&mut self) {
+        self.sweep = Some((0, 0));
+    }
+
+    /// Looks for what the last dump did not tell in the next `n` slots. Returns how many connections the other chassis
+    /// has, once it has looked at all.
+    pub fn sweep(&mut self, ct: &mut Conntrack, n: usize) -> Option<u32> {
+        let (from, mut count) = self.sweep?;
+        let to = from.saturating_add(n).min(self.slots.len());
+        for s in self.slots.get_mut(from..to).unwrap_or_default() {
+            let Some((i, c)) = ct.held(*s, self.owner) else { continue };
+            if c.epoch == self.epoch {
+                count += 1;
+            } else {
+                ct.delete(i);
+                *s = NONE;
+            }
+        }
+        if to < self.slots.len() {
+            self.sweep = Some((to, count));
+            return None;
+        }
+        self.sweep = None;
+        Some(count)
+    }
+
+    /// A dump is complete, and its sweep is not.
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// The chassis has this connection in one of its slots.
+    pub fn put(&mut self, ct: &mut Conntrack, slot: u32, c: &RemoteConnection, now: Duration) {
+        let at = slot as usize;
+        if at >= ct.room {
+            self.counters.refused += 1;
+            return;
+        }
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, NONE);
+        }
+        let Some(place) = self.slots.get_mut(at) else { return };
+        let before = std::mem::replace(place, NONE);
+        *place = match ct.held(before, self.owner).map(|(i, have)| (i, c.same(have))) {
+            Some((i, true)) => {
+                ct.put_state(i, &c.state, Some(self.epoch));
+                before
+            }
+            other => {
+                if let Some((i, false)) = other {
+                    ct.delete(i);
+                }
+                let id = ct.put_remote(self.owner, self.epoch, c, now, &mut self.counters);
+                id.map_or(NONE, |id| Held(id.index, id.generation as u32))
+            }
+        };
+    }
+
+    /// The connection of a slot has another state, mark or label.
+    pub fn state(&mut self, ct: &mut Conntrack, slot: u32, state: &RemoteState) {
+        if let Some((i, _)) = self.slots.get(slot as usize).and_then(|s| ct.held(*s, self.owner)) {
+            ct.put_state(i, state, None);
+        }
+    }
+
+    /// A slot is empty.
+    pub fn close(&mut self, ct: &mut Conntrack, slot: u32) {
+        let before = self.slots.get_mut(slot as usize).map_or(NONE, |s| std::mem::replace(s, NONE));
+        if let Some((i, _)) = ct.held(before, self.owner) {
+            ct.delete(i);
+        }
+    }
+}
+
+impl RemoteConnection {
+    /// A connection as another chassis sees it.
+    pub fn of(c: &Connection, idle: Duration) -> RemoteConnection {
+        let (zone, original, reply, translates) = (c.zone, c.original, c.reply, c.translates);
+        RemoteConnection { zone, original, reply, translates, state: c.state(), idle, ours_before: false }
+    }
+
+    fn same(&self, c: &Connection) -> bool {
+        (self.zone, self.original, self.reply, self.translates) == (c.zone, c.original, c.reply, c.translates)
+    }
+}
+
+impl Connection {
+    fn adopt_state(&mut self, s: &RemoteState) {
+        self.version = self.version.wrapping_add(1);
+        (self.ends, self.phase, self.replied) = (s.ends, s.phase, s.replied);
+        (self.mark, self.label) = (s.mark, s.label);
+    }
+
+    /// Makes it this chassis' own, as a packet of it has come; returns whose it was, if another's.
+    pub(super) fn adopt(&mut self) -> Option<Owner> {
+        self.orphan = false;
+        let before = std::mem::take(&mut self.owner);
+        if before == 0 {
+            return None;
+        }
+        self.from = before;
+        Some(before)
+    }
+
+    /// State, mark and label.
+    pub fn state(&self) -> RemoteState {
+        RemoteState { ends: self.ends, phase: self.phase, replied: self.replied, mark: self.mark, label: self.label }
+    }
+}
+
+/// A connection of another chassis is this one's now.
+pub(super) fn moved(owned: &mut [u32; 256], from: Owner) {
+    for (owner, n) in [(from, u32::MAX), (0, 1)] {
+        if let Some(place) = owned.get_mut(usize::from(owner)) {
+            *place = place.wrapping_add(n);
+        }
+    }
+}
+
+impl Conntrack {
+    /// Counts a connection that a chassis has got, or lost.
+    pub(super) fn count_owner(&mut self, owner: Owner, n: u32) {
+        if let Some(place) = self.owned.get_mut(usize::from(owner)) {
+            *place = place.wrapping_add(n);
+        }
+    }
+
+    /// The connection that another chassis told, if it is still that chassis'.
+    fn held(&self, at: Held, owner: Owner) -> Option<(u32, &Connection)> {
+        let c = self.slots.get(at.0 as usize)?.as_ref()?;
+        (c.generation as u32 == at.1 && c.owner == owner).then_some((at.0, c))
+    }
+
+    fn put_state(&mut self, index: u32, state: &RemoteState, epoch: Option<u8>) {
+        if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
+            c.adopt_state(state);
+            c.epoch = epoch.unwrap_or(c.epoch);
+            c.expires = NEVER;
+        }
+        self.publish(index);
+    }
+
+    /// Takes a connection of another chassis, unless this one saw a packet of it later than that one.
+    fn put_remote(
+        &mut self,
+        owner: Owner,
+        epoch: u8,
+        new: &RemoteConnection,
+        now: Duration,
+        counters: &mut ReplicaCounters,
+    ) -> Option<ConnId> {
+        for t in [new.original, new.reply] {
+            // What the same chassis had in another slot is gone, even if that has not been told yet.
+            let Some((i, _)) = self.find(new.zone, &t) else { continue };
+            let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { continue };
+            if c.owner == 0 && !c.orphan && self.expires(i) > now {
+                counters.conflicts += u64::from(!new.ours_before);
+                if !new.ours_before && self.idle(i, c, now) <= new.idle {
+                    return None;
+                }
+            }
+            self.delete(i);
+        }
+        // A tenth of the table stays free for what this chassis itself serves.
+        if self.len() >= self.limit - self.limit / 10 {
+            counters.refused += 1;
+            return None;
+        }
+        let id = self.store(
+            Connection {
+                zone: new.zone,
+                original: new.original,
+                reply: new.reply,
+                translates: new.translates,
+                mark: new.state.mark,
+                label: new.state.label,
+                replied: new.state.replied,
+                ends: new.state.ends,
+                phase: new.state.phase,
+                window: None,
+                expires: NEVER,
+                owner,
+                epoch,
+                from: 0,
+                orphan: false,
+                generation: 0,
+                version: 0,
+            },
+            None,
+        );
+        match id {
+            Some(_) => counters.taken += 1,
+            None => counters.refused += 1,
+        }
+        id
+    }
+
+    /// Puts a connection of this chassis into the table, as it was before a restart: `left` is the time until it
+    /// expires. False if there is no room, or its tuples are taken.
+    pub fn restore(&mut self, c: &RemoteConnection, left: Duration, now: Duration) -> bool {
+        if [c.original, c.reply].iter().any(|t| self.find(c.zone, t).is_some()) {
+            return false;
+        }
+        let mut counters = ReplicaCounters::default();
+        let Some(id) = self.put_remote(1, 0, c, now, &mut counters) else { return false };
+        if let Some(c) = self.slots.get_mut(id.index as usize).and_then(Option::as_mut) {
+            c.owner = 0;
+            c.expires = now + left;
+            moved(&mut self.owned, 1);
+            self.journal.content(id.index, c.zone);
+        }
+        self.publish(id.index);
+        true
+    }
+
+    /// Says whether another chassis is lost: the sweep gives its connections timeouts then.
+    pub fn set_lost(&mut self, owner: Owner, lost: bool) {
+        match lost {
+            true => self.lost.insert(owner),
+            false => self.lost.remove(&owner),
+        };
+    }
+
+    /// A connection that another chassis looked after is this one's, with a timeout from now on, if that chassis is lost:
+    /// it has to be told when that comes back, as it may have forgotten everything.
+    #[cold]
+    pub(super) fn sweep_remote(&mut self, index: u32, now: Duration) {
+        let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
+        if !self.lost.contains(&c.owner) {
+            return;
+        }
+        let at = now + self.timeout(c.zone, c.phase);
+        if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
+            c.expires = at;
+            if let Some(before) = c.adopt() {
+                moved(&mut self.owned, before);
+            }
+            // Nobody has to be told whose it was.
+            (c.from, c.orphan) = (0, true);
+            self.journal.content(index, c.zone);
+        }
+        self.publish(index);
+    }
+
+    /// How many connections of each other chassis are in the table.
+    pub fn of_owner(&self, owner: Owner) -> usize {
+        self.owned.get(usize::from(owner)).map_or(0, |n| *n as usize)
+    }
+
+    /// The tuple's connection and its direction, expired or not; for tests and commands.
+    pub fn lookup(&self, zone: u16, t: &Tuple) -> Option<(&Connection, Direction)> {
+        let (i, d) = self.find(zone, t)?;
+        Some((self.slots.get(i as usize)?.as_ref()?, d))
+    }
+}
