@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -22,6 +22,7 @@ help:
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
+	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
@@ -93,6 +94,11 @@ bench-controller:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-interconnect:
+	scripts/install test
+	$(CARGO) build --release -p interconnect --bin interconnect --example bench-interconnect
+	$(TARGET)/release/examples/bench-interconnect
 
 bench-northd:
 	scripts/install test
