@@ -342,3 +342,28 @@ pub fn lacp() -> Vec<Vec<u8>> {
     };
     vec![compose(one(0x3d), one(0x05)), compose(one(0xc7), Info::default())]
 }
+
+pub fn ha_records() -> Vec<Vec<u8>> {
+    use gateway_ha::sync::{Connection, Record, State, VERSION};
+    let v4 = Connection { zone: 7, proto: 6, translates: 1, ..Connection::default() };
+    let v6 = Connection { v6: true, proto: 17, was_receivers: true, ..v4 };
+    let all = [
+        Record::Hello(VERSION, 1, "gw2".into()),
+        Record::Zone(7, "lr_snat".into()),
+        Record::Begin,
+        Record::Put(1, v4),
+        Record::Put(2, v6),
+        Record::End(2),
+        Record::State(1, State { mark: 1, ..State::default() }),
+        Record::Close(2),
+        Record::Fence(3),
+    ];
+    let encoded = |r: &Record| {
+        let mut bytes = Vec::new();
+        r.encode(&mut bytes);
+        bytes
+    };
+    let mut seeds: Vec<Vec<u8>> = all.iter().map(encoded).collect();
+    seeds.push(seeds.concat());
+    seeds
+}

@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "packet", run: packet, seeds: seeds::packets },
     Target { name: "pipeline", run: crate::pipeline::run, seeds: crate::pipeline::seeds },
     Target { name: "bfd", run: bfd, seeds: seeds::bfd },
+    Target { name: "ha-records", run: ha_records, seeds: seeds::ha_records },
     Target { name: "lacp", run: lacp, seeds: seeds::lacp },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
@@ -224,6 +225,32 @@ fn bfd(input: &[u8]) -> Outcome_ {
         Ok(_) => Ok("accepted".into()),
         Err(e) => refused(e),
     }
+}
+
+/// A stream of another gateway. What is read of it is the same when it is written and read again.
+fn ha_records(input: &[u8]) -> Outcome_ {
+    use gateway_ha::sync::{Decoder, Incoming, Record};
+    let read = |bytes: &[u8]| {
+        let mut d = Decoder::default();
+        d.push(bytes);
+        std::iter::from_fn(|| d.next().transpose()).collect::<Result<Vec<Record>, _>>()
+    };
+    let records = match read(input) {
+        Ok(all) => all,
+        Err(e) => return refused(e),
+    };
+    let mut bytes = Vec::new();
+    records.iter().for_each(|r| r.encode(&mut bytes));
+    if read(&bytes).as_ref() != Ok(&records) {
+        return Err(format!("{records:?} is another one when it is written and read again"));
+    }
+    let mut stream = Incoming::new("gw1", None, [("lr_snat".to_string(), 3)].into());
+    for (n, r) in records.into_iter().enumerate() {
+        if let Err(e) = stream.take(r) {
+            return refused(format!("{e} after {}", n.min(3)));
+        }
+    }
+    Ok("accepted".into())
 }
 
 /// A packet that a flow sent to the controller: an opcode, the length of its data, the data, the packet. Answers that

@@ -235,9 +235,9 @@ impl Connection {
     }
 }
 
-/// Bytes that are no record: a record shorter than its fields.
+/// Bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a record is shorter than its fields, or a name is not UTF-8")]
+#[error("a record is shorter than its fields, or a name is longer than {NAME} bytes or not UTF-8")]
 pub struct Malformed;
 
 struct Reader<'a>(&'a [u8]);
@@ -271,6 +271,9 @@ impl Reader<'_> {
 
     fn text(&mut self) -> Result<String, Malformed> {
         let bytes = std::mem::take(&mut self.0);
+        if bytes.len() > NAME {
+            return Err(Malformed);
+        }
         std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed)
     }
 }
