@@ -233,7 +233,7 @@ fn ha_records(input: &[u8]) -> Outcome_ {
     let read = |bytes: &[u8]| {
         let mut d = Decoder::default();
         d.push(bytes);
-        std::iter::from_fn(|| d.next().transpose()).collect::<Result<Vec<Record>, _>>()
+        std::iter::from_fn(|| d.record().transpose()).collect::<Result<Vec<Record>, _>>()
     };
     let records = match read(input) {
         Ok(all) => all,

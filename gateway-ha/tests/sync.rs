@@ -45,7 +45,7 @@ fn record() -> impl Strategy<Value = Record> {
 }
 
 fn decoded(d: &mut Decoder) -> Result<Vec<Record>, Malformed> {
-    std::iter::from_fn(|| d.next().transpose()).collect()
+    std::iter::from_fn(|| d.record().transpose()).collect()
 }
 
 proptest! {

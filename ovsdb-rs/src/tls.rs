@@ -198,7 +198,7 @@ impl Tls {
     /// [`Tls::later`].
     ///
     /// # Errors
-    /// [`Error::Limit`] where protocols or ciphers are asked for that we do not have.
+    /// [`Error::Syntax`] where protocols or ciphers are asked for that we do not have.
     pub fn from_options(options: &daemon::TlsOptions) -> Result<Option<Tls>, Error> {
         let text = Option::as_deref;
         let limits =

@@ -110,8 +110,8 @@ fn read(bytes: &[u8]) -> Result<Saved, Refused> {
     let mut decoder = Decoder::default();
     decoder.push(bytes);
     let mut all = Saved { zones: HashMap::new(), connections: Vec::new() };
-    let Some(Record::Hello(..)) = decoder.next()? else { return Err(Refused::Other) };
-    while let Some(r) = decoder.next()? {
+    let Some(Record::Hello(..)) = decoder.record()? else { return Err(Refused::Other) };
+    while let Some(r) = decoder.record()? {
         match r {
             Record::Zone(n, name) => drop(all.zones.insert(n, name)),
             Record::Put(_, c) => all.connections.push(c),

@@ -3,13 +3,13 @@
 //! | file | holds |
 //! |---|---|
 //! | here | which streams there are, as the configuration says |
-//! | [`grpc`] | gRPC over the streams of [`ovsdb_rs::stream`] |
-//! | [`sender`] | a stream to a peer |
-//! | [`receiver`] | streams of peers |
-//! | [`readiness`] | when this gateway has its peers' connections, and may say by BFD that it is alive |
-//! | [`status`] | what `ha/show` and the metrics say |
-//! | [`file`] | connections kept over an orderly restart |
-//! | [`requests`] | what these ask of the main PMD thread |
+//! | `grpc` | gRPC over the streams of [`ovsdb_rs::stream`] |
+//! | `sender` | a stream to a peer |
+//! | `receiver` | streams of peers |
+//! | `readiness` | when this gateway has its peers' connections, and may say by BFD that it is alive |
+//! | `status` | what `ha/show` and the metrics say |
+//! | `file` | connections kept over an orderly restart |
+//! | `requests` | what these ask of the main PMD thread |
 
 pub mod file;
 mod grpc;

@@ -135,7 +135,7 @@ async fn hear(
                 let Ok(Some(f)) = frame else { return Ok(()) };
                 decoder.push(&f.records);
                 let (mut changes, mut fences, mut n) = (Vec::new(), Vec::new(), 0u64);
-                while let Some(r) = decoder.next().map_err(|e| e.to_string())? {
+                while let Some(r) = decoder.record().map_err(|e| e.to_string())? {
                     n += 1;
                     match state.take(r).map_err(|e| e.to_string())? {
                         Effect::Nothing => {}

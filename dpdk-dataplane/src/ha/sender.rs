@@ -66,7 +66,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                 let answer = answer.map_err(|_| format!("no answer for {SILENCE:?}"))?;
                 let Some(f) = answer.map_err(|s| s.message().to_owned())? else { return Ok(()) };
                 decoder.push(&f.records);
-                while let Some(r) = decoder.next().map_err(|e| e.to_string())? {
+                while let Some(r) = decoder.record().map_err(|e| e.to_string())? {
                     match (state.take(&r, now()), to.take()) {
                         (Reply::Wrong, _) => return Err(format!("the peer calls itself otherwise: {r:?}")),
                         (Reply::Start, Some(to)) => {

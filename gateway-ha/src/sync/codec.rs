@@ -296,7 +296,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The stream holds something that is no record; what follows cannot be read either.
-    pub fn next(&mut self) -> Result<Option<Record>, Malformed> {
+    pub fn record(&mut self) -> Result<Option<Record>, Malformed> {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
             let Some(([kind, low, high], rest)) = rest.split_first_chunk() else { return Ok(None) };

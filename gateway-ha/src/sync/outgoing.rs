@@ -75,7 +75,8 @@ impl Outgoing {
                 Reply::Again
             }
             Record::Fence(n) => {
-                while let Some((_, at)) = self.fences.pop_front_if(|(f, _)| *f <= *n) {
+                while let Some((_, at)) = self.fences.front().copied().filter(|(f, _)| f <= n) {
+                    self.fences.pop_front();
                     self.lag = Some(now.saturating_sub(at));
                 }
                 Reply::Fenced(*n)

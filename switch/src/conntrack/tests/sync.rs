@@ -240,9 +240,9 @@ proptest! {
     fn each_connection_has_one_owner(ops in proptest::collection::vec(op(2), 1..200)) {
         let (mut pair, now) = run(ops);
         settle(&mut pair, now);
-        for r in 0..2 {
-            let id = pair[r].reader.expect("connected");
-            pair[r].ct.dump_again(id);
+        for c in &mut pair {
+            let id = c.reader.expect("connected");
+            c.ct.dump_again(id);
         }
         settle(&mut pair, now);
         for (a, b) in [(0, 1), (1, 0)] {
