@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
+	@echo "make bench-survive   connections through a gateway's death, beside the C stack (root)"
 	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
 	@echo "make churn           10,000 ports and flows come and go ten times in each daemon, which ends where it began (root)"
@@ -94,6 +95,10 @@ bench-controller:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-survive: build
+	scripts/install test
+	$(LAB) bench-survive
 
 bench-interconnect:
 	scripts/install test

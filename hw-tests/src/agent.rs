@@ -1,5 +1,6 @@
 //! What runs inside a machine of the lab. Each prints what it saw as one JSON object at its end.
 
+use crate::hold;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -98,6 +99,9 @@ pub enum Agent {
         /// The first source port.
         #[arg(long, default_value_t = 20000)]
         port: u16,
+        /// Milliseconds between questions of a connection.
+        #[arg(long, default_value_t = 100)]
+        every: u64,
         /// Seconds.
         #[arg(long)]
         seconds: f64,
@@ -163,8 +167,11 @@ pub fn run(agent: &Agent) -> Result<()> {
         Agent::TcpSend { to, seconds } => print(&tcp_send(*to, *seconds)?),
         Agent::Garbage { interface, count } => garbage(interface, *count),
         Agent::UdpGarbage { to, count } => udp_garbage(*to, *count),
-        Agent::HoldServe { port } => crate::hold::serve(*port),
-        Agent::Hold { to, count, port, seconds } => print(&crate::hold::hold(*to, *count, *port, *seconds)?),
+        Agent::HoldServe { port } => hold::serve(*port),
+        Agent::Hold { to, count, port, every, seconds } => {
+            let (every, time) = (Duration::from_millis(*every), Duration::from_secs_f64(*seconds));
+            print(&hold::hold(hold::Plan { to: *to, count: *count, port: *port, every, time })?)
+        }
         Agent::Dhcp { interface } => print(&dhcp(interface)?),
     }
 }

@@ -1,6 +1,7 @@
 //! Many connections at once, held through the failure of a gateway: what became of each.
 
 use anyhow::Result;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -11,8 +12,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How often a connection asks.
-const EVERY: Duration = Duration::from_millis(100);
 /// How long a datagram's answer may take until it is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Bytes of an answer over TCP: the address that the server sees.
@@ -50,9 +49,10 @@ fn address(of: SocketAddr) -> [u8; ANSWER] {
 /// Tells every client what address it is seen by, over UDP and TCP, for ever.
 ///
 /// # Errors
-/// The port is taken.
+/// The port is taken, or the system allows too few sockets.
 #[tokio::main(flavor = "current_thread")]
 pub async fn serve(port: u16) -> Result<()> {
+    many_sockets()?;
     let (udp, tcp) = (UdpSocket::bind(("0.0.0.0", port)).await?, TcpListener::bind(("0.0.0.0", port)).await?);
     tokio::spawn(async move {
         let mut buf = [0; 64];
@@ -75,6 +75,7 @@ pub async fn serve(port: u16) -> Result<()> {
 /// When a connection asks: all the time, or at the beginning and at the end only.
 #[derive(Clone, Copy)]
 struct Times {
+    every: Duration,
     idle: Option<(Instant, Instant)>,
     end: Instant,
 }
@@ -82,7 +83,7 @@ struct Times {
 impl Times {
     /// Waits until the next question; false at the end.
     async fn next(&self) -> bool {
-        sleep(EVERY).await;
+        sleep(self.every).await;
         if let Some((from, to)) = self.idle
             && (from..to).contains(&Instant::now())
         {
@@ -92,18 +93,40 @@ impl Times {
     }
 }
 
-/// Opens `count` connections of TCP and as many of UDP, with source ports from `port` on, and holds them. Every second
-/// one says nothing between the first two seconds and the last three.
+/// Allows this process as many sockets as the system does.
+fn many_sockets() -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
+
+/// What a client holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// To whom.
+    pub to: SocketAddr,
+    /// How many connections of TCP, and of UDP.
+    pub count: u16,
+    /// The first source port.
+    pub port: u16,
+    /// How often a connection asks.
+    pub every: Duration,
+    /// How long they are held.
+    pub time: Duration,
+}
+
+/// Opens connections of TCP and as many of UDP, and holds them. Every second one says nothing between the first two
+/// seconds and the last three.
 ///
 /// # Errors
-/// No connection could be opened.
+/// The system allows too few sockets.
 #[tokio::main(flavor = "current_thread")]
-pub async fn hold(to: SocketAddr, count: u16, port: u16, seconds: f64) -> Result<Held> {
+pub async fn hold(Plan { to, count, port, every, time }: Plan) -> Result<Held> {
+    many_sockets()?;
     let (all, start, mut tasks) = (Shared::default(), Instant::now(), JoinSet::new());
-    let end = start + Duration::from_secs_f64(seconds);
+    let end = start + time;
     for i in 0..count {
         let idle = (start + Duration::from_secs(2), end - Duration::from_secs(3));
-        let times = Times { idle: (i % 2 == 1).then_some(idle), end };
+        let times = Times { every, idle: (i % 2 == 1).then_some(idle), end };
         let from = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port + i));
         tasks.spawn(by_tcp(from, to, times, all.clone()));
         tasks.spawn(by_udp(from, to, times, all.clone()));

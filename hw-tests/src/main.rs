@@ -77,6 +77,15 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         runs: usize,
     },
+    /// Holds many connections through a gateway's death: ours, ours without sharing them, and the C stack's in one run.
+    BenchSurvive {
+        /// Connections of TCP, and of UDP, of each of three machines.
+        #[arg(long, default_value_t = 1000)]
+        count: u16,
+        /// How often each.
+        #[arg(long, default_value_t = 1)]
+        runs: usize,
+    },
     /// Measures how fast the switch forwards, ours and Open vSwitch with DPDK in one run.
     BenchSwitch {
         /// Only cases whose names contain one of these.
@@ -114,6 +123,7 @@ fn main() -> ExitCode {
         Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
+        Command::BenchSurvive { count, runs } => hw_tests::survive::bench(count, runs).map(|()| true),
         Command::BenchSwitch { only, worker, profile } => {
             hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
         }

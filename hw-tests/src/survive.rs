@@ -1,8 +1,9 @@
 //! Connections through the death of a gateway: many at once, several machines behind one address with the same ports.
 
 use crate::hold::Held;
+use crate::lab::Lab;
 use crate::lab::until;
-use crate::network::Network;
+use crate::network::{Cast, Network};
 use crate::scenario::active;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -67,11 +68,13 @@ pub fn show(n: &Network, gateway: &str) -> Result<String> {
 /// A gateway does not take over.
 pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
     serves(n, "gw1")?;
+    // As many questions a second however many connections there are.
+    let every = u64::from(count).max(100).to_string();
     let (agent, count) = (n.agent(), count.to_string());
     n.lab.spawn("ext", "hold", &agent, &["agent", "hold-serve", PORT])?;
     let to = format!("{}:{PORT}", crate::network::EXTERNAL);
     for m in MACHINES {
-        let args = ["agent", "hold", &to, "--count", &count, "--seconds", "25"];
+        let args = ["agent", "hold", &to, "--count", &count, "--every", &every, "--seconds", "25"];
         n.lab.spawn(m, "hold", &agent, &args)?;
     }
     n.lab.pause(Duration::from_secs(4))?;
@@ -100,4 +103,46 @@ fn serves(n: &Network, gateway: &str) -> Result<()> {
         a if a == gateway => Ok(()),
         a => bail!("{a} serves"),
     })
+}
+
+/// What became of all connections of a run: figures of all machines, the worst stall.
+fn sum(all: &[Held]) -> Held {
+    all.iter().fold(Held::default(), |mut sum, h| {
+        sum.opened += h.opened;
+        sum.resets += h.resets;
+        sum.changed += h.changed;
+        sum.silent += h.silent;
+        sum.longest_stall = sum.longest_stall.max(h.longest_stall);
+        sum.trouble = sum.trouble.or_else(|| h.trouble.clone());
+        sum
+    })
+}
+
+/// Holds `count` connections of each kind and machine through a gateway's death: ours that share connections, ours that
+/// do not, and the C stack. Prints a table.
+///
+/// # Errors
+/// A lab cannot be made, or a gateway does not take over.
+pub fn bench(count: u16, runs: usize) -> Result<()> {
+    println!("connections of 3 machines through the kill and the return of the active gateway, half of them idle");
+    println!("\n| | opened | reset | another port | silent | longest stall |\n|---|---|---|---|---|---|");
+    let casts =
+        [("ours", Cast::default(), true), ("ours, not shared", Cast::default(), false), ("C", Cast::debian(), false)];
+    for run in 0..runs {
+        for (name, cast, shared) in &casts {
+            let dir = std::env::temp_dir().join("isthmus-bench-survive");
+            let mut n = Network::start(Lab::new("isbsurv", &dir)?, cast.clone(), |_| {})?;
+            let (yaml, demo) = (dir.join("survive.yaml"), Path::new("hw-tests/demo.yaml"));
+            without_floating_ips(demo, &yaml)?;
+            n.apply(&yaml)?;
+            n.addresses()?;
+            if *shared {
+                share_connections(&n)?;
+            }
+            let h = sum(&through_death(&mut n, count)?);
+            let (opened, stall) = (h.opened, h.longest_stall / 1000);
+            println!("| {name} {} | {opened} | {} | {} | {} | {stall} ms |", run + 1, h.resets, h.changed, h.silent);
+        }
+    }
+    Ok(())
 }

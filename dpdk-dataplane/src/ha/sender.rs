@@ -6,6 +6,7 @@ use crate::pmd::conn_sync::Batch;
 use gateway_ha::sync::{Decoder, Outgoing, Record, Reply};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 /// How long after a failure it is tried again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -58,12 +59,14 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
     let mut to = Some(to);
     let mut decoder = Decoder::default();
     let mut told = None;
+    let mut heard = Instant::now();
     loop {
         let now = || common.pmd.clock.now();
         tokio::select! {
             biased;
-            answer = tokio::time::timeout(SILENCE, answers.message()) => {
+            answer = timeout_at(heard + SILENCE, answers.message()) => {
                 let answer = answer.map_err(|_| format!("no answer for {SILENCE:?}"))?;
+                heard = Instant::now();
                 let Some(f) = answer.map_err(|s| s.message().to_owned())? else { return Ok(()) };
                 decoder.push(&f.records);
                 while let Some(r) = decoder.record().map_err(|e| e.to_string())? {
