@@ -231,8 +231,6 @@ fn timeouts_come_when_time_is_moved_on() {
     assert!(s.appctl(&["time/warp", "0"]).is_err());
 }
 
-/// A number goes to the port that asks for it, if the one that has it did not ask; of two that ask, the first keeps it,
-/// and the other one's number stays as well.
 /// The datapath of dummies has the name and the numbers that test beds count on; packets are traced there in its own
 /// words, and over OpenFlow 1.0 actions need no prerequisites.
 #[test]
@@ -278,6 +276,8 @@ fn packets_are_traced_in_the_words_of_the_datapath() {
     assert!(counted.contains("drop=?, errs=?"), "{counted}");
 }
 
+/// A number goes to the port that asks for it, if the one that has it did not ask; of two that ask, the first keeps it,
+/// and the other one's number stays as well.
 #[test]
 fn numbers_go_to_those_who_ask() {
     if !able(&["ovs-vsctl"]) {

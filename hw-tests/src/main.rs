@@ -156,15 +156,26 @@ fn interrupted() -> Result<std::sync::Arc<std::sync::atomic::AtomicBool>> {
     Ok(flag)
 }
 
+/// A lab that Ctrl-C ends.
+fn interruptible(name: &str) -> Result<Lab> {
+    let stop = interrupted()?;
+    let mut lab = lab(name)?;
+    lab.stop_on(stop);
+    Ok(lab)
+}
+
+/// Starts two zones, and says what it does.
+fn two_zones(name: &str, chassis: &[zones::Chassis], machines: &[zones::Machine]) -> Result<Zones> {
+    Zones::start(interruptible(name)?, chassis, machines, |what| println!("• {what}"))
+}
+
 /// Says how a check went.
 fn tell(c: &Check) {
     println!("{} {}: {}", if c.held { "✓" } else { "✗" }, c.name, c.detail);
 }
 
 fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path>) -> Result<bool> {
-    let stop = interrupted()?;
-    let mut lab = lab(name)?;
-    lab.stop_on(stop);
+    let lab = interruptible(name)?;
     let mut tell = tell;
     println!("The gateway scenario: two hypervisors, two gateways, an external host behind a VLAN.");
     let mut network = Network::start(lab, cast, |what| println!("• {what}"))?;
@@ -188,11 +199,8 @@ fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: 
 }
 
 fn joined(name: &str, keep: bool, steady: bool, page: Option<&Path>) -> Result<bool> {
-    let stop = interrupted()?;
-    let mut lab = lab(name)?;
-    lab.stop_on(stop);
     println!("Two zones that interconnect joins: in each a central, a hypervisor and two gateways.");
-    let mut z = Zones::start(lab, &zones::CHASSIS, &zones::MACHINES, |what| println!("• {what}"))?;
+    let mut z = two_zones(name, &zones::CHASSIS, &zones::MACHINES)?;
     let mut tell = tell;
     let mut runner = Runner::new(&mut z, &mut tell);
     runner.join();
@@ -215,11 +223,8 @@ fn joined(name: &str, keep: bool, steady: bool, page: Option<&Path>) -> Result<b
 }
 
 fn through_transit(name: &str, keep: bool) -> Result<bool> {
-    let stop = interrupted()?;
-    let mut lab = lab(name)?;
-    lab.stop_on(stop);
     println!("Two zones with a transit router and a transit switch.");
-    let mut z = Zones::start(lab, &transit::CHASSIS, &transit::MACHINES, |what| println!("• {what}"))?;
+    let mut z = two_zones(name, &transit::CHASSIS, &transit::MACHINES)?;
     let mut tell = tell;
     let mut runner = Runner::new(&mut z, &mut tell);
     runner.transit();

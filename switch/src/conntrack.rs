@@ -646,12 +646,13 @@ impl Conntrack {
     /// Removes expired connections among the next `n` slots.
     pub fn sweep(&mut self, n: usize, now: Duration) {
         let now = now.as_nanos() as u64;
+        let orphans = self.has_orphans();
         for _ in 0..n.min(self.slots.len()) {
             self.sweep_at = (self.sweep_at + 1) % self.slots.len().max(1);
             let (stamp, expires) = self.live.get(self.sweep_at as u32);
             if stamp != 0 && expires <= now {
                 self.delete(self.sweep_at as u32);
-            } else if expires == u64::MAX && !self.lost.is_empty() {
+            } else if orphans && expires == u64::MAX {
                 self.sweep_remote(self.sweep_at as u32, Duration::from_nanos(now));
             }
         }

@@ -6,6 +6,7 @@
 //! ```
 
 use futures::{Stream, StreamExt};
+use gateway_ha::sync::Record;
 use hyper_util::rt::TokioIo;
 use ovsdb_rs::stream::{BoxStream, Remote, connect_named};
 use ovsdb_rs::tls::Tls;
@@ -39,6 +40,15 @@ pub(super) struct Frame {
     /// Bytes of records.
     #[prost(bytes = "vec", tag = "1")]
     pub records: Vec<u8>,
+}
+
+impl Frame {
+    /// A frame of these records.
+    pub(super) fn of(records: impl IntoIterator<Item = Record>) -> Frame {
+        let mut frame = Frame::default();
+        records.into_iter().for_each(|r| r.encode(&mut frame.records));
+        frame
+    }
 }
 
 /// A connection of a peer.

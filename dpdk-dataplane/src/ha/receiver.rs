@@ -189,12 +189,8 @@ async fn hear(
                 back.extend(state.set_zones(now.named));
             }
         }
-        if !back.is_empty() {
-            let mut bytes = Vec::new();
-            back.iter().for_each(|r| r.encode(&mut bytes));
-            if to.send(Ok(Frame { records: bytes })).await.is_err() {
-                return Ok(());
-            }
+        if !back.is_empty() && to.send(Ok(Frame::of(back))).await.is_err() {
+            return Ok(());
         }
     }
 }

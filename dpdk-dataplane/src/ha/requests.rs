@@ -7,6 +7,10 @@ use std::time::Duration;
 use switch::conntrack::replica::{Owner, RemoteConnection, ReplicaCounters};
 use tokio::sync::mpsc;
 
+/// Of a peer: how many changes it has not been told, what became of what it told, and how many connections of it are in
+/// the table.
+pub(super) type Figures = (Option<usize>, ReplicaCounters, usize);
+
 impl Handle {
     /// Has a peer told the connections of these zones. False: there are too many peers.
     pub(super) async fn tell_connections(
@@ -55,12 +59,8 @@ impl Handle {
         });
     }
 
-    /// Of each of these peers: how many changes it has not been told, what became of what it told, and how many
-    /// connections of it are in the table.
-    pub(super) async fn connection_figures(
-        &self,
-        peers: Vec<String>,
-    ) -> Result<Vec<(Option<usize>, ReplicaCounters, usize)>, PmdEnded> {
+    /// The figures of each of these peers.
+    pub(super) async fn connection_figures(&self, peers: Vec<String>) -> Result<Vec<Figures>, PmdEnded> {
         self.run(move |w| {
             let ct = &w.switch.conntrack;
             let of = |p: &String| {

@@ -42,17 +42,11 @@ pub(super) async fn run(common: Common, peer: String, key: SenderKey) {
     }
 }
 
-fn frame(records: &[Record]) -> Frame {
-    let mut bytes = Vec::new();
-    records.iter().for_each(|r| r.encode(&mut bytes));
-    Frame { records: bytes }
-}
-
 async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String> {
     let (frames, to_peer) = mpsc::channel(2);
     let mut state = Outgoing::new(&key.own, common.boot, peer);
     let gone = |_| "the stream has ended".to_owned();
-    frames.send(frame(&[state.hello()])).await.map_err(gone)?;
+    frames.send(Frame::of([state.hello()])).await.map_err(gone)?;
     let tls = tls(key.tls.as_ref()).map_err(|e| e.to_string())?;
     let mut answers = call(peer, &key.remote, tls, to_peer).await?;
     let (to, mut batches) = mpsc::channel::<Batch>(BATCHES);
@@ -74,7 +68,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                         (Reply::Wrong, _) => return Err(format!("the peer calls itself otherwise: {r:?}")),
                         (Reply::Start, Some(to)) => {
                             let zones = key.zones.iter().map(|(name, n)| Record::Zone(*n, name.clone()));
-                            frames.send(frame(&zones.collect::<Vec<_>>())).await.map_err(gone)?;
+                            frames.send(Frame::of(zones)).await.map_err(gone)?;
                             told = Some(Told(common, peer));
                             let numbers = key.zones.values().copied().collect();
                             if !common.pmd.tell_connections(peer.to_owned(), numbers, to).await? {

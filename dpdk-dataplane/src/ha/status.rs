@@ -1,7 +1,8 @@
 //! What `ha/show` and the metrics say.
 
 use super::Owners;
-use crate::pmd::Handle;
+use super::requests::Figures;
+use crate::pmd::{Handle, PmdEnded};
 use daemon::Metric;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -82,8 +83,11 @@ impl Status {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).number(peer, boot)
     }
 
-    fn all(&self) -> Vec<(String, PeerStatus)> {
-        self.lock().clone().into_iter().collect()
+    /// All peers, with their figures ([`Handle::connection_figures`]).
+    async fn all(&self, pmd: &Handle) -> Result<Vec<(String, PeerStatus, Figures)>, PmdEnded> {
+        let peers = self.lock().clone();
+        let figures = pmd.connection_figures(peers.keys().cloned().collect()).await?;
+        Ok(peers.into_iter().zip(figures).map(|((name, p), f)| (name, p, f)).collect())
     }
 
     /// `ha/show`.
@@ -91,10 +95,8 @@ impl Status {
     /// # Errors
     /// The main PMD thread has ended.
     pub async fn show(&self, pmd: &Handle) -> Result<String, String> {
-        let all = self.all();
-        let figures = pmd.connection_figures(all.iter().map(|(n, _)| n.clone()).collect()).await?;
         let mut out = String::new();
-        for ((name, p), (behind, counters, held)) in all.iter().zip(figures) {
+        for (name, p, (behind, counters, held)) in self.all(pmd).await? {
             let _ = writeln!(out, "{name}:");
             let told = match (p.told, &p.error) {
                 (true, _) => "connected".to_owned(),
@@ -131,11 +133,10 @@ impl Status {
 
     /// The metrics.
     pub async fn metrics(&self, pmd: &Handle) -> Vec<Metric> {
-        let all = self.all();
+        let all = self.all(pmd).await.unwrap_or_default();
         if all.is_empty() {
             return Vec::new();
         }
-        let figures = pmd.connection_figures(all.iter().map(|(n, _)| n.clone()).collect()).await.unwrap_or_default();
         let mut lag = Metric::gauge("isthmus_ha_lag_microseconds", "How old what a peer gateway lacks may be.");
         let mut connected = Metric::gauge("isthmus_ha_connected", "Whether a peer gateway is told of connections.");
         let mut held = Metric::gauge("isthmus_ha_connections", "Connections of a peer gateway in the table.");
@@ -149,13 +150,13 @@ impl Status {
             "isthmus_ha_differences_total",
             "Dumps after which a peer gateway counted other connections than this one.",
         );
-        for ((name, p), (_, counters, n)) in all.iter().zip(figures) {
+        for (name, p, (_, counters, n)) in &all {
             let peer = ("peer", name.as_str());
             if let Some(t) = p.lag {
                 lag.add(&[peer], u64::try_from(t.as_micros()).unwrap_or(u64::MAX));
             }
             connected.add(&[peer], p.told.into());
-            held.add(&[peer], n as u64);
+            held.add(&[peer], *n as u64);
             records.add(&[peer, ("direction", "sent")], p.sent);
             records.add(&[peer, ("direction", "received")], p.received);
             dumps.add(&[peer, ("direction", "sent")], p.dumps_sent);

@@ -5,16 +5,19 @@ use crate::config::ha::ha;
 use crate::pmd::Jobs;
 
 impl Reconciler {
-    /// Publishes the configuration, where it has changed. At the start, BFD sessions wait for the peers' connections.
-    pub(super) fn publish_ha(&mut self) {
-        let new = ha(&self.db.rows);
-        if !self.started && !new.peers.is_empty() {
+    /// At the start, BFD sessions wait for the peers' connections, if there are peers ([`crate::ha`] ends that).
+    pub(super) fn wait_for_peers(&self) {
+        if !ha(&self.db.rows).peers.is_empty() {
             self.pmd.post(|w| {
                 let now = w.now();
                 w.bfd.hold(true, now);
             });
         }
-        self.started = true;
+    }
+
+    /// Publishes the configuration, where it has changed.
+    pub(super) fn publish_ha(&mut self) {
+        let new = ha(&self.db.rows);
         self.ha.send_if_modified(|old| {
             let differs = *old != new;
             *old = new;

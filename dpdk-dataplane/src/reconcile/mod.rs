@@ -231,8 +231,6 @@ pub struct Reconciler {
     zones: ZoneSpecs,
     collectors: watch::Sender<export::ExportConfig>,
     ha: watch::Sender<HaSpec>,
-    /// The first pass has begun.
-    started: bool,
     /// The datapath's features have been logged.
     probed: bool,
     /// The processors of PMD threads.
@@ -275,7 +273,6 @@ impl Reconciler {
             zones: ZoneSpecs::default(),
             collectors,
             ha,
-            started: false,
             processors: None,
             probed: false,
             applied_cfg: 0,
@@ -290,6 +287,7 @@ impl Reconciler {
         if let Some(name) = self.test_bed.mode.datapath() {
             self.pmd.post(move |w| w.datapath = name);
         }
+        self.wait_for_peers();
         self.reconcile().await;
         self.apply_underlay().await;
         self.update_links().await;

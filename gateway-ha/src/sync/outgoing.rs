@@ -47,11 +47,6 @@ impl Outgoing {
         Record::Hello(VERSION, self.boot, self.own.clone())
     }
 
-    /// The peer listens.
-    pub fn is_welcome(&self) -> bool {
-        self.welcomed
-    }
-
     /// A fence was put up at this time.
     pub fn fence(&mut self, n: u64, now: Duration) {
         self.fences.push_back((n, now));

@@ -8,7 +8,7 @@
 //! timeout of their phase from then on. So none ends early, none stays for ever, and all are told when the other one is
 //! back.
 
-use super::{ConnId, Connection, Conntrack, Direction, Phase, TcpState, Translates, Tuple};
+use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple};
 use std::time::Duration;
 
 /// The time of a connection that another chassis looks after.
@@ -54,8 +54,6 @@ pub struct RemoteConnection {
 /// What became of what another chassis told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplicaCounters {
-    /// Connections taken.
-    pub taken: u64,
     /// Connections that both chassis call their own.
     pub conflicts: u64,
     /// Connections for which the table, or its share for other chassis, had no room.
@@ -290,10 +288,7 @@ impl Conntrack {
             },
             None,
         );
-        match id {
-            Some(_) => counters.taken += 1,
-            None => counters.refused += 1,
-        }
+        counters.refused += u64::from(id.is_none());
         id
     }
 
@@ -323,6 +318,12 @@ impl Conntrack {
         };
     }
 
+    /// Whether a lost chassis still has connections in the table. Without any, the sweep looks at no connection of others,
+    /// which a standby has many of.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.lost.iter().any(|o| self.of_owner(*o) > 0)
+    }
+
     /// A connection that another chassis looked after is this one's, with a timeout from now on, if that chassis is lost:
     /// it has to be told when that comes back, as it may have forgotten everything.
     #[cold]
@@ -347,11 +348,5 @@ impl Conntrack {
     /// How many connections of each other chassis are in the table.
     pub fn of_owner(&self, owner: Owner) -> usize {
         self.owned.get(usize::from(owner)).map_or(0, |n| *n as usize)
-    }
-
-    /// The tuple's connection and its direction, expired or not; for tests and commands.
-    pub fn lookup(&self, zone: u16, t: &Tuple) -> Option<(&Connection, Direction)> {
-        let (i, d) = self.find(zone, t)?;
-        Some((self.slots.get(i as usize)?.as_ref()?, d))
     }
 }

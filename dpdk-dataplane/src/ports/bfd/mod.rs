@@ -99,7 +99,7 @@ impl BfdSessions {
             }
             return;
         };
-        let ready = self.ready.contains(&bridge) && !self.held;
+        let ready = self.is_ready(bridge);
         let config = Config { admin_down: !ready, ..spec.session };
         match at.and_then(|i| self.list.get_mut(i)) {
             Some(m) => {
@@ -135,7 +135,7 @@ impl BfdSessions {
         if !self.ready.insert(bridge) {
             return;
         }
-        let ready = !self.held;
+        let ready = self.is_ready(bridge);
         for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
             m.configure(ready, now);
         }
@@ -150,6 +150,11 @@ impl BfdSessions {
         for m in &mut self.list {
             m.configure(!held && self.ready.contains(&m.bridge), now);
         }
+    }
+
+    /// Whether sessions of a bridge may come up.
+    fn is_ready(&self, bridge: BridgeId) -> bool {
+        !self.held && self.ready.contains(&bridge)
     }
 
     /// Forgets a removed bridge, whose number another may get.

@@ -143,7 +143,7 @@ fn op(chassis: usize) -> impl Strategy<Value = Op> {
 fn packet_at(c: &mut Chassis, (zone, src, port): (u16, u32, u16), flags: u16, back: bool, now: Duration) {
     let t = tuple(if flags == 0 { 17 } else { 6 }, src, port, 9, 53);
     let nat = snat(77, Some((1, 20)));
-    let out = c.ct.lookup(zone, &t).map(|(c, _)| c.reply);
+    let out = c.ct.find(zone, &t).and_then(|(i, _)| c.ct.slots[i as usize].as_ref()).map(|c| c.reply);
     let (p, nat) = match (back, out) {
         (true, Some(reply)) => (packet(reply, if flags == 2 { 0x12 } else { flags }), NatSpec::default()),
         _ => (packet(t, flags), nat),
