@@ -22,10 +22,33 @@ fn state() -> impl Strategy<Value = State> {
 
 fn connection() -> impl Strategy<Value = Connection> {
     any::<bool>().prop_flat_map(|v6| {
-        (any::<[u16; 1]>(), any::<[u8; 2]>(), tuple(v6), tuple(v6), any::<bool>(), any::<u32>(), any::<u64>(), state())
-            .prop_map(move |([zone], [proto, translates], original, reply, was_receivers, idle, left, state)| {
-                Connection { zone, v6, proto, original, reply, translates, was_receivers, idle, left, state }
-            })
+        (
+            any::<[u16; 1]>(),
+            any::<[u8; 2]>(),
+            tuple(v6),
+            tuple(v6),
+            any::<[bool; 2]>(),
+            any::<u32>(),
+            any::<u64>(),
+            state(),
+        )
+            .prop_map(
+                move |([zone], [proto, translates], original, reply, [was_receivers, orphan], idle, left, state)| {
+                    Connection {
+                        zone,
+                        v6,
+                        proto,
+                        original,
+                        reply,
+                        translates,
+                        was_receivers,
+                        orphan,
+                        idle,
+                        left,
+                        state,
+                    }
+                },
+            )
     })
 }
 
@@ -115,6 +138,7 @@ fn version_1_stays_what_it_is() {
         reply: tuple(0xc000_020a),
         translates: 1,
         was_receivers: true,
+        orphan: false,
         idle: 5,
         left: 6,
         state,

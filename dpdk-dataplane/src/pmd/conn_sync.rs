@@ -225,6 +225,7 @@ pub fn told_connection(c: &Connection) -> sync::Connection {
             Translates::Destination => 2,
         },
         was_receivers: false,
+        orphan: c.is_orphan(),
         idle: 0,
         left: 0,
         state: told_state(&c.state()),
@@ -260,6 +261,7 @@ pub fn taken_connection(c: &sync::Connection) -> Option<RemoteConnection> {
         state: taken_state(&c.state)?,
         idle: Duration::from_millis(c.idle.into()),
         ours_before: c.was_receivers,
+        orphan: c.orphan,
     })
 }
 

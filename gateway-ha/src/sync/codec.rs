@@ -50,6 +50,8 @@ pub struct Connection {
     pub translates: u8,
     /// It was the receiver's until a packet of it came to the sender.
     pub was_receivers: bool,
+    /// The sender has it as its owner was lost, and has seen no packet of it.
+    pub orphan: bool,
     /// How long ago its last packet came, in milliseconds.
     pub idle: u32,
     /// How long until it expires, in milliseconds; in a file only.
@@ -106,6 +108,7 @@ fn name(text: &str) -> &[u8] {
 const V6: u8 = 1;
 const REPLIED: u8 = 2;
 const WAS_RECEIVERS: u8 = 4;
+const ORPHAN: u8 = 8;
 
 impl Record {
     /// Appends the record.
@@ -200,7 +203,8 @@ impl Connection {
     fn encode(&self, out: &mut Vec<u8>) {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         out.extend(self.zone.to_le_bytes());
-        out.push(bit(self.v6, V6) | bit(self.state.replied, REPLIED) | bit(self.was_receivers, WAS_RECEIVERS));
+        let state = bit(self.v6, V6) | bit(self.state.replied, REPLIED);
+        out.push(state | bit(self.was_receivers, WAS_RECEIVERS) | bit(self.orphan, ORPHAN));
         out.extend([self.proto, self.translates]);
         for t in [&self.original, &self.reply] {
             for a in [t.src, t.dst] {
@@ -230,8 +234,20 @@ impl Connection {
         let (original, reply) = (tuple()?, tuple()?);
         let idle = r.u32()?;
         let state = State::decode(r, flags & REPLIED != 0)?;
-        let was_receivers = flags & WAS_RECEIVERS != 0;
-        Ok(Connection { zone, v6, proto, original, reply, translates, was_receivers, idle, left: r.u64()?, state })
+        let (was_receivers, orphan) = (flags & WAS_RECEIVERS != 0, flags & ORPHAN != 0);
+        Ok(Connection {
+            zone,
+            v6,
+            proto,
+            original,
+            reply,
+            translates,
+            was_receivers,
+            orphan,
+            idle,
+            left: r.u64()?,
+            state,
+        })
     }
 }
 

@@ -49,6 +49,8 @@ pub struct RemoteConnection {
     pub idle: Duration,
     /// It was this chassis' until a packet of it came to the other.
     pub ours_before: bool,
+    /// The other chassis has it as its owner was lost, and has seen no packet of it.
+    pub orphan: bool,
 }
 
 /// What became of what another chassis told.
@@ -176,7 +178,16 @@ impl RemoteConnection {
     /// A connection as another chassis sees it.
     pub fn of(c: &Connection, idle: Duration) -> RemoteConnection {
         let (zone, original, reply, translates) = (c.zone, c.original, c.reply, c.translates);
-        RemoteConnection { zone, original, reply, translates, state: c.state(), idle, ours_before: false }
+        RemoteConnection {
+            zone,
+            original,
+            reply,
+            translates,
+            state: c.state(),
+            idle,
+            ours_before: false,
+            orphan: c.orphan,
+        }
     }
 
     fn same(&self, c: &Connection) -> bool {
@@ -200,6 +211,11 @@ impl Connection {
         }
         self.from = before;
         Some(before)
+    }
+
+    /// It is this chassis' as its owner was lost, and no packet of it has come since.
+    pub fn is_orphan(&self) -> bool {
+        self.orphan
     }
 
     /// State, mark and label.
@@ -249,16 +265,21 @@ impl Conntrack {
         now: Duration,
         counters: &mut ReplicaCounters,
     ) -> Option<ConnId> {
-        for t in [new.original, new.reply] {
-            // What the same chassis had in another slot is gone, even if that has not been told yet.
-            let Some((i, _)) = self.find(new.zone, &t) else { continue };
+        let at = |t| self.find(new.zone, t).map(|(i, _)| i);
+        let there = [at(&new.original), at(&new.reply)];
+        for i in there.into_iter().flatten().filter(|_| !new.ours_before) {
             let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { continue };
-            if c.owner == 0 && !c.orphan && self.expires(i) > now {
-                counters.conflicts += u64::from(!new.ours_before);
-                if !new.ours_before && self.idle(i, c, now) <= new.idle {
-                    return None;
-                }
+            if c.owner != 0 || self.expires(i) <= now {
+                continue;
             }
+            counters.conflicts += u64::from(!c.orphan && !new.orphan);
+            // Both chassis decide alike: whoever has only inherited it yields, then whose last packet is older.
+            if (c.orphan, self.idle(i, c, now)) <= (new.orphan, new.idle) {
+                return None;
+            }
+        }
+        // What the same chassis had in another slot is gone, even if that has not been told yet.
+        for i in there.into_iter().flatten() {
             self.delete(i);
         }
         // A tenth of the table stays free for what this chassis itself serves.
