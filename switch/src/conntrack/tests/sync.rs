@@ -240,11 +240,15 @@ proptest! {
     fn each_connection_has_one_owner(ops in proptest::collection::vec(op(2), 1..200)) {
         let (mut pair, now) = run(ops);
         settle(&mut pair, now);
-        for c in &mut pair {
-            let id = c.reader.expect("connected");
-            c.ct.dump_again(id);
+        // What was refused because of a connection that has itself been given up since is taken with a later dump: chains
+        // of them are as long as there are addresses here.
+        for _ in 0..4 {
+            for c in &mut pair {
+                let id = c.reader.expect("connected");
+                c.ct.dump_again(id);
+            }
+            settle(&mut pair, now);
         }
-        settle(&mut pair, now);
         for (a, b) in [(0, 1), (1, 0)] {
             prop_assert_eq!(pair[a].connections(true, now), pair[b].connections(false, now));
         }
