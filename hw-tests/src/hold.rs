@@ -4,16 +4,21 @@ use anyhow::Result;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long a datagram's answer may take until it is asked again.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long a question may go without an answer until its connection counts as silent.
+const SILENT: Duration = Duration::from_secs(30);
 /// Bytes of an answer over TCP: the address that the server sees.
 const ANSWER: usize = 32;
 
@@ -22,11 +27,13 @@ const ANSWER: usize = 32;
 pub struct Held {
     /// Connections that were opened.
     pub opened: u64,
+    /// Connections that had an answer.
+    pub answered: u64,
     /// TCP connections that were reset or closed.
     pub resets: u64,
     /// Connections whose address or port the server saw change.
     pub changed: u64,
-    /// Connections that had no answer at the end.
+    /// Connections that had no answer to a question.
     pub silent: u64,
     /// The longest time between a question and its answer, in microseconds.
     pub longest_stall: u64,
@@ -73,23 +80,19 @@ pub async fn serve(port: u16) -> Result<()> {
 }
 
 /// When a connection asks: all the time, or at the beginning and at the end only.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Times {
     every: Duration,
-    idle: Option<(Instant, Instant)>,
-    end: Instant,
+    idle: bool,
+    over: watch::Receiver<bool>,
 }
 
 impl Times {
-    /// Waits until the next question; false at the end.
-    async fn next(&self) -> bool {
-        sleep(self.every).await;
-        if let Some((from, to)) = self.idle
-            && (from..to).contains(&Instant::now())
-        {
-            sleep_until(to).await;
-        }
-        Instant::now() < self.end
+    /// Waits until the next question; true if it is the last one.
+    async fn is_last(&mut self) -> bool {
+        let every = if self.idle { Duration::MAX } else { self.every };
+        // The sender lives as long as the connections do.
+        timeout(every, self.over.wait_for(|o| *o)).await.is_ok()
     }
 }
 
@@ -110,27 +113,43 @@ pub struct Plan {
     pub port: u16,
     /// How often a connection asks.
     pub every: Duration,
-    /// How long they are held.
+    /// How long they are held at most.
     pub time: Duration,
 }
 
-/// Opens connections of TCP and as many of UDP, and holds them. Every second one says nothing between the first two
-/// seconds and the last three.
+/// What it says once each connection has had its first answer.
+pub const OPEN: &str = "all are open";
+
+/// Opens connections of TCP and as many of UDP, says [`OPEN`], and holds them until it is asked to end (SIGTERM). Every
+/// second one says nothing between its first question and its last.
 ///
 /// # Errors
-/// The system allows too few sockets.
+/// The system allows too few sockets, or no signals.
 #[tokio::main(flavor = "current_thread")]
 pub async fn hold(Plan { to, count, port, every, time }: Plan) -> Result<Held> {
     many_sockets()?;
-    let (all, start, mut tasks) = (Shared::default(), Instant::now(), JoinSet::new());
-    let end = start + time;
+    let mut asked = signal(SignalKind::terminate())?;
+    let (all, (end, over), mut tasks) = (Shared::default(), watch::channel(false), JoinSet::new());
     for i in 0..count {
-        let idle = (start + Duration::from_secs(2), end - Duration::from_secs(3));
-        let times = Times { every, idle: (i % 2 == 1).then_some(idle), end };
+        let times = Times { every, idle: i % 2 == 1, over: over.clone() };
         let from = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port + i));
-        tasks.spawn(by_tcp(from, to, times, all.clone()));
+        tasks.spawn(by_tcp(from, to, times.clone(), all.clone()));
         tasks.spawn(by_udp(from, to, times, all.clone()));
     }
+    let everyone = async {
+        while all.lock().unwrap_or_else(PoisonError::into_inner).answered < u64::from(count) * 2 {
+            sleep(AGAIN).await;
+        }
+        println!("{OPEN}");
+        std::io::stdout().flush()?;
+        asked.recv().await;
+        anyhow::Ok(())
+    };
+    // Connections that do not open, and an end that nobody asks for, come out as figures.
+    if let Ok(r) = timeout(time, everyone).await {
+        r?;
+    }
+    end.send_replace(true);
     while tasks.join_next().await.is_some() {}
     let held = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok(held)
@@ -145,7 +164,7 @@ async fn open(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
     Ok(TcpSocket::from_std_stream(s.into()).connect(to).await?)
 }
 
-async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
+async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared) {
     let start = Instant::now();
     let trouble = |what: String| {
         note(&all, |h| {
@@ -157,14 +176,14 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
         Err(e) => return trouble(format!("connect: {e:#}")),
     };
     note(&all, |h| h.opened += 1);
-    let mut first = None;
+    let (mut first, mut last) = (None, false);
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         let exchange = async {
             stream.write_u8(1).await?;
             stream.read_exact(&mut answer).await
         };
-        match timeout(times.end + Duration::from_secs(3) - asked, exchange).await {
+        match timeout(SILENT, exchange).await {
             Ok(Ok(_)) => answered(&all, &mut first, answer, asked),
             Ok(Err(e)) => {
                 trouble(format!("TCP: {e}"));
@@ -175,28 +194,30 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
                 return note(&all, |h| h.silent += 1);
             }
         }
-        if !times.next().await {
+        if last {
             return;
         }
+        last = times.is_last().await;
     }
 }
 
 fn answered(all: &Shared, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
-    let differs = first.replace(answer).is_some_and(|f| f != answer);
+    let before = first.replace(answer);
     let stall = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
     note(all, |h| {
-        h.changed += u64::from(differs);
+        h.answered += u64::from(before.is_none());
+        h.changed += u64::from(before.is_some_and(|f| f != answer));
         h.longest_stall = h.longest_stall.max(stall);
     });
 }
 
-async fn by_udp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
+async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared) {
     let Ok(socket) = UdpSocket::bind(from).await else { return };
     if socket.connect(to).await.is_err() {
         return;
     }
     note(&all, |h| h.opened += 1);
-    let mut first = None;
+    let (mut first, mut last) = (None, false);
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         loop {
@@ -205,7 +226,7 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
             if let Ok(Ok(ANSWER)) = timeout(AGAIN, socket.recv(&mut answer)).await {
                 break;
             }
-            if Instant::now() > times.end + Duration::from_secs(3) {
+            if asked.elapsed() > SILENT {
                 return note(&all, |h| {
                     h.silent += 1;
                     h.trouble.get_or_insert(format!("{from}: UDP: no answer"));
@@ -213,8 +234,9 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, times: Times, all: Shared) {
             }
         }
         answered(&all, &mut first, answer, asked);
-        if !times.next().await {
+        if last {
             return;
         }
+        last = times.is_last().await;
     }
 }

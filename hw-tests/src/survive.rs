@@ -1,11 +1,12 @@
 //! Connections through the death of a gateway: many at once, several machines behind one address with the same ports.
 
-use crate::hold::Held;
+use crate::hold::{Held, OPEN};
 use crate::lab::Lab;
 use crate::lab::until;
 use crate::network::{Cast, Network};
 use crate::scenario::active;
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -74,19 +75,30 @@ pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
     n.lab.spawn("ext", "hold", &agent, &["agent", "hold-serve", PORT])?;
     let to = format!("{}:{PORT}", crate::network::EXTERNAL);
     for m in MACHINES {
-        let args = ["agent", "hold", &to, "--count", &count, "--every", &every, "--seconds", "25"];
+        let args = ["agent", "hold", &to, "--count", &count, "--every", &every, "--seconds", "180"];
         n.lab.spawn(m, "hold", &agent, &args)?;
     }
-    n.lab.pause(Duration::from_secs(4))?;
+    for m in MACHINES {
+        until(&format!("{m}'s connections"), LIMIT * 2, || match n.lab.output(m, "hold") {
+            said if said.contains(OPEN) => Ok(()),
+            said => bail!("not open yet: {said}"),
+        })?;
+    }
+    // The last changes reach the peer.
+    n.lab.pause(Duration::from_secs(1))?;
     n.lab.kill("gw1", "switch");
     serves(n, "gw2")?;
     n.lab.pause(Duration::from_secs(4))?;
     n.switch("gw1")?;
     n.address("gw1")?;
     serves(n, "gw1")?;
+    n.lab.pause(Duration::from_secs(2))?;
     let mut all = Vec::new();
     for m in MACHINES {
-        let ended = n.lab.wait(m, "hold", Duration::from_secs(60));
+        n.lab.signal(m, "hold", Signal::SIGTERM);
+    }
+    for m in MACHINES {
+        let ended = n.lab.wait(m, "hold", Duration::from_secs(90));
         let said = n.lab.output(m, "hold");
         if !ended {
             bail!("{m} has not ended: {said}");
