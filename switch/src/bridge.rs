@@ -4,6 +4,7 @@ pub mod bond;
 pub(crate) mod changes;
 pub(crate) mod eviction;
 pub(crate) mod groups;
+pub(crate) mod learned;
 pub mod mac;
 pub mod meter;
 pub mod mirror;
@@ -197,6 +198,8 @@ pub struct Bridge {
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
     pub(crate) timed: Vec<Weak<Rule>>,
+    /// Flows that learn flows.
+    pub(crate) learners: learned::Learners,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
     /// Changes of groups and ports that it has not seen yet.
@@ -251,6 +254,7 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: Vec::new(),
+            learners: learned::Learners::default(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: 0,
@@ -266,6 +270,7 @@ impl Bridge {
         self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
+        self.learners = learned::Learners::default();
         self.epoch += 1;
     }
 

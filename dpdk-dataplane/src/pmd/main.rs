@@ -358,6 +358,7 @@ impl MainPmd {
             self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&mut self.switch.conntrack, now);
+            self.conn_sync.poll_learned(&mut self.switch, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;

@@ -90,6 +90,7 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: self.timed.clone(),
+            learners: self.learners.clone(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: self.epoch,
@@ -130,6 +131,7 @@ impl Bridge {
         std::mem::swap(&mut self.meters, &mut draft.meters);
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
         std::mem::swap(&mut self.timed, &mut draft.timed);
+        std::mem::swap(&mut self.learners, &mut draft.learners);
         self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);
         self.touched.append(&mut draft.touched);
