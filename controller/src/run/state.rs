@@ -113,7 +113,7 @@ pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
     /// Of it, tunnels: by its own state, theirs, and that of the times that the operator set for BFD.
-    pub(super) tunnels: InLine<(u64, u64, u64)>,
+    pub(super) tunnels: InLine<(u64, u64, u64, bool)>,
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
     /// Gateways that know this one's connections: by groups, their members and their chassis.
@@ -128,6 +128,8 @@ pub(super) struct Sinks {
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.
     pub(super) sessions: Option<(u64, u64)>,
+    /// As of when uplinks were looked at, and whether all were there.
+    pub(super) uplinks: Option<((u64, u64, [u64; 3]), bool)>,
     /// As of when zones were assigned, and in which range.
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
@@ -294,7 +296,6 @@ const UNREAD_LOCAL: &[(&str, &[&str])] = &[
             "ifindex",
             "lacp_current",
             "link_resets",
-            "link_state",
             "lldp",
             "mac",
             "mac_in_use",
