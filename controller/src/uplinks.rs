@@ -127,11 +127,9 @@ mod tests {
     fn is_lost(members: u128, me: u128, links: &[Option<&str>]) -> bool {
         let of = Local { chassis: Some(Uuid::from_u128(me)), ..Local::default() };
         let input = Input::new(southbound(members), of);
-        let here = Presence {
-            watched: [Uuid::from_u128(2)].into(),
-            patches: [("public-physical".into(), ("localnet".into(), Some("physnet1".into())))].into(),
-            ..Presence::default()
-        };
+        let mut here = Presence::default();
+        here.watched.insert(Uuid::from_u128(2));
+        here.patches.insert("public-physical".into(), ("localnet".into(), Some("physnet1".into())));
         let s = Settings { mappings: [("physnet1".into(), "br-phys".into())].into(), ..Settings::default() };
         lost(&local(links), &input, &here, &s).is_some()
     }

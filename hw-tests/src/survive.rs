@@ -274,23 +274,46 @@ fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
     })
 }
 
+/// Whose gateways are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Stack {
+    /// Ours, which share connections.
+    Ours,
+    /// Ours, which do not.
+    Unshared,
+    /// The C stack's.
+    C,
+}
+
+impl Stack {
+    /// All of them.
+    pub const ALL: [Stack; 3] = [Stack::Ours, Stack::Unshared, Stack::C];
+
+    fn cast(self) -> (&'static str, Cast) {
+        match self {
+            Stack::Ours => ("ours", Cast::default()),
+            Stack::Unshared => ("ours, not shared", Cast::default()),
+            Stack::C => ("C", Cast::debian()),
+        }
+    }
+}
+
 /// Holds connections through each kind of loss, `count` of each kind and machine: ours that share connections, ours
 /// that do not, and the C stack. Prints a table. A stack whose gateway does not take over is said so.
 ///
 /// # Errors
 /// A lab cannot be made.
-pub fn bench(count: u16, runs: usize, losses: &[Loss]) -> Result<()> {
+pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
     println!("connections through the loss and the return of the active gateway, a quarter of them idle");
     println!(
         "\n| lost by | | opened | reset | other port or backend | silent | longest stall |\n|---|---|---|---|---|---|---|"
     );
-    let casts =
-        [("ours", Cast::default(), true), ("ours, not shared", Cast::default(), false), ("C", Cast::debian(), false)];
     for _ in 0..runs {
         for loss in losses {
-            for (name, cast, shared) in &casts {
-                let mut n = start("isbsurv", cast.clone())?;
-                if *shared {
+            for stack in stacks {
+                let (name, cast) = stack.cast();
+                let mut n = start("isbsurv", cast)?;
+                if *stack == Stack::Ours {
                     share_connections(&n)?;
                 }
                 let all = match through(&mut n, count, &[*loss]) {

@@ -29,6 +29,6 @@ fn survives(name: &str, losses: &[Loss]) {
 }
 
 #[test]
-fn of_a_gateway_that_is_killed_or_relieved() {
-    survives("issurv", &[Loss::Kill, Loss::Order, Loss::Drain]);
+fn of_a_gateway_that_is_lost_and_comes_back() {
+    survives("issurv", &[Loss::Kill, Loss::Uplink, Loss::Drain]);
 }
