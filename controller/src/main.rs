@@ -106,6 +106,12 @@ fn commands(d: &Daemon, shared: &Shared, how: &Arc<Mutex<Exit>>) {
     show("connection-status", |s| if s.southbound { "connected".into() } else { "not connected".into() });
     show("ct-zone-list", |s| s.zones.iter().map(|(n, z)| format!("{n} {z}\n")).collect());
     show("debug/problems", |s| s.problems.values().map(|p| format!("{p}\n")).collect());
+    let status = shared.clone();
+    d.commands().register("dhcp/trace", "[MAC]", 0, 1, move |args| {
+        let of = args.first().map(|a| a.parse().map_err(|_| format!("\"{a}\" is no Ethernet address"))).transpose()?;
+        let trace = status.lock().unwrap_or_else(PoisonError::into_inner).trace.clone();
+        Ok(trace.show(of))
+    });
     let (daemon, how) = (d.clone(), how.clone());
     d.commands().register("exit", "[--restart]", 0, 1, move |args| {
         let restart = args.first().is_some_and(|a| a == "--restart");

@@ -10,6 +10,7 @@ use ovn_schema::{Str, sb};
 use ovsdb_rs::client::Client;
 use ovsdb_rs::stream::Remote;
 use ovsdb_rs::tls::Tls;
+use std::sync::PoisonError;
 
 impl Controller {
     /// Connects to the southbound database, or to another when that changes.
@@ -103,7 +104,8 @@ impl Controller {
             (_, Err(e)) => return self.complain_switch(format!("certificates for {text}: {e}")),
         };
         self.switch_complaint.clear();
-        match Task::start(target.clone()) {
+        let trace = self.shared.lock().unwrap_or_else(PoisonError::into_inner).trace.clone();
+        match Task::start(target.clone(), trace) {
             Ok(task) => self.packets = Some(task),
             Err(e) => return self.complain_switch(format!("no thread for packets from the switch: {e}")),
         }

@@ -11,6 +11,7 @@ use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::Announcer;
 use crate::pinctrl::task::Task;
+use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
 use crate::plumbing::Sessions;
@@ -60,6 +61,8 @@ pub struct Status {
     pub problems: BTreeMap<Uuid, Str>,
     /// Loops in which something was derived.
     pub runs: u64,
+    /// The last exchanges of DHCP.
+    pub trace: Trace,
 }
 
 /// What the control socket shares with the loop.
