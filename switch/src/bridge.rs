@@ -84,6 +84,17 @@ impl Default for PortLink {
     }
 }
 
+/// Which IPv4 packets to BFD's port belong to a port's session; others are forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BfdPackets {
+    /// Only those to this Ethernet address.
+    pub eth_dst: Option<packet::Mac>,
+    /// Only those to this address.
+    pub ip_dst: Option<std::net::Ipv4Addr>,
+    /// Only those whose tunnel key is zero.
+    pub no_key: bool,
+}
+
 /// A port.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -108,6 +119,8 @@ pub struct Port {
     pub config: u32,
     /// State of its device. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
+    /// What it receives that is for its BFD session and not for the tables.
+    pub bfd_packets: Option<BfdPackets>,
     /// Whether its BFD session lets it forward; none: no session is configured.
     pub bfd: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
@@ -139,6 +152,7 @@ impl Port {
             no_flood: false,
             config: 0,
             link: PortLink::default(),
+            bfd_packets: None,
             bfd: None,
             lacp: None,
             created: Duration::ZERO,

@@ -51,15 +51,13 @@ pub enum Event {
     },
     /// A tunnel's next hop must be resolved.
     NeighbourWanted(IpAddr),
-    /// A BFD packet came through a tunnel; it never reaches the tables.
+    /// A BFD packet for a port's session; it never reaches the tables.
     Bfd {
         /// Bridge.
         bridge: BridgeId,
-        /// Tunnel port.
+        /// Port.
         port: PortNo,
-        /// Peer.
-        remote: IpAddr,
-        /// The inner frame.
+        /// The frame, without a tunnel's headers.
         packet: Vec<u8>,
     },
 }
