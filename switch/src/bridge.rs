@@ -7,6 +7,7 @@ pub(crate) mod groups;
 pub mod mac;
 pub mod meter;
 pub mod mirror;
+pub mod misses;
 pub(crate) mod tables;
 pub(crate) mod transaction;
 pub(crate) mod validate;
@@ -138,6 +139,8 @@ impl Port {
     pub const NO_RECV: u32 = 4;
     /// What is sent to it is dropped.
     pub const NO_FWD: u32 = 0x20;
+    /// What no flow matches does not go to controllers (OFPPC_NO_PACKET_IN).
+    pub const NO_PACKET_IN: u32 = 0x40;
 
     /// A trunk port that is up.
     pub fn new(no: PortNo, name: &str, kind: PortKind) -> Port {
@@ -197,6 +200,8 @@ pub struct Bridge {
     pub observed: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
+    /// What becomes of packets that no flow matches.
+    pub(crate) misses: misses::Misses,
     /// Limits and names of tables.
     pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
     /// (lookups, hits) of each table.
@@ -258,6 +263,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             fragments: Fragments::default(),
+            misses: misses::Misses::default(),
             table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
@@ -274,7 +280,7 @@ impl Bridge {
 
     /// Resets what controllers set beside flows, and counters: another bridge is to reuse the place.
     pub fn forget(&mut self) {
-        self.fragments = Fragments::default();
+        (self.fragments, self.misses) = (Fragments::default(), misses::Misses::default());
         self.table_stats = vec![(0, 0); N_TABLES];
         (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
         self.record_flow_updates(false);

@@ -18,6 +18,8 @@ pub enum Event {
         controller: u16,
         /// The packet.
         packet_in: Box<PacketIn>,
+        /// No flow sends it: none matched. Such packets are for OpenFlow 1.0 to 1.2 alone.
+        unmatched: bool,
     },
     /// A packet for collectors.
     Sample {
