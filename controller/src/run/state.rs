@@ -24,7 +24,7 @@ use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
-use ovsdb_rs::tls::TlsFiles;
+use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -149,6 +149,8 @@ pub struct Controller {
     pub(super) probe: (Option<Duration>, bool),
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
+    /// The command line's protocols and ciphers, wherever the files come from.
+    pub(super) limits: Limits,
     pub(super) identity: Identity,
     /// How often the local database was heard of.
     pub(super) local_updates: u64,
@@ -363,7 +365,7 @@ impl Controller {
     pub fn start(
         ovs_remote: &str,
         rundir: PathBuf,
-        given: Option<TlsFiles>,
+        (given, limits): (Option<TlsFiles>, Limits),
         identity: Identity,
         (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
     ) -> Result<Controller, ovsdb_rs::Error> {
@@ -386,6 +388,7 @@ impl Controller {
             remote: String::new(),
             probe: (None, false),
             given,
+            limits,
             identity,
             local_updates: 0,
             interfaces: Interfaces::default(),
