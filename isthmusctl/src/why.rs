@@ -1,4 +1,4 @@
-//! `isthmusctl why`: asks the running northd.
+//! `isthmusctl why`: asks the running northd. Other commands ask their daemons the same way.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -12,31 +12,49 @@ const NAMES: [&str; 2] = ["ovn-northd", "northd"];
 
 /// Asks, and prints the answer.
 pub async fn run(northd: Option<&str>, table: Option<String>, row: String, limit: Duration) -> Result<()> {
-    let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
-    let socket = find(&rundir, northd)?;
     let arguments: Vec<String> = table.into_iter().chain([row]).collect();
-    let answer = tokio::time::timeout(limit, ask(&socket, "why", &arguments)).await;
-    let answer = answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))??;
-    print!("{answer}");
+    let northd = Program { names: NAMES, option: "--northd", target: northd };
+    print!("{}", northd.ask("why", &arguments, limit).await?);
     Ok(())
 }
 
-/// The control socket of a program: `TARGET` itself where it is a path, else that of the process in its pidfile.
-fn find(rundir: &Path, target: Option<&str>) -> Result<PathBuf> {
-    if let Some(path) = target.filter(|t| t.contains('/')) {
-        return Ok(path.into());
+/// A daemon on this machine.
+pub struct Program<'a> {
+    /// The names under which it runs.
+    pub names: [&'a str; 2],
+    /// The option that names another.
+    pub option: &'a str,
+    /// Its pidfile's name or its control socket, where the option says it.
+    pub target: Option<&'a str>,
+}
+
+impl Program<'_> {
+    /// Runs a command of its control socket.
+    pub async fn ask(&self, method: &str, arguments: &[String], limit: Duration) -> Result<String> {
+        let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
+        let socket = self.find(&rundir)?;
+        let answer = tokio::time::timeout(limit, ask(&socket, method, arguments)).await;
+        answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))?
     }
-    let names = target.map_or_else(|| NAMES.to_vec(), |t| vec![t]);
-    for name in &names {
-        if let Ok(pid) = std::fs::read_to_string(rundir.join(format!("{name}.pid"))) {
-            return Ok(rundir.join(format!("{name}.{}.ctl", pid.trim())));
+
+    /// The control socket: the target itself where it is a path, else that of the process in its pidfile.
+    fn find(&self, rundir: &Path) -> Result<PathBuf> {
+        if let Some(path) = self.target.filter(|t| t.contains('/')) {
+            return Ok(path.into());
         }
+        let names = self.target.map_or_else(|| self.names.to_vec(), |t| vec![t]);
+        for name in &names {
+            if let Ok(pid) = std::fs::read_to_string(rundir.join(format!("{name}.pid"))) {
+                return Ok(rundir.join(format!("{name}.{}.ctl", pid.trim())));
+            }
+        }
+        let (names, daemon) = (names.join(" or "), self.names[1]);
+        let option = self.option;
+        bail!(
+            "{}: no pidfile of {names}; is {daemon} running? {option} names it or its control socket",
+            rundir.display()
+        )
     }
-    bail!(
-        "{}: no pidfile of {}; is northd running? --northd names it or its control socket",
-        rundir.display(),
-        names.join(" or ")
-    )
 }
 
 /// Runs one command over a control socket (JSON-RPC 1.0).
@@ -68,6 +86,7 @@ mod tests {
     #[test]
     fn sockets_are_found_by_pidfile() {
         let dir = tempfile::tempdir().unwrap();
+        let find = |rundir: &Path, target| Program { names: NAMES, option: "--northd", target }.find(rundir);
         assert!(find(dir.path(), None).unwrap_err().to_string().contains("northd"));
         std::fs::write(dir.path().join("northd.pid"), "17\n").unwrap();
         assert_eq!(find(dir.path(), None).unwrap(), dir.path().join("northd.17.ctl"));
