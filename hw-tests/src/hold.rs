@@ -274,14 +274,16 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         let exchange = async {
-            if habit == Habit::Anew && first.is_some() {
-                // A host that is not reached for a moment is no answer to this connection, as it is a new one.
-                stream = loop {
-                    match open(from, to).await {
-                        Ok(s) => break s,
-                        Err(_) => sleep(AGAIN).await,
+            // A connection that was opened a moment before its gateway was lost may not be known to the next one.
+            while habit == Habit::Anew && first.is_some() {
+                if let Ok(fresh) = open(from, to).await {
+                    stream = fresh;
+                    let asked = stream.write_u8(question).await.is_ok();
+                    if asked && stream.read_exact(&mut answer).await.is_ok() {
+                        return Ok(ANSWER);
                     }
-                };
+                }
+                sleep(AGAIN).await;
             }
             if habit != Habit::Listens || first.is_none() {
                 stream.write_u8(question).await?;

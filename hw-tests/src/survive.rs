@@ -323,6 +323,9 @@ pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Resu
                         continue;
                     }
                 };
+                for (g, h) in all.iter().filter(|(_, h)| h.resets + h.changed + h.silent > 0) {
+                    eprintln!("{loss:?} of {name}: {} of {}: {h:?}", g.name, g.machine);
+                }
                 let h = sum(all.iter().map(|(_, h)| h));
                 let (opened, stall) = (h.opened, h.longest_stall / 1000);
                 println!("| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms |", h.resets, h.changed, h.silent);

@@ -346,7 +346,8 @@ impl Switch {
         self.backer.now = now;
         // A replaced flow reports its counters: pay them out first.
         self.flowcache.count_segments(&mut self.backer);
-        self.backer.bridges.iter_mut().fold(false, |taken, b| b.take_learned(f, idle, now) || taken)
+        let taken = self.backer.bridges.iter_mut().filter_map(|b| b.take_learned(f, idle, now).then_some(()));
+        taken.count() > 0
     }
 
     /// Explains what would become of a packet (`ofproto/trace`).

@@ -110,6 +110,9 @@ pub(super) struct LocalState {
     pub(super) known: bool,
 }
 
+/// What uplinks follow from: the local database, patch ports, and bindings, groups and their members.
+pub(super) type UplinkState = (u64, u64, [u64; 3]);
+
 /// What is in line with what was derived, and as of which state.
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
@@ -132,7 +135,7 @@ pub(super) struct Sinks {
     /// As of when BFD sessions were looked at.
     pub(super) sessions: Option<(u64, u64)>,
     /// As of when uplinks were looked at, and whether all were there.
-    pub(super) uplinks: Option<((u64, u64, [u64; 3]), bool)>,
+    pub(super) uplinks: Option<(UplinkState, bool)>,
     /// As of when zones were assigned, and in which range.
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
