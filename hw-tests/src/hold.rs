@@ -53,7 +53,10 @@ fn address(of: SocketAddr) -> [u8; ANSWER] {
     bytes
 }
 
-/// Tells every client what address it is seen by, over UDP and TCP, for ever.
+/// What a server says once it listens.
+pub const SERVES: &str = "serves";
+
+/// Says [`SERVES`], and tells every client what address it is seen by, over UDP and TCP, for ever.
 ///
 /// # Errors
 /// The port is taken, or the system allows too few sockets.
@@ -61,6 +64,8 @@ fn address(of: SocketAddr) -> [u8; ANSWER] {
 pub async fn serve(port: u16) -> Result<()> {
     many_sockets()?;
     let (udp, tcp) = (UdpSocket::bind(("0.0.0.0", port)).await?, TcpListener::bind(("0.0.0.0", port)).await?);
+    println!("{SERVES}");
+    std::io::stdout().flush()?;
     tokio::spawn(async move {
         let mut buf = [0; 64];
         loop {
@@ -137,7 +142,16 @@ pub async fn hold(Plan { to, count, port, every, time }: Plan) -> Result<Held> {
         tasks.spawn(by_udp(from, to, times, all.clone()));
     }
     let everyone = async {
-        while all.lock().unwrap_or_else(PoisonError::into_inner).answered < u64::from(count) * 2 {
+        let mut said = Instant::now();
+        loop {
+            let now = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if now.answered >= u64::from(count) * 2 {
+                break;
+            }
+            if said.elapsed() > Duration::from_secs(5) {
+                said = Instant::now();
+                eprintln!("{}", serde_json::to_string(&now)?);
+            }
             sleep(AGAIN).await;
         }
         println!("{OPEN}");

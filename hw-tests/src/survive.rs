@@ -1,6 +1,6 @@
 //! Connections through the death of a gateway: many at once, several machines behind one address with the same ports.
 
-use crate::hold::{Held, OPEN};
+use crate::hold::{Held, OPEN, SERVES};
 use crate::lab::Lab;
 use crate::lab::until;
 use crate::network::{Cast, Network};
@@ -73,16 +73,14 @@ pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
     let every = u64::from(count).max(100).to_string();
     let (agent, count) = (n.agent(), count.to_string());
     n.lab.spawn("ext", "hold", &agent, &["agent", "hold-serve", PORT])?;
+    says(n, "ext", SERVES)?;
     let to = format!("{}:{PORT}", crate::network::EXTERNAL);
     for m in MACHINES {
         let args = ["agent", "hold", &to, "--count", &count, "--every", &every, "--seconds", "180"];
         n.lab.spawn(m, "hold", &agent, &args)?;
     }
     for m in MACHINES {
-        until(&format!("{m}'s connections"), LIMIT * 2, || match n.lab.output(m, "hold") {
-            said if said.contains(OPEN) => Ok(()),
-            said => bail!("not open yet: {said}"),
-        })?;
+        says(n, m, OPEN)?;
     }
     // The last changes reach the peer.
     n.lab.pause(Duration::from_secs(1))?;
@@ -108,6 +106,14 @@ pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
     }
     n.lab.kill("ext", "hold");
     Ok(all)
+}
+
+/// Waits until a machine's agent says this.
+fn says(n: &Network, machine: &str, text: &str) -> Result<()> {
+    until(&format!("{machine}: {text}"), LIMIT * 2, || match n.lab.output(machine, "hold") {
+        said if said.contains(text) => Ok(()),
+        said => bail!("not yet: {said}"),
+    })
 }
 
 fn serves(n: &Network, gateway: &str) -> Result<()> {

@@ -30,7 +30,14 @@ pub mod option {
     pub const REQUESTED_IP: u8 = 50;
     pub const LEASE_TIME: u8 = 51;
     pub const MESSAGE_TYPE: u8 = 53;
+    pub const OVERLOAD: u8 = 52;
+    pub const VENDOR_OPTIONS: u8 = 43;
     pub const SERVER_ID: u8 = 54;
+    pub const MAX_SIZE: u8 = 57;
+    pub const VENDOR_CLASS: u8 = 60;
+    pub const USER_CLASS: u8 = 77;
+    /// The client's architecture (RFC 4578 section 2.1).
+    pub const ARCHITECTURE: u8 = 93;
     pub const RENEWAL: u8 = 58;
     pub const REBINDING: u8 = 59;
     pub const BOOT_FILE: u8 = 67;
@@ -55,6 +62,8 @@ pub mod place {
     pub const SIADDR: usize = 20;
     pub const GIADDR: usize = 24;
     pub const CHADDR: usize = 28;
+    pub const SNAME: usize = 44;
+    pub const FILE: usize = 108;
 }
 
 /// Code and value of each option, up to the end or to the first that is cut off.

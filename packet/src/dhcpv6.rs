@@ -15,6 +15,25 @@ pub mod kind {
     pub const INFORMATION_REQUEST: u8 = 11;
 }
 
+/// The name of a message type, as the RFC has it.
+pub fn kind_name(kind: u8) -> &'static str {
+    const NAMES: [&str; 12] = [
+        "",
+        "SOLICIT",
+        "ADVERTISE",
+        "REQUEST",
+        "CONFIRM",
+        "RENEW",
+        "REBIND",
+        "REPLY",
+        "RELEASE",
+        "DECLINE",
+        "RECONFIGURE",
+        "INFORMATION-REQUEST",
+    ];
+    NAMES.get(usize::from(kind)).filter(|n| !n.is_empty()).unwrap_or(&"UNKNOWN")
+}
+
 /// Option codes (RFC 8415 section 21, RFC 3646, RFC 4704, RFC 5970).
 pub mod option {
     #![allow(missing_docs)]
@@ -24,9 +43,13 @@ pub mod option {
     pub const IA_ADDR: u16 = 5;
     pub const STATUS: u16 = 13;
     pub const USER_CLASS: u16 = 15;
+    pub const VENDOR_CLASS: u16 = 16;
     pub const DOMAIN_SEARCH: u16 = 24;
+    pub const IA_PD: u16 = 25;
     pub const FQDN: u16 = 39;
     pub const BOOT_FILE: u16 = 59;
+    pub const BOOT_PARAMETERS: u16 = 60;
+    pub const ARCHITECTURE: u16 = 61;
 }
 
 /// Lifetimes that never end (RFC 8415 section 7.7).

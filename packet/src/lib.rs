@@ -1,6 +1,7 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
 //! Geneve (RFC 8926), VXLAN (RFC 7348), LACP (IEEE 802.1AX), and messages of DHCP, DHCPv6 and DNS.
 
+pub mod boot;
 pub mod build;
 pub mod checksum;
 pub mod dhcp;

@@ -3,6 +3,7 @@
 mod acl_log;
 pub mod advertise;
 pub mod announce;
+pub mod boot;
 mod dhcp;
 mod dhcpv6;
 mod dns;
@@ -17,6 +18,7 @@ mod ra;
 mod relay;
 mod snapshot;
 pub mod task;
+pub mod trace;
 
 use crate::encode::opcode;
 use crate::model::Input;
@@ -30,7 +32,8 @@ use packet::Headers;
 use packet::Mac;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+use trace::{Exchange, Trace};
 
 pub use monitors::Monitors;
 pub use snapshot::{Snapshot, Told};
@@ -112,6 +115,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Services {
     waiting: HashMap<NextHop, Waiting>,
     unknown: u64,
+    trace: Trace,
 }
 
 /// A register of a packet's metadata.
@@ -119,7 +123,17 @@ fn register(p: &PacketIn, f: FieldId) -> u128 {
     p.metadata.get(f).0
 }
 
+/// What the machine that sent a packet is to load.
+fn boot_rules<'a>(p: &PacketIn, known: &'a Snapshot) -> Option<&'a boot::Rules> {
+    known.boot(register(p, of::DATAPATH) as u64, packet::mac_at(&p.packet, 6)?)
+}
+
 impl Services {
+    /// Services that keep their exchanges of DHCP there.
+    pub fn new(trace: Trace) -> Services {
+        Services { trace, ..Services::default() }
+    }
+
     /// Serves a packet.
     pub fn handle(&mut self, p: PacketIn, known: &Snapshot, now: Instant) -> Outcome {
         let code = match p.userdata.get(..4) {
@@ -140,8 +154,14 @@ impl Services {
                 packet::be32(&data, 0)
                     .map_or_else(Outcome::default, |port| report(Report::Spoke(datapath, port, parent)))
             }
-            opcode::PUT_DHCP_OPTS => result(dhcp::reply(&p, &data), p, &data),
-            opcode::PUT_DHCPV6_OPTS => result(dhcpv6::reply(&p, &data), p, &data),
+            opcode::PUT_DHCP_OPTS => {
+                let served = dhcp::reply(&p, &data, boot_rules(&p, known).map(|r| &r.v4));
+                result(self.traced(&p, served), p, &data)
+            }
+            opcode::PUT_DHCPV6_OPTS => {
+                let served = dhcpv6::reply(&p, &data, boot_rules(&p, known).map(|r| &r.v6));
+                result(self.traced(&p, served), p, &data)
+            }
             opcode::PUT_ND_RA_OPTS => result(ra::reply(&p, &data), p, &data),
             opcode::DNS_LOOKUP => {
                 let mut out = result(dns::reply(&p, &data, known), p, &data);
@@ -176,6 +196,18 @@ impl Services {
             }
             _ => self.unknown(&p),
         }
+    }
+
+    /// The answer to a packet, which is kept for `dhcp/trace`.
+    fn traced(&self, p: &PacketIn, served: dhcp::Served) -> Option<PacketIn> {
+        let (answer, said) = match served.answer {
+            Ok((answer, said)) => (Some(answer), said),
+            Err(why) => (None, format!("not answered: {why}")),
+        };
+        let port = (register(p, of::DATAPATH) as u64, register(p, of::INPORT) as u32);
+        let exchange = Exchange { at: SystemTime::now(), port, asked: served.asked, said };
+        self.trace.add(packet::mac_at(&p.packet, 6).unwrap_or_default(), exchange);
+        answer
     }
 
     fn unknown(&mut self, p: &PacketIn) -> Outcome {

@@ -1,6 +1,8 @@
 //! What the services look at of the databases. The loop tells what changed of it; the services never wait for the loop.
 
+use super::boot::Rules;
 use ovn_schema::{Uuid, sb};
+use packet::Mac;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -11,6 +13,8 @@ pub struct Snapshot {
     dns: HashMap<u64, BTreeMap<Uuid, Arc<sb::Dns>>>,
     /// The key of the port behind which answers come, by the keys of datapath and redirect port.
     distributed: HashMap<(u64, u32), u32>,
+    /// What machines are to load, by the key of the datapath and their Ethernet address.
+    boot: HashMap<(u64, Mac), Arc<Rules>>,
 }
 
 /// What changed.
@@ -22,6 +26,8 @@ pub enum Told {
     Names(u64, Uuid, Option<Arc<sb::Dns>>),
     /// Behind which port answers for a redirect port come.
     Distributed((u64, u32), Option<u32>),
+    /// What a machine is to load.
+    Boot((u64, Mac), Option<Arc<Rules>>),
 }
 
 impl Snapshot {
@@ -41,6 +47,8 @@ impl Snapshot {
             }
             Told::Distributed(port, Some(behind)) => drop(self.distributed.insert(port, behind)),
             Told::Distributed(port, None) => drop(self.distributed.remove(&port)),
+            Told::Boot(machine, Some(rules)) => drop(self.boot.insert(machine, rules)),
+            Told::Boot(machine, None) => drop(self.boot.remove(&machine)),
         }
     }
 
@@ -52,5 +60,10 @@ impl Snapshot {
     /// The key of the port behind which answers come: of a redirect port, its distributed port's.
     pub fn distributed(&self, datapath: u64, port: u32) -> u32 {
         self.distributed.get(&(datapath, port)).copied().unwrap_or(port)
+    }
+
+    /// What a machine is to load.
+    pub fn boot(&self, datapath: u64, machine: Mac) -> Option<&Rules> {
+        self.boot.get(&(datapath, machine)).map(|r| &**r)
     }
 }

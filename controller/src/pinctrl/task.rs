@@ -9,6 +9,7 @@
 //! ```
 
 use super::queue::Queue;
+use super::trace::Trace;
 use super::{Report, Services, Snapshot, Told};
 use crate::openflow::{self, Life, Target};
 use openflow_rs::Message;
@@ -51,17 +52,17 @@ pub struct Task {
 }
 
 impl Task {
-    /// Starts the services for a bridge.
+    /// Starts the services for a bridge; they keep their exchanges of DHCP in the trace.
     ///
     /// # Errors
     /// Where the system has no thread left.
-    pub fn start(target: Target) -> std::io::Result<Task> {
+    pub fn start(target: Target, trace: Trace) -> std::io::Result<Task> {
         let (resolved, rx) = mpsc::unbounded_channel();
         let (tx, reports) = mpsc::channel(REPORTS);
         let (told, heard) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let worker = Worker {
-            services: Services::default(),
+            services: Services::new(trace),
             queue: Queue::default(),
             resolved: rx,
             reports: tx,

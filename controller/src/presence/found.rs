@@ -5,11 +5,13 @@ use crate::claims::Step;
 use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
+use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
 use crate::pinctrl::{health, next_hops};
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
+use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -83,6 +85,7 @@ pub struct Presence {
     pub next_hops_anew: BTreeSet<Uuid>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
+    boot: BTreeMap<(u64, Mac), Arc<Rules>>,
     /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
     told: Vec<Told>,
     anew: bool,
@@ -121,6 +124,7 @@ impl Default for Presence {
             next_hops_anew: BTreeSet::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
+            boot: BTreeMap::new(),
             told: Vec::new(),
             anew: true,
             versions: Versions::default(),
@@ -314,6 +318,11 @@ impl Presence {
                 put(&mut self.distributed, &(*datapath, *port), behind);
                 self.tell(Told::Distributed((*datapath, *port), behind));
             }
+            Key::Boot(datapath, machine) => {
+                let rules = now.and_then(|n| if let Value::Boot(r) = n { Some(r) } else { None });
+                put(&mut self.boot, &(*datapath, *machine), rules.clone());
+                self.tell(Told::Boot((*datapath, *machine), rules));
+            }
         }
     }
 
@@ -337,6 +346,9 @@ impl Presence {
         }
         for (port, behind) in &self.distributed {
             out.take(Told::Distributed(*port, Some(*behind)));
+        }
+        for (machine, rules) in &self.boot {
+            out.take(Told::Boot(*machine, Some(rules.clone())));
         }
         out
     }
@@ -365,6 +377,7 @@ impl Presence {
                 format!("next hops {:?}", p.next_hops),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),
+                format!("boot {:?}", p.boot),
             ]
         };
         all(self).into_iter().zip(all(other)).filter(|(a, b)| a != b).map(|(a, b)| format!("{a} / {b}")).collect()

@@ -17,12 +17,13 @@ use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
-use crate::pinctrl::{health, next_hops};
+use crate::pinctrl::{boot, health, next_hops};
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
 use ovn_schema::{Map, Set, Str, Uuid};
+use packet::Mac;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -103,6 +104,8 @@ pub enum Key {
     Names(u64, Uuid),
     /// A redirect port, by the keys of its datapath and its own.
     Distributed(u64, u32),
+    /// What a machine is to load, by the key of its datapath and its Ethernet address.
+    Boot(u64, Mac),
 }
 
 /// What is said of it.
@@ -130,6 +133,8 @@ pub enum Value {
     Tunnel(Tunnel),
     /// What is asked.
     Question(next_hops::Question),
+    /// What is to be loaded.
+    Boot(Arc<boot::Rules>),
 }
 
 /// A row of names, in an order by what it says.
@@ -389,6 +394,7 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
         let key = Key::Distributed(d.tunnel_key as u64, p.tunnel_key as u32);
         view.emit(key, Value::Number(behind.tunnel_key));
     }
+    boots(p, view);
     if binding::is_bound(p, local.chassis) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
@@ -419,6 +425,19 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if dp.provider && p.r#type.is_empty() && p.chassis.is_some() && p.chassis == local.chassis {
         addresses(p, &dp, view);
     }
+}
+
+/// What the port's machines are to load.
+fn boots(p: &PortBinding, view: &mut Seen<'_>) {
+    let (rules, wrong) = boot::Rules::of(&p.external_ids);
+    for text in wrong {
+        let kind = daemon::kind(&text);
+        tracing::warn!(target: "pinctrl", kind, "Port_Binding {}: external_ids:{text}", p.logical_port);
+    }
+    let Some(rules) = rules.map(Arc::new) else { return };
+    let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath) else { return };
+    let macs = p.mac.iter().filter_map(|m| m.split_whitespace().next()?.parse().ok());
+    macs.for_each(|mac| view.emit(Key::Boot(d.tunnel_key as u64, mac), Value::Boot(rules.clone())));
 }
 
 /// What is to be written of a port: who has it, and by which address it is reached.

@@ -11,6 +11,7 @@ use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::Announcer;
 use crate::pinctrl::task::Task;
+use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
 use crate::plumbing::Sessions;
@@ -23,7 +24,7 @@ use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
-use ovsdb_rs::tls::TlsFiles;
+use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -60,6 +61,8 @@ pub struct Status {
     pub problems: BTreeMap<Uuid, Str>,
     /// Loops in which something was derived.
     pub runs: u64,
+    /// The last exchanges of DHCP.
+    pub trace: Trace,
 }
 
 /// What the control socket shares with the loop.
@@ -146,6 +149,8 @@ pub struct Controller {
     pub(super) probe: (Option<Duration>, bool),
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
+    /// The command line's protocols and ciphers, wherever the files come from.
+    pub(super) limits: Limits,
     pub(super) identity: Identity,
     /// How often the local database was heard of.
     pub(super) local_updates: u64,
@@ -360,7 +365,7 @@ impl Controller {
     pub fn start(
         ovs_remote: &str,
         rundir: PathBuf,
-        given: Option<TlsFiles>,
+        (given, limits): (Option<TlsFiles>, Limits),
         identity: Identity,
         (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
     ) -> Result<Controller, ovsdb_rs::Error> {
@@ -383,6 +388,7 @@ impl Controller {
             remote: String::new(),
             probe: (None, false),
             given,
+            limits,
             identity,
             local_updates: 0,
             interfaces: Interfaces::default(),

@@ -621,7 +621,7 @@ impl MainPmd {
             for e in std::mem::take(&mut self.out.events) {
                 match e {
                     Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
-                    Event::Bfd { bridge, port, packet, .. } => {
+                    Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);
                         // The change of state is told at once.
                         self.run_timers(now);

@@ -83,6 +83,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             fragments: self.fragments,
+            misses: self.misses.clone(),
             table_config: self.table_config.clone(),
             table_stats: Vec::new(),
             packet_ins: 0,
