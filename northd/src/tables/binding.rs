@@ -73,7 +73,7 @@ fn boot_rules(ctx: &mut Ctx<'_, '_>, prefix: &str, options: Option<Uuid>, extern
     let Some(options) = options.and_then(|id| ctx.nb::<nb::DhcpOptions>(id)) else { return };
     for (key, value) in &options.external_ids {
         if let Some(name) = key.strip_prefix(BOOT) {
-            external_ids.entry(text(&format!("{prefix}{name}"))).or_insert_with(|| value.clone());
+            external_ids.entry(text(format!("{prefix}{name}"))).or_insert_with(|| value.clone());
         }
     }
 }
