@@ -9,12 +9,13 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make demo-ic         two zones that interconnect joins, on this machine (root); KEEP=1 leaves them up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
+	@echo "make test-boot       emulated machines boot through an external port: BIOS with iPXE, UEFI by TFTP and by HTTP (root)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make check           formatting, lints, documentation, dependencies"
 	@echo "make verify          what CI runs: check and test"
@@ -45,6 +46,11 @@ demo-ic: build
 test:
 	scripts/install test
 	CARGO="$(CARGO)" scripts/test
+
+test-boot:
+	scripts/install test
+	$(CARGO) build --workspace --bins
+	ISTHMUS_BOOT=1 $(CARGO) test -p hw-tests --test boot
 
 # The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not. The daemon's tests are those that move
 # packets between threads, devices and buffers of all sizes.

@@ -29,6 +29,8 @@ struct Figures {
     start_cpu: f64,
     change: Vec<f64>,
     change_cpu: f64,
+    /// Of this process, which serves all databases and watches the northbound ones.
+    change_servers: f64,
     idle_cpu: f64,
     memory: f64,
 }
@@ -79,6 +81,10 @@ fn cpu(daemons: &[Daemon]) -> f64 {
     daemons.iter().map(Daemon::ticks).sum::<u64>() as f64 / 100.0
 }
 
+fn own_cpu() -> f64 {
+    common::ticks("self") as f64 / 100.0
+}
+
 /// Waits until the daemons have nothing to do.
 async fn settled(daemons: &[Daemon]) -> f64 {
     let mut before = cpu(daemons);
@@ -125,6 +131,7 @@ async fn measure(program: &str, zones: usize, count: usize, changes: usize) -> F
     }
     let start = begin.elapsed().as_secs_f64();
     let after = settled(&daemons).await;
+    let served = own_cpu();
     let mut change = Vec::new();
     let mut old = "10.1.0.0/32".to_string();
     for n in 0..changes {
@@ -139,12 +146,14 @@ async fn measure(program: &str, zones: usize, count: usize, changes: usize) -> F
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let changed = settled(&daemons).await;
+    let served = own_cpu() - served;
     tokio::time::sleep(Duration::from_secs(10)).await;
     Figures {
         start,
         start_cpu: after - before,
         change,
         change_cpu: (changed - after) / changes as f64,
+        change_servers: served / changes as f64,
         idle_cpu: (cpu(&daemons) - changed) / 10.0,
         memory: daemons.iter().map(Daemon::memory).sum::<u64>() as f64 / 1024.0 / zones as f64,
     }
@@ -180,11 +189,12 @@ async fn main() {
     let mut ours = measure(&ours, zones, count, changes).await;
     println!("{zones} zones with {count} routes each, {changes} changes (medians); all daemons together");
     println!(
-        "ours: {:.2} s, {:.2} s; {:.2} ms, {:.2} ms; {:.2} MB",
+        "ours: {:.2} s, {:.2} s; {:.2} ms, {:.2} ms, servers {:.2} ms; {:.2} MB",
         ours.start,
         ours.start_cpu,
         1e3 * median(&mut ours.change),
         1e3 * ours.change_cpu,
+        1e3 * ours.change_servers,
         ours.memory
     );
     for other in others.into_iter().filter(|o| *o != "-") {
@@ -200,6 +210,7 @@ async fn main() {
             median(&mut ours.change),
         );
         line("· processor time", "ms", 1e3, theirs.change_cpu, ours.change_cpu.max(1e-4));
+        line("· processor time of the servers", "ms", 1e3, theirs.change_servers, ours.change_servers);
         line("nothing changes, processor time of a second", "ms", 1e3, theirs.idle_cpu, ours.idle_cpu);
         line("memory of a daemon", "MB", 1.0, theirs.memory, ours.memory);
     }

@@ -69,6 +69,11 @@ enum Command {
         #[arg(long, value_name = "TARGET")]
         northd: Option<String>,
     },
+    /// DHCP and network boot.
+    Dhcp {
+        #[command(subcommand)]
+        command: DhcpCommand,
+    },
     /// Looks into a database.
     Db {
         /// Its remote.
@@ -123,6 +128,18 @@ enum Gateways {
     },
 }
 
+#[derive(Subcommand)]
+enum DhcpCommand {
+    /// Shows the last exchanges with this chassis' controller: what a machine asked and was answered, or why not.
+    Trace {
+        /// The machine's Ethernet address; without it, all machines.
+        mac: Option<String>,
+        /// The program, by its pidfile in the run directory (OVN_RUNDIR, /var/run/ovn), or its control socket.
+        #[arg(long, value_name = "TARGET")]
+        controller: Option<String>,
+    },
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -145,6 +162,9 @@ fn main() -> ExitCode {
                 drain::undrain(&args.nb, &args.sb, &chassis, limit).await
             }
             Command::Why { table, row, northd } => why::run(northd.as_deref(), table, row, limit).await,
+            Command::Dhcp { command: DhcpCommand::Trace { mac, controller } } => {
+                why::dhcp_trace(controller.as_deref(), mac, limit).await
+            }
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,

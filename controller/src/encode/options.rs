@@ -45,13 +45,22 @@ pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     for (name, values) in list {
         let (code, kind) = (site.dhcp_option)(name, false).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
         let value = dhcpv4_value(&kind, values);
-        let (Ok(code), Ok(len)) = (u8::try_from(code), u8::try_from(value.len())) else {
-            return Err(Error::Unsupported(format!("DHCP option {name}: its value is longer than 255 bytes")));
-        };
-        out.extend([code, len]);
-        out.extend(value);
+        let code = u8::try_from(code)
+            .map_err(|_| Error::Unsupported(format!("DHCP option {name}: its code {code} is none of DHCPv4")))?;
+        put(&mut out, code, &value);
     }
     Ok(out)
+}
+
+/// Adds an option; one of more than 255 octets as several, which clients join (RFC 3396).
+fn put(out: &mut Vec<u8>, code: u8, value: &[u8]) {
+    if value.is_empty() {
+        out.extend([code, 0]);
+    }
+    for part in value.chunks(usize::from(u8::MAX)) {
+        out.extend([code, part.len() as u8]);
+        out.extend(part);
+    }
 }
 
 /// RFC 3442: pairs of a destination (a prefix's length and its significant octets; without a mask it is a host) and a router.
@@ -256,6 +265,16 @@ pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_values_are_several_options() {
+        let mut out = Vec::new();
+        put(&mut out, 121, &[7; 300]);
+        put(&mut out, 12, b"");
+        assert_eq!(out.len(), 2 + 255 + 2 + 45 + 2);
+        let list = packet::dhcp::options(&out);
+        assert_eq!(list.iter().map(|(c, v)| (*c, v.len())).collect::<Vec<_>>(), [(121, 255), (121, 45), (12, 0)]);
+    }
 
     #[test]
     fn routes_and_search_lists_have_their_lengths() {

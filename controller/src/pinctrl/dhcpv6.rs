@@ -95,8 +95,9 @@ fn answer(
         put(&mut out, SERVER_ID, &server);
         put(&mut out, STATUS, &SUCCESS);
     } else {
-        said += &told(&mut out, m, &configured, &server, association_id);
-        said += &boot(&mut out, &configured, client, rules);
+        let (loads, file) = boot(&configured, client, rules);
+        said += &told(&mut out, m, &configured, (&server, loads), association_id);
+        said += &file;
     }
     let mut reply = p.clone();
     reply.packet = with_payload(&p.packet, &m.headers, &out).ok_or("the reply does not fit into a packet")?;
@@ -104,12 +105,12 @@ fn answer(
     Ok((reply, said))
 }
 
-/// Adds what a client is told but for what it loads; the text says which address.
+/// Adds what a client is told, with the server's identifier and what it is to load; the text says which address.
 fn told(
     out: &mut Vec<u8>,
     m: &Message<'_>,
     configured: &[(u16, &[u8])],
-    server: &[u8],
+    (server, mut loads): (&[u8], Vec<u8>),
     association_id: Option<&[u8]>,
 ) -> String {
     let mut said = String::new();
@@ -129,7 +130,8 @@ fn told(
                 let names = text.split(',').map(str::trim).filter(|n| !n.is_empty());
                 put(out, DOMAIN_SEARCH, &names.flat_map(packet::dns::name).collect::<Vec<u8>>());
             }
-            BOOT_FILE | BOOT_FILE_ALT => {}
+            // Where ovn-controller has it.
+            BOOT_FILE | BOOT_FILE_ALT => out.append(&mut loads),
             FQDN => {
                 if let Some(flags) = m.find(FQDN).and_then(<[u8]>::first) {
                     // The server updates no names (N), and says so to who wanted it to (O; RFC 4704 section 4.1).
@@ -140,6 +142,7 @@ fn told(
             code => put(out, code, value),
         }
     }
+    out.append(&mut loads);
     // A client that asks for a prefix as well learns that there is none, and takes its address (RFC 8415 section 18.3.9).
     for id in m.asked.iter().filter(|(c, _)| *c == IA_PD).filter_map(|(_, v)| v.get(..4)) {
         let mut none = [id, &[0; 8]].concat();
@@ -149,8 +152,9 @@ fn told(
     said
 }
 
-/// Adds what a client is to load (RFC 5970), and says it: by the port's rules, or as OVN has it.
-fn boot(out: &mut Vec<u8>, configured: &[(u16, &[u8])], client: &Client, rules: Option<&Family>) -> String {
+/// The options that say what a client is to load (RFC 5970), and the same as text: by the port's rules, or as OVN has it.
+fn boot(configured: &[(u16, &[u8])], client: &Client, rules: Option<&Family>) -> (Vec<u8>, String) {
+    let mut out = Vec::new();
     let of = |code| configured.iter().find(|(c, _)| *c == code).map(|(_, v)| String::from_utf8_lossy(v).into_owned());
     let rule = rules.and_then(|r| r.file(client));
     let chosen = match rule {
@@ -159,23 +163,23 @@ fn boot(out: &mut Vec<u8>, configured: &[(u16, &[u8])], client: &Client, rules: 
     };
     // Without a second file the only one is for firmware that loads by HTTP, too.
     let http = |f: &String| client.http() && super::boot::is_http(f);
-    let Some(text) = chosen.or_else(|| of(BOOT_FILE).filter(http)) else { return String::new() };
+    let Some(text) = chosen.or_else(|| of(BOOT_FILE).filter(http)) else { return (out, String::new()) };
     let mut words = text.split_whitespace();
-    let Some(url) = words.next() else { return String::new() };
-    put(out, BOOT_FILE, url.as_bytes());
+    let Some(url) = words.next() else { return (out, String::new()) };
+    put(&mut out, BOOT_FILE, url.as_bytes());
     let mut parameters = Vec::new();
     for word in words {
         parameters.extend((word.len() as u16).to_be_bytes());
         parameters.extend(word.bytes());
     }
     if !parameters.is_empty() {
-        put(out, BOOT_PARAMETERS, &parameters);
+        put(&mut out, BOOT_PARAMETERS, &parameters);
     }
     if client.http() && !client.ipxe && super::boot::is_http(url) {
-        put(out, VENDOR_CLASS, HTTP_CLASS);
+        put(&mut out, VENDOR_CLASS, HTTP_CLASS);
     }
     let rule = rule.map(|(name, _)| format!(" ({name})")).unwrap_or_default();
-    format!(", loads {text}{rule}")
+    (out, format!(", loads {text}{rule}"))
 }
 
 #[cfg(test)]
@@ -243,6 +247,18 @@ mod tests {
             (Some(b"tftp://[fd00::7]/x64.efi".to_vec()), None)
         );
         assert_eq!(value(&ask(&[]).0, BOOT_FILE), None);
+    }
+
+    #[test]
+    fn a_file_stands_where_it_is_configured() {
+        let mut d = data();
+        let at = d.len();
+        put(&mut d, BOOT_FILE_ALT, b"tftp://b/x");
+        // In front of the server's identifier, as northd has it: names are in order.
+        let file = d.split_off(at);
+        let d = [&d[..8 + 20], &file, &d[8 + 20..]].concat();
+        let (_, list) = parts(&reply(&message(SOLICIT, &[ID, IA]), &d, None).answer.unwrap().0);
+        assert_eq!(list.iter().map(|(c, _)| *c).collect::<Vec<_>>(), [CLIENT_ID, IA_NA, BOOT_FILE, SERVER_ID, 23]);
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod dhcp;
 mod dhcpv6;
 mod dns;
 pub mod events;
+#[cfg(test)]
+mod flood;
 pub mod health;
 mod make;
 mod monitors;

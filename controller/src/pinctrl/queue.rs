@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 pub static DROPPED: Counter = Counter::new("pinctrl_drop_full_queue");
 
 /// Packets of one port that wait at most, and ports of which some wait.
-const OF_ONE: usize = 64;
+pub(super) const OF_ONE: usize = 64;
 const PORTS: usize = 4096;
 
 /// Where a packet came in: the keys of datapath and port.
@@ -27,6 +27,12 @@ impl Queue {
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
     }
 
     /// Puts a packet behind those of its port, or drops it.

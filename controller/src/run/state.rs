@@ -280,7 +280,7 @@ pub(super) const TABLES: &[&str] = &[
 
 /// Columns of southbound tables that nothing here reads: they are neither replicated nor held.
 const UNREAD: &[(&str, &[&str])] =
-    &[("Logical_Flow", &["external_ids", "flow_desc"]), ("Port_Binding", &["external_ids", "gateway_chassis"])];
+    &[("Logical_Flow", &["external_ids", "flow_desc"]), ("Port_Binding", &["gateway_chassis"])];
 
 /// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
 const UNREAD_LOCAL: &[(&str, &[&str])] = &[

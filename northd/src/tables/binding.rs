@@ -62,12 +62,31 @@ fn present<'a>(ctx: &mut Ctx<'_, 'a>, name: &Str) -> Option<&'a sb::PortBinding>
     ctx.sb::<sb::PortBinding>(uuid).map(|b| &**b)
 }
 
+/// How keys begin that say what machines of a kind are to load: in the `external_ids` of DHCP options, and in those of a port,
+/// where ovn-northd copies them, too.
+const BOOT: &str = "boot:";
+const DHCPV4_BOOT: &str = "dhcpv4-boot:";
+const DHCPV6_BOOT: &str = "dhcpv6-boot:";
+
+/// Gives a port what its DHCP options say about booting, but for what it says itself.
+fn boot_rules(ctx: &mut Ctx<'_, '_>, prefix: &str, options: Option<Uuid>, external_ids: &mut Map<Str, Str>) {
+    let Some(options) = options.and_then(|id| ctx.nb::<nb::DhcpOptions>(id)) else { return };
+    for (key, value) in &options.external_ids {
+        if let Some(name) = key.strip_prefix(BOOT) {
+            external_ids.entry(text(format!("{prefix}{name}"))).or_insert_with(|| value.clone());
+        }
+    }
+}
+
 /// The columns that all rows of a switch port have.
 fn common(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &str, key: i64) -> Columns {
     let row = &lsp.row;
     let mut external_ids = row.external_ids.clone();
     if let Some(name) = external_ids.get("neutron:port_name").filter(|n| !n.is_empty()).cloned() {
         external_ids.insert(text("name"), name);
+    }
+    for (prefix, of) in [(DHCPV4_BOOT, row.dhcpv4_options), (DHCPV6_BOOT, row.dhcpv6_options)] {
+        boot_rules(ctx, prefix, of, &mut external_ids);
     }
     Columns::new()
         .data("logical_port", &text(name))

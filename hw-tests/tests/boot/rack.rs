@@ -1,0 +1,199 @@
+//! A rack: a switch that is no OVN, a machine behind it, a boot server, and a chassis that serves the machine's external port.
+//!
+//! ```text
+//!   bm1 (or QEMU's tap0) ──┐
+//!                          tor (the kernel's bridge; boot server 10.0.0.2, fd00::2) ── gw1 (northd, switch, controller)
+//! ```
+
+use anyhow::{Context, Result, ensure};
+use hw_tests::lab::{Lab, until};
+use hw_tests::programs::Programs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The machine's Ethernet address.
+pub const MAC: &str = "02:00:00:00:0b:01";
+/// How long a step may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The DHCP options of its port, both ways, without those about booting.
+const V4: &str = "server_id=10.0.0.1 server_mac=02:00:00:00:00:01 lease_time=3600 router=10.0.0.1 dns_server=10.0.0.1 \
+                  domain_name=\"rack.test\" mtu=1400";
+const V6: &str = "server_id=02:00:00:00:00:01 dns_server=fd00::1 domain_search=\"rack.test\"";
+
+/// The rack.
+pub struct Rack {
+    pub lab: Lab,
+    programs: Programs,
+    options: [String; 2],
+}
+
+impl Rack {
+    /// Builds it and waits until its chassis serves the machine's port.
+    pub fn start() -> Result<Rack> {
+        let mut lab = Lab::new("isboot", &std::env::temp_dir().join("isthmus-boot"))?;
+        let programs = Programs::found()?;
+        for m in ["gw1", "tor", "bm1"] {
+            lab.machine(m)?;
+        }
+        lab.ip("tor", &["link", "add", "br0", "type", "bridge"])?;
+        for (machine, device) in [("gw1", "phys0"), ("bm1", "eth0")] {
+            let far = format!("p-{machine}");
+            lab.link((machine, device), ("tor", &far))?;
+            lab.ip("tor", &["link", "set", &far, "master", "br0"])?;
+        }
+        lab.ip("tor", &["link", "set", "br0", "up"])?;
+        lab.ip("tor", &["addr", "add", "10.0.0.2/24", "dev", "br0"])?;
+        lab.ip("tor", &["addr", "add", "fd00::2/64", "dev", "br0", "nodad"])?;
+        lab.ip("bm1", &["link", "set", "eth0", "address", MAC])?;
+        // Its kernel takes part in nothing that its clients are to learn.
+        lab.exec("bm1", "sh", &["-c", "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra"])?;
+        let dir = lab.machine_dir("gw1");
+        let embed = format!("--embed={}", dir.display());
+        lab.spawn("gw1", "northd", &programs.path("northd"), &[&embed])?;
+        until("northd", PATIENCE, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
+        programs.switch(&mut lab, "gw1")?;
+        programs.local(&lab, "gw1", &["bridge", "br-phys", "phys0"])?;
+        let sb = format!("unix:{}", dir.join("ovnsb_db.sock").display());
+        let set = ["set", "--name", "gw1", "--remote", &sb, "--encap-ip", "127.0.0.1", "--mapping", "physnet1:br-phys"];
+        programs.local(&lab, "gw1", &set)?;
+        let db = format!("unix:{}", dir.join("db.sock").display());
+        lab.spawn("gw1", "controller", &programs.path("controller"), &["--pidfile", &db])?;
+        let mut rack = Rack { lab, programs, options: Default::default() };
+        rack.network()?;
+        Ok(rack)
+    }
+
+    fn network(&mut self) -> Result<()> {
+        self.nb("ls-add net -- lsp-add net ln -- lsp-set-type ln localnet -- lsp-set-addresses ln unknown")?;
+        self.nb("lsp-set-options ln network_name=physnet1")?;
+        self.nb("lr-add r -- lrp-add r r-net 02:00:00:00:00:01 10.0.0.1/24 fd00::1/64")?;
+        self.nb("set logical_router_port r-net ipv6_ra_configs:address_mode=dhcpv6_stateful ipv6_ra_configs:mtu=1400")?;
+        self.nb("lsp-add net net-r -- lsp-set-type net-r router -- lsp-set-addresses net-r router")?;
+        self.nb("lsp-set-options net-r router-port=r-net")?;
+        self.nb("ha-chassis-group-add g -- ha-chassis-group-add-chassis g gw1 10")?;
+        let group = self.nb("--bare --columns=_uuid find ha_chassis_group name=g")?;
+        self.options[0] = self.nb("create dhcp_options cidr=10.0.0.0/24")?.trim().to_string();
+        self.options[1] = self.nb("create dhcp_options cidr=fd00\\:\\:/64")?.trim().to_string();
+        for (row, options) in self.options.iter().zip([V4, V6]) {
+            for pair in options.split_whitespace() {
+                let (name, value) = pair.split_once('=').context("an option")?;
+                self.set(&["set", "dhcp_options", row, &format!("options:{name}={}", quoted(value))])?;
+            }
+        }
+        self.set(&["lsp-add", "net", "bm1"])?;
+        self.set(&["lsp-set-addresses", "bm1", &format!("{MAC} 10.0.0.4 fd00::4")])?;
+        self.set(&["lsp-set-dhcpv4-options", "bm1", &self.options[0]])?;
+        self.set(&["lsp-set-dhcpv6-options", "bm1", &self.options[1]])?;
+        self.set(&[
+            "set",
+            "logical_switch_port",
+            "bm1",
+            "type=external",
+            &format!("ha_chassis_group={}", group.trim()),
+        ])?;
+        let names = "records={\"bm1.rack.test\"=\"10.0.0.4 fd00::4\",\"4.0.0.10.in-addr.arpa\"=\"bm1.rack.test\"}";
+        let dns = self.set(&["create", "dns", names])?;
+        self.set(&["set", "logical_switch", "net", &format!("dns_records={}", dns.trim())])?;
+        self.set(&["--wait=hv", "--timeout=60", "sync"])?;
+        Ok(())
+    }
+
+    fn nb(&self, words: &str) -> Result<String> {
+        self.set(&words.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Runs Debian's ovn-nbctl.
+    pub fn set(&self, args: &[&str]) -> Result<String> {
+        let db = format!("--db=unix:{}", self.lab.machine_dir("gw1").join("ovnnb_db.sock").display());
+        self.lab.exec("gw1", "ovn-nbctl", &[&[db.as_str()], args].concat())
+    }
+
+    /// Says what machines of a kind load.
+    pub fn boot(&self, rules: &[(&str, &str)]) -> Result<()> {
+        for (kind, file) in rules {
+            let key = format!("external_ids:{}={}", quoted(&format!("boot:{kind}")), quoted(file));
+            self.set(&["set", "dhcp_options", &self.options[0], &key])?;
+        }
+        self.set(&["--wait=hv", "--timeout=60", "sync"])?;
+        Ok(())
+    }
+
+    /// What the chassis' controller says of the machine.
+    pub fn trace(&self) -> Result<String> {
+        self.lab.exec("gw1", &self.programs.path("isthmusctl"), &["dhcp", "trace", MAC])
+    }
+
+    /// Serves files by TFTP and HTTP on the boot server.
+    pub fn serve(&mut self, files: &[(&str, &[u8])]) -> Result<PathBuf> {
+        let dir = self.lab.machine_dir("tor").join("files");
+        std::fs::create_dir_all(&dir)?;
+        for (name, content) in files {
+            std::fs::write(dir.join(name), content)?;
+        }
+        let root = dir.display().to_string();
+        let tftp = format!("--tftp-root={root}");
+        let quiet = [
+            "--port=0",
+            "--keep-in-foreground",
+            "--user=root",
+            "--conf-file=/dev/null",
+            "--pid-file",
+            "--log-facility=-",
+        ];
+        self.lab.spawn("tor", "tftp", "dnsmasq", &[&quiet[..], &["--enable-tftp", &tftp]].concat())?;
+        self.lab.spawn("tor", "http", "busybox", &["httpd", "-f", "-v", "-p", "80", "-h", &root])?;
+        Ok(dir)
+    }
+
+    /// Runs QEMU as the machine until a line stands on its serial console.
+    pub fn machine(&mut self, args: &[&str], nic: &str, line: &str, limit: Duration) -> Result<()> {
+        // The other machine of this address is off.
+        self.lab.ip("bm1", &["link", "set", "eth0", "down"])?;
+        for words in ["tuntap add tap0 mode tap", "link set tap0 master br0 up"] {
+            self.lab.ip("tor", &words.split(' ').collect::<Vec<_>>())?;
+        }
+        let console = self.lab.machine_dir("tor").join("serial");
+        let (serial, nic) = (format!("file:{}", console.display()), format!("virtio-net-pci,netdev=n,mac={MAC}{nic}"));
+        let fixed =
+            ["-accel", "tcg", "-m", "256", "-display", "none", "-vga", "none", "-monitor", "none", "-no-reboot"];
+        let net = ["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", &nic, "-serial", &serial];
+        self.lab.spawn("tor", "qemu", "qemu-system-x86_64", &[&fixed[..], &net, args].concat())?;
+        let read = || String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+        let seen = until("the boot loader's line", limit, || {
+            ensure!(read().contains(line), "{line:?} is not there");
+            Ok(())
+        });
+        let said = self.lab.output("tor", "qemu");
+        seen.with_context(|| format!("{}\nqemu: {said}\n{}", read(), self.trace().unwrap_or_else(|e| e.to_string())))
+    }
+}
+
+/// A value as ovn-nbctl takes it whatever stands in it.
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('"', "\\\""))
+}
+
+/// A script of a DHCP client that writes its variables into a file.
+pub fn script(rack: &Rack, name: &str) -> Result<(String, PathBuf)> {
+    use std::os::unix::fs::PermissionsExt;
+    let (script, out) =
+        (rack.lab.machine_dir("bm1").join(name), rack.lab.machine_dir("bm1").join(format!("{name}.env")));
+    std::fs::write(&script, format!("#!/bin/sh\n{{ echo event=$1; env; }} >> {}\nexit 0\n", out.display()))?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    Ok((script.display().to_string(), out))
+}
+
+/// The same of a file.
+pub fn lines(path: &std::path::Path, wanted: &[&str]) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    has(&text, wanted)
+}
+
+/// Whether a text has all of these; an error shows what is there instead.
+pub fn has(text: &str, wanted: &[&str]) -> Result<()> {
+    for w in wanted {
+        ensure!(text.contains(w), "{w:?} is not in\n{text}");
+    }
+    Ok(())
+}
