@@ -23,7 +23,7 @@ help:
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
-	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic"
+	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic, and OVN_IC=PATH"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-survive   connections through a gateway's death, beside the C stack (root)"

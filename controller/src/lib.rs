@@ -45,5 +45,6 @@ pub mod settings;
 pub mod switch_config;
 pub mod tables;
 pub mod tunnels;
+pub mod uplinks;
 pub mod virtual_ports;
 pub mod zones;

@@ -4,7 +4,7 @@ use clap::Parser;
 use controller::run::{Controller, Exit, Shared, Status};
 use controller::settings::Identity;
 use daemon::{Daemon, Family, Program};
-use ovsdb_rs::tls::TlsFiles;
+use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,13 +66,8 @@ fn main() -> ExitCode {
         ],
     };
     let database = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
-    let t = &args.daemon.tls;
-    let files = t.private_key.as_ref().zip(t.certificate.as_ref()).map(|(key, certificate)| TlsFiles {
-        private_key: key.clone(),
-        certificate: certificate.clone(),
-        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
-        bootstrap: t.bootstrap_ca_cert.is_some(),
-    });
+    let files = TlsFiles::from_options(&args.daemon.tls);
+    let limits = Limits::from_options(&args.daemon.tls);
     daemon::run(program, &args.daemon, async move |d: Daemon| {
         if args.enable_dummy_vif_plug {
             tracing::info!(target: "vif_plug", "--enable-dummy-vif-plug has no effect: there is no dummy provider yet");
@@ -84,7 +79,8 @@ fn main() -> ExitCode {
         d.counters(&controller::pinctrl::counters());
         let requests = controller::request::register(&d);
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
-        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), files, identity, (shared, requests))?;
+        let mut c =
+            Controller::start(&database, daemon::dirs::ovs_rundir(), (files, limits?), identity, (shared, requests))?;
         tracing::info!(target: "main", "OVN internal version is : [{}]", controller::run::INTERNAL_VERSION);
         d.ready()?;
         c.run(&d).await;

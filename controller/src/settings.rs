@@ -72,6 +72,9 @@ pub struct Settings {
     pub bridge_probe: Option<Duration>,
     /// `ovn-match-northd-version`.
     pub match_northd_version: bool,
+    /// How long a lost uplink has to be there again until gateway ports count on it (`isthmus-uplink-hold-down`, in s);
+    /// none: uplinks are not looked at.
+    pub uplink_hold_down: Option<Duration>,
 }
 
 /// What a chassis' name is, where the Open_vSwitch database does not say it (ovn-controller(8)): option `-n`, or the file
@@ -223,6 +226,7 @@ impl Settings {
             monitor_all: get("ovn-monitor-all").is_some_and(|v| is_on(&v, false)),
             probe: probe_interval(get("ovn-remote-probe-interval").as_deref()),
             probe_asked: get("ovn-remote-probe-interval").is_some(),
+            uplink_hold_down: uplink_hold_down(get("isthmus-uplink-hold-down").as_deref()),
             system_id,
         })
     }
@@ -250,6 +254,16 @@ impl Settings {
             tos: self.encap_tos.clone(),
             df: self.encap_df.clone(),
         }
+    }
+}
+
+/// `off`, or a number of seconds.
+fn uplink_hold_down(text: Option<&str>) -> Option<Duration> {
+    const USUAL: Duration = Duration::from_secs(5);
+    match text {
+        Some("off") => None,
+        Some(t) => Some(t.parse().map_or(USUAL, Duration::from_secs)),
+        None => Some(USUAL),
     }
 }
 

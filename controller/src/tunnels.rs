@@ -129,9 +129,10 @@ pub fn watched(input: &Input, id: Uuid, g: &sb::HaChassisGroup) -> BTreeSet<Uuid
     peers
 }
 
-/// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global.
-fn bfd_config(input: &Input, enabled: bool) -> Map<Str, Str> {
-    if !enabled {
+/// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global. A chassis that has resigned
+/// watches and is watched by nobody.
+fn bfd_config(input: &Input, watched: bool) -> Map<Str, Str> {
+    if !watched || input.local.gateways.resigned {
         return Map::new();
     }
     let mut m: Map<Str, Str> = Map::from([("enable".into(), "true".into()), ("check_tnl_key".into(), "true".into())]);

@@ -4,6 +4,7 @@
 use ovn_schema::{ovs, sb};
 use ovsdb_rs::Server;
 use ovsdb_rs::server::RemoteOptions;
+use ovsdb_rs::tls::{Limits, Tls, TlsFiles};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -83,6 +84,10 @@ impl World {
     }
 
     fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    fn start_with(&mut self, options: &[String]) {
         let dir = self.dir.path();
         let log = dir.join("controller.log");
         let mut c = Command::new(env!("CARGO_BIN_EXE_controller"));
@@ -90,6 +95,7 @@ impl World {
             c.env(name, dir);
         }
         c.args(["-vconsole:off", "-vsyslog:off", &format!("--log-file={}", log.display())]);
+        c.args(options);
         self.child = Some(c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     }
 
@@ -149,6 +155,44 @@ async fn without_certificates() {
     let mut w = World::new().await;
     w.configure("ssl:127.0.0.1:1").await;
     w.is_idle().await;
+}
+
+/// The protocols of the command line hold for the southbound database; with those that the server speaks, or without any
+/// given, the controller gets in.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_protocols_that_the_server_does_not_speak() {
+    for (protocols, gets_in) in [(Some("TLSv1.2"), false), (Some("TLSv1.3"), true), (None, true)] {
+        let mut w = World::new().await;
+        if !needs::certificates(w.dir.path()) {
+            return;
+        }
+        let file = |name: &str| w.dir.path().join(name);
+        let files = TlsFiles {
+            private_key: file("test.key"),
+            certificate: file("test.pem"),
+            ca_cert: Some(file("ca.pem")),
+            bootstrap: false,
+        };
+        let only = Limits::parse(Some("TLSv1.3"), None, None).unwrap();
+        w.sb.set_tls(Some(Tls::new(files).unwrap().limited(only)));
+        let passive = w.sb.listen("pssl:0:127.0.0.1").await.unwrap().to_string();
+        w.configure(&format!("ssl:127.0.0.1:{}", passive.split(':').nth(1).unwrap())).await;
+        let named = [("private-key", "test.key"), ("certificate", "test.pem"), ("ca-cert", "ca.pem")];
+        let mut options: Vec<String> = named.iter().map(|(o, f)| format!("--{o}={}", file(f).display())).collect();
+        options.extend(protocols.map(|p| format!("--ssl-protocols={p}")));
+        w.start_with(&options);
+        let end = Instant::now() + Duration::from_secs(20);
+        let (connected, refused) = loop {
+            let chassis = w.southbound(json!([{"op": "select", "table": "Chassis", "where": []}])).await;
+            let seen = (chassis[0]["rows"] != json!([]), w.log().contains("connection attempt failed"));
+            if seen != (false, false) {
+                break seen;
+            }
+            assert!(Instant::now() < end, "{protocols:?}: {}", w.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert_eq!((connected, refused), (gets_in, !gets_in), "{protocols:?}: {}", w.log());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

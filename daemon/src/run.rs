@@ -5,7 +5,8 @@ use crate::pidfile::Pidfile;
 use crate::unixctl::{Commands, Socket};
 use crate::{Counter, Coverage, Log, Metric, Metrics, Options, coverage, detach, scrape};
 use anyhow::Context;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,7 +111,8 @@ where
 {
     let name = program_name();
     if options.version {
-        println!("{}", program.version);
+        // Who asked may be gone already.
+        let _ = writeln!(std::io::stdout(), "{}", program.version);
         return ExitCode::SUCCESS;
     }
     match try_run(&name, program, options, main) {

@@ -3,10 +3,15 @@
 
 mod common;
 
-use common::{Namespace, Switch, able, eventually, run};
+use common::{Namespace, Switch, able, eventually, inside, run};
+use gateway_ha::sync::{Connection, Record, State, Tuple, VERSION};
+use nix::sys::signal::Signal;
 use packet::{Headers, Mac, build};
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -182,6 +187,47 @@ fn connections_survive_their_gateway() {
     a.answers(third, 3);
 }
 
+/// What flows learned of clients, such as the backend of each, is told as connections are; also to a gateway whose flows
+/// come after its peer's.
+#[test]
+fn learned_flows_survive_their_gateway() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hl");
+    let (mut a, b) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9));
+    let teach = |g: &Gateway| {
+        let learn =
+            "learn(table=9,cookie=0x77,idle_timeout=600,eth_type=0x800,NXM_OF_IP_SRC[],load:0x2->NXM_NX_REG0[0..15])";
+        let flow = format!("in_port=1,ip,actions={learn},ct(commit,zone={},nat(src={OUTSIDE}),table=1)", g.zone);
+        eventually("the flow that learns", SOON, || g.switch.try_ofctl(&["add-flow", "br-int", &flow]).map(drop));
+    };
+    let knows = |g: &Gateway, client: u8| {
+        eventually(&format!("client {client} at {}", g.name), SOON, || {
+            let all = g.switch.try_ofctl(&["dump-flows", "br-int", "table=9"])?;
+            let wanted = format!("nw_src=10.0.0.{client} actions=");
+            let there = all.lines().any(|l| l.contains(&wanted) && l.contains("idle_timeout=600"));
+            if there { Ok(()) } else { Err(all) }
+        });
+    };
+    [&a, &b].into_iter().for_each(teach);
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    b.peers("ptcp:7002:127.0.0.1", "gw1=tcp:127.0.0.1:7001");
+    a.shows("to it: connected; lag ");
+    b.shows("to it: connected; lag ");
+    a.opens(1);
+    knows(&a, 1);
+    knows(&b, 1);
+    a.switch.crash();
+    b.opens(2);
+    a.switch.start_test_bed(&ns);
+    a.flows();
+    a.shows("from it: connected");
+    teach(&a);
+    knows(&a, 1);
+    knows(&a, 2);
+}
+
 /// An orderly restart keeps connections without any peer; a crash does not bring back what an earlier stop saved.
 #[test]
 fn an_orderly_restart_keeps_connections() {
@@ -269,4 +315,169 @@ fn wrong_configurations_are_named() {
     });
     let port = a.opens(1);
     a.answers(port, 1);
+}
+
+/// A standby that stands still for long delays nobody; when it goes on, it has what happened meanwhile.
+#[test]
+fn a_standby_that_stands_still_is_told_later() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hs");
+    let (a, b) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9));
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    b.peers("ptcp:7002:127.0.0.1", "gw1=tcp:127.0.0.1:7001");
+    a.shows("to it: connected; lag ");
+    let first = a.opens(1);
+    b.has(&a.connections());
+    b.switch.signal(Signal::SIGSTOP);
+    let second = a.opens(2);
+    a.answers(first, 1);
+    a.shows("to it: not connected");
+    let third = a.opens(3);
+    a.answers(second, 2);
+    b.switch.signal(Signal::SIGCONT);
+    b.has(&a.connections());
+    a.shows("to it: connected");
+    b.answers(third, 3);
+}
+
+/// Hands a stream's bytes on until either end is gone.
+fn hand_on(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// The stream is cut all the time, in the middle of whatever is under way: nothing is lost, and nothing comes twice.
+#[test]
+fn a_stream_that_is_cut_all_the_time() {
+    const PIECE: Duration = Duration::from_millis(300);
+    const CUTS: u32 = 12;
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hx");
+    let (a, b) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9));
+    let (calm, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (quiet, counted) = (calm.clone(), cuts.clone());
+    // It ends with the process.
+    drop(inside(&ns, move || {
+        let listener = TcpListener::bind("127.0.0.1:7103").expect("listener");
+        for stream in listener.incoming() {
+            let (Ok(near), Ok(far)) = (stream, TcpStream::connect("127.0.0.1:7002")) else { continue };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                std::thread::spawn(move || hand_on(from, to));
+            }
+            let (quiet, counted) = (quiet.clone(), counted.clone());
+            std::thread::spawn(move || {
+                std::thread::sleep(PIECE);
+                if !quiet.load(Ordering::Relaxed) {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    let _ = (near.shutdown(Shutdown::Both), far.shutdown(Shutdown::Both));
+                }
+            });
+        }
+    }));
+    b.peers("ptcp:7002:127.0.0.1", "gw1=tcp:127.0.0.1:7001");
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7103");
+    let mut client = 0u8;
+    eventually("cuts", SOON * 3, || {
+        client += 1;
+        let port = a.opens(client % 200);
+        a.answers(port, client % 200);
+        let n = cuts.load(Ordering::Relaxed);
+        if n < CUTS { Err(format!("{n}")) } else { Ok(()) }
+    });
+    calm.store(true, Ordering::Relaxed);
+    b.has(&a.connections());
+    a.shows("to it: connected");
+    assert!(b.show().contains("conflicts: 0, refused: 0"), "{}", b.show());
+}
+
+/// As the service's frames are.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Frame {
+    #[prost(bytes = "vec", tag = "1")]
+    records: Vec<u8>,
+}
+
+/// Tells a gateway these frames as a peer; returns why it ended the stream.
+fn tell(ns: &Namespace, at: &'static str, frames: Vec<Vec<u8>>) -> String {
+    use futures::StreamExt;
+    let told = inside(ns, move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async {
+            let channel = tonic::transport::Endpoint::from_static(at).connect().await.expect("connected");
+            let mut grpc = tonic::client::Grpc::new(channel);
+            grpc.ready().await.expect("ready");
+            // The stream stays open behind them.
+            let all = futures::stream::iter(frames.into_iter().map(|records| Frame { records }));
+            let request = tonic::Request::new(all.chain(futures::stream::pending()));
+            let path = tonic::codegen::http::uri::PathAndQuery::from_static("/isthmus.ha.v1.Connections/Tell");
+            let codec = tonic_prost::ProstCodec::<Frame, Frame>::default();
+            let mut answers = grpc.streaming(request, path, codec).await.expect("answers").into_inner();
+            loop {
+                match tokio::time::timeout(SOON, answers.message()).await.expect("an end") {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return "closed".to_owned(),
+                    Err(s) => return s.message().to_owned(),
+                }
+            }
+        })
+    });
+    told.join().expect("a peer")
+}
+
+/// A peer that sends rubbish is closed, and so is one that is no peer at all. What it told before stays, as if it had
+/// died; this gateway's own connections are not touched.
+#[test]
+fn a_peer_that_sends_rubbish() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hb");
+    let a = Gateway::new(&ns, "gw1", 7);
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    let port = a.opens(1);
+    eventually("the listener", SOON, || a.switch.appctl(&["ha/show"]).map(drop));
+    let connects =
+        || inside(&ns, || TcpStream::connect("127.0.0.1:7001").map_err(|e| e.to_string())).join().expect("thread");
+    eventually("the listener", SOON, || connects().map(drop));
+    for rubbish in
+        [vec![0u8; 100_000], b"GET / HTTP/1.0\r\n\r\n".to_vec(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrubbish".to_vec()]
+    {
+        let mut s = connects().expect("connected");
+        // It may be closed before all has been written.
+        let _ = s.write_all(&rubbish);
+    }
+    let bytes = |all: &[Record]| {
+        let mut out = Vec::new();
+        all.iter().for_each(|r| r.encode(&mut out));
+        out
+    };
+    let hello = Record::Hello(VERSION, 1, "gw2".into());
+    assert!(tell(&ns, "http://127.0.0.1:7001", vec![bytes(&[Record::Begin])]).contains("HELLO"));
+    let other = Record::Hello(VERSION, 1, "gw9".into());
+    assert!(tell(&ns, "http://127.0.0.1:7001", vec![bytes(&[other])]).contains("ha-peers"));
+    let address = |a: Ipv4Addr| u128::from(u32::from(a));
+    let client = Ipv4Addr::new(10, 0, 0, 9);
+    let original = Tuple { src: address(client), dst: address(SERVER), sport: 1000, dport: 53, ..Tuple::default() };
+    let reply = Tuple { src: address(SERVER), dst: address(OUTSIDE), sport: 53, dport: 4321, ..Tuple::default() };
+    // Phase 8: UDP that both ends have sent.
+    let state = State { phase: 8, replied: true, ..State::default() };
+    let told = Connection { zone: 3, proto: 17, original, reply, translates: 1, state, ..Connection::default() };
+    let slots = [0, u32::MAX];
+    let mut first = vec![hello, Record::Zone(3, "lr_snat".into()), Record::Begin];
+    first.extend(slots.map(|s| Record::Put(s, told)));
+    let why = tell(&ns, "http://127.0.0.1:7001", vec![bytes(&first), vec![5, 2, 0, 1, 2]]);
+    assert!(why.contains("shorter than its fields"), "{why}");
+    a.shows("from it: not connected");
+    a.answers(port, 1);
+    a.answers(4321, 9);
 }

@@ -29,6 +29,12 @@
 //! claimant, goes on serving who still reaches it, but waits for [`DOUBT`] before it claims back: it may find meanwhile that
 //! it is cut off.
 //!
+//! A chassis whose uplink is lost resigns, though its tunnels live: it gives its ports up, as one that is cut off does, and
+//! its BFD sessions are taken down. That is what every OVN controller and switch understands: a C gateway takes a peer
+//! for alive as long as the session's state is up, and looks at no diagnostic (`cpath_down`). Once the uplink is back it
+//! waits for a hold-down, so that a link that comes and goes does not move ports each time, and then begins as after a
+//! start (`Held`).
+//!
 //! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim.
 
 use crate::View;
@@ -166,10 +172,32 @@ impl Peer {
     }
 }
 
+/// What gateway ports need of the physical network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Uplink {
+    #[default]
+    There,
+    Lost,
+    /// It is there again; the moment after which that is believed.
+    Back(Instant),
+}
+
+impl Uplink {
+    fn follow(self, there: bool, hold_down: Duration, now: Instant) -> Uplink {
+        match (self, there) {
+            (_, false) => Uplink::Lost,
+            (Uplink::Lost, true) => Uplink::Back(now + hold_down),
+            (Uplink::Back(end), true) if now >= end => Uplink::There,
+            (same, true) => same,
+        }
+    }
+}
+
 /// One chassis over time; the module's head has the diagram.
 #[derive(Debug, Default)]
 pub struct Takeover {
     phase: Phase,
+    uplink: Uplink,
     peers: BTreeMap<Arc<str>, Peer>,
     /// When stale sessions are believed; none while the switch is away.
     confirm: Option<Instant>,
@@ -178,6 +206,16 @@ pub struct Takeover {
 }
 
 impl Takeover {
+    /// Takes in whether all uplinks are there that this chassis' gateway ports need; before [`Takeover::observe`]. One that
+    /// was lost counts again once it has been there for the hold-down.
+    pub fn observe_uplink(&mut self, there: bool, hold_down: Duration, now: Instant) {
+        self.uplink = self.uplink.follow(there, hold_down, now);
+    }
+
+    fn has_resigned(&self) -> bool {
+        self.uplink != Uplink::There
+    }
+
     /// Takes in the present state: whether this chassis' switch is there, and the sessions to the chassis that it watches.
     /// May be called as often as one likes.
     pub fn observe<'a>(
@@ -207,7 +245,8 @@ impl Takeover {
         }));
         self.lingering.retain(|_, end| now < *end);
         self.follow_switch(switch_is_there, now);
-        let summary = self.summary(switch_is_there, watched);
+        // Its sessions are down because it has resigned. When they come up again, it is as after a start.
+        let summary = if self.has_resigned() { Sessions::Held } else { self.summary(switch_is_there, watched) };
         self.phase = next_phase(self.phase, summary, now);
     }
 
@@ -272,13 +311,15 @@ impl Takeover {
         let names = |which: &dyn Fn(&Peer) -> bool| {
             self.peers.iter().filter(|(_, p)| which(p)).map(|(n, _)| n.clone()).collect()
         };
-        let cut_off = self.phase == Phase::CutOff;
+        let resigned = self.has_resigned();
+        let cut_off = self.phase == Phase::CutOff || resigned;
         let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
         View {
             alive: names(&|p| p.is_up() || [p.trusted(), p.new].into_iter().flatten().any(|end| now < end)),
             doubted: names(&|p| !p.is_up() && p.last_claim.is_some_and(|t| now < t + DOUBT)),
-            starting: matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
+            starting: !resigned && matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
             cut_off,
+            resigned,
             lingering: lingering.map(|(n, _)| n.clone()).collect(),
         }
     }
@@ -291,7 +332,11 @@ impl Takeover {
         };
         let confirm = self.confirm.filter(|_| self.peers.values().any(|p| p.stale));
         let peers = self.peers.values().flat_map(|p| [p.trusted(), p.new, p.last_claim.map(|t| t + DOUBT)]).flatten();
-        let ports = self.lingering.values().copied();
+        let uplink = match self.uplink {
+            Uplink::Back(end) => Some(end),
+            Uplink::There | Uplink::Lost => None,
+        };
+        let ports = self.lingering.values().copied().chain(uplink);
         let all = peers.chain(ports).chain(phase).chain(confirm);
         all.filter(|t| *t > now).min()
     }
@@ -471,6 +516,32 @@ mod tests {
         see(t, true, &[Up, Up], 0.0);
         assert_eq!(see(t, true, &[Down, Down], 1.0), 'C');
         assert_eq!(see(t, true, &[Down, Down, Down], 2.0), 'C');
+    }
+
+    #[test]
+    fn a_chassis_whose_uplink_is_lost_resigns_until_it_holds() {
+        const HOLD: Duration = Duration::from_secs(3);
+        let t = &mut Takeover::default();
+        assert_eq!(see(t, true, &[UpBoth, UpBoth], 0.0), 'S');
+        t.observe_uplink(false, HOLD, at(1.0));
+        assert_eq!(see(t, true, &[UpBoth, UpBoth], 1.0), 'C', "its tunnels live");
+        let group = [("gw1", 20), ("gw2", 10)].map(|(n, priority)| crate::Member { name: n.into(), priority });
+        let active = |v: &View, holder| v.active("gw1", &group, holder).map(|m| m.name.to_string());
+        let v = t.view(at(1.0));
+        assert!(v.resigned && !v.may_claim("gw1", &group, None));
+        assert_eq!([Some("gw1"), Some("gw2"), None].map(|h| active(&v, h)), [(); 3].map(|()| Some("gw2".into())));
+        // Its sessions are taken down, so none is watched.
+        assert_eq!(see(t, true, &[], 2.0), 'C');
+        t.observe_uplink(true, HOLD, at(3.0));
+        assert_eq!((see(t, true, &[], 3.0), t.next(at(3.0))), ('C', Some(at(3.0) + HOLD)));
+        t.observe_uplink(false, HOLD, at(4.0));
+        t.observe_uplink(true, HOLD, at(5.0));
+        t.observe_uplink(true, HOLD, at(7.9));
+        assert_eq!(see(t, true, &[], 7.9), 'C', "it was gone again meanwhile");
+        t.observe_uplink(true, HOLD, at(8.0));
+        assert_eq!(see(t, true, &[Down, Down], 8.0), 's', "sessions are to come up before it claims");
+        assert!(!t.view(at(8.0)).resigned);
+        assert_eq!(see(t, true, &[UpBoth, UpBoth], 9.0), 'S');
     }
 
     #[test]

@@ -64,6 +64,8 @@ fn record() -> impl Strategy<Value = Record> {
         any::<u64>().prop_map(Record::Fence),
         any::<u32>().prop_map(Record::End),
         Just(Record::Again),
+        any::<u32>().prop_map(Record::Want),
+        (any::<u32>(), any::<Vec<u8>>()).prop_map(|(idle, flow)| Record::Learn(idle, flow)),
     ]
 }
 
@@ -83,8 +85,8 @@ proptest! {
         for (r, later) in &records {
             let start = bytes.len();
             r.encode(&mut bytes);
-            // Only names have no length of their own.
-            let named = matches!(r, Record::Hello(..) | Record::Welcome(..) | Record::Zone(..));
+            // Only names and flows have no length of their own.
+            let named = matches!(r, Record::Hello(..) | Record::Welcome(..) | Record::Zone(..) | Record::Learn(..));
             if *later == 1 && !named {
                 bytes.extend([1, 2, 3]);
                 let length = (bytes.len() - start - 3) as u16;
@@ -199,6 +201,7 @@ fn senders_say_who_they_are() {
     assert_eq!(i.take(Record::Hello(1, 7, "gw3".into())), Err(other));
     assert!(greeted(&[]).take(Record::Hello(1, 7, "gw2".into())).is_err());
     assert_eq!(greeted(&[]).take(Record::Again), Err(ProtocolError::WrongWay("AGAIN")));
+    assert_eq!(greeted(&[]).take(Record::Want(1)), Err(ProtocolError::WrongWay("WANT")));
 }
 
 /// A sender starts when it is welcome, and measures how far behind the peer is.
@@ -214,4 +217,5 @@ fn senders_wait_for_a_welcome() {
     }
     assert_eq!((o.take(&Record::Fence(2), at(25)), o.lag, o.fences()), (Reply::Fenced(2), Some(at(5)), 1));
     assert_eq!((o.take(&Record::Again, at(26)), o.again), (Reply::Again, 1));
+    assert_eq!(o.take(&Record::Want(7), at(27)), Reply::Want(7));
 }

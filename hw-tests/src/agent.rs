@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// The machine's monotonic clock in microseconds: the same in all namespaces.
@@ -88,6 +88,9 @@ pub enum Agent {
     HoldServe {
         /// The port.
         port: u16,
+        /// A word to put behind answers.
+        #[arg(long, default_value = "")]
+        word: String,
     },
     /// Hold many connections over UDP and TCP, and tell what became of them.
     Hold {
@@ -105,6 +108,12 @@ pub enum Agent {
         /// Seconds.
         #[arg(long)]
         seconds: f64,
+        /// Source addresses, one connection after the other.
+        #[arg(long, value_delimiter = ',')]
+        from: Vec<IpAddr>,
+        /// Each question is a new connection, which the server of the first has to answer.
+        #[arg(long)]
+        anew: bool,
     },
     /// Get an address by DHCP and give it to the interface.
     Dhcp {
@@ -167,10 +176,11 @@ pub fn run(agent: &Agent) -> Result<()> {
         Agent::TcpSend { to, seconds } => print(&tcp_send(*to, *seconds)?),
         Agent::Garbage { interface, count } => garbage(interface, *count),
         Agent::UdpGarbage { to, count } => udp_garbage(*to, *count),
-        Agent::HoldServe { port } => hold::serve(*port),
-        Agent::Hold { to, count, port, every, seconds } => {
+        Agent::HoldServe { port, word } => hold::serve(*port, word),
+        Agent::Hold { to, count, port, every, seconds, from, anew } => {
             let (every, time) = (Duration::from_millis(*every), Duration::from_secs_f64(*seconds));
-            print(&hold::hold(hold::Plan { to: *to, count: *count, port: *port, every, time })?)
+            let (count, port, from, anew) = (*count, *port, from.clone(), *anew);
+            print(&hold::hold(hold::Plan { to: *to, from, anew, count, port, every, time })?)
         }
         Agent::Dhcp { interface } => print(&dhcp(interface)?),
     }

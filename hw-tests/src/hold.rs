@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,8 +19,16 @@ use tokio::time::{Instant, sleep, timeout};
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long a question may go without an answer until its connection counts as silent.
 const SILENT: Duration = Duration::from_secs(30);
-/// Bytes of an answer over TCP: the address that the server sees.
-const ANSWER: usize = 32;
+/// Bytes of an answer: the address that the server sees, and the server's word.
+const ANSWER: usize = 64;
+/// A question that is answered once.
+const ONCE: u8 = 1;
+/// A question after which the server goes on by itself.
+const ON: u8 = 2;
+/// How often the server says something by itself.
+const PUSH: Duration = Duration::from_millis(250);
+/// For how long it does so over UDP, which has no end.
+const PUSHES: usize = 1200;
 
 /// What became of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +39,7 @@ pub struct Held {
     pub answered: u64,
     /// TCP connections that were reset or closed.
     pub resets: u64,
-    /// Connections whose address or port the server saw change.
+    /// Connections whose address or port the server saw change, or that another server answered.
     pub changed: u64,
     /// Connections that had no answer to a question.
     pub silent: u64,
@@ -47,50 +55,113 @@ fn note(all: &Shared, f: impl FnOnce(&mut Held)) {
     f(&mut all.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-fn address(of: SocketAddr) -> [u8; ANSWER] {
+/// What a client is told: by which address it is seen, and by whom.
+fn answer(of: SocketAddr, word: &str) -> [u8; ANSWER] {
     let mut bytes = [b' '; ANSWER];
-    bytes.iter_mut().zip(of.to_string().bytes()).for_each(|(to, b)| *to = b);
+    bytes.iter_mut().zip(format!("{of} {word}").bytes()).for_each(|(to, b)| *to = b);
     bytes
 }
 
-/// Tells every client what address it is seen by, over UDP and TCP, for ever.
+/// Who answered.
+fn word(answer: &[u8; ANSWER]) -> [u8; ANSWER] {
+    let mut of = *answer;
+    of.iter_mut().take_while(|b| **b != b' ').for_each(|b| *b = b' ');
+    of
+}
+
+/// What a server says once it listens.
+pub const SERVES: &str = "serves";
+
+/// Says [`SERVES`], and tells every client what address it is seen by, and a word, over UDP and TCP, for ever.
 ///
 /// # Errors
 /// The port is taken, or the system allows too few sockets.
 #[tokio::main(flavor = "current_thread")]
-pub async fn serve(port: u16) -> Result<()> {
+pub async fn serve(port: u16, word: &str) -> Result<()> {
     many_sockets()?;
-    let (udp, tcp) = (UdpSocket::bind(("0.0.0.0", port)).await?, TcpListener::bind(("0.0.0.0", port)).await?);
-    tokio::spawn(async move {
-        let mut buf = [0; 64];
-        loop {
-            if let Ok((_, from)) = udp.recv_from(&mut buf).await {
+    let all = (Ipv6Addr::UNSPECIFIED, port);
+    let (udp, tcp) = (Arc::new(UdpSocket::bind(all).await?), TcpListener::bind(all).await?);
+    println!("{SERVES}");
+    std::io::stdout().flush()?;
+    let own: Arc<str> = word.into();
+    tokio::spawn({
+        let own = own.clone();
+        async move {
+            let mut buf = [0; 64];
+            loop {
+                let Ok((_, from)) = udp.recv_from(&mut buf).await else { continue };
+                let answer = answer(plain(from), &own);
                 // A client may have gone.
-                let _ = udp.send_to(&address(from), from).await;
+                let _ = udp.send_to(&answer, from).await;
+                if buf[0] == ON {
+                    let udp = udp.clone();
+                    tokio::spawn(async move {
+                        for _ in 0..PUSHES {
+                            sleep(PUSH).await;
+                            let _ = udp.send_to(&answer, from).await;
+                        }
+                    });
+                }
             }
         }
     });
     loop {
-        let (mut stream, from) = tcp.accept().await?;
+        let (stream, from) = tcp.accept().await?;
         stream.set_nodelay(true)?;
-        tokio::spawn(async move {
-            while stream.read_u8().await.is_ok() && stream.write_all(&address(from)).await.is_ok() {}
-        });
+        tokio::spawn(tell(stream, answer(plain(from), &own)));
     }
 }
 
-/// When a connection asks: all the time, or at the beginning and at the end only.
+/// Answers a client until it goes.
+async fn tell(mut stream: TcpStream, answer: [u8; ANSWER]) {
+    while let Ok(question) = stream.read_u8().await {
+        if stream.write_all(&answer).await.is_err() {
+            return;
+        }
+        if question == ON {
+            while stream.write_all(&answer).await.is_ok() {
+                sleep(PUSH).await;
+            }
+            return;
+        }
+    }
+}
+
+/// An address of IPv4 as such.
+fn plain(a: SocketAddr) -> SocketAddr {
+    SocketAddr::new(a.ip().to_canonical(), a.port())
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Habit {
+    /// It asks all the time.
+    Asks,
+    /// It asks at the beginning and at the end only.
+    Idles,
+    /// It asks once; then the other end alone speaks.
+    Listens,
+    /// It asks all the time, each time as a new connection of the same address.
+    Anew,
+}
+
+/// When a connection asks.
 #[derive(Clone)]
 struct Times {
     every: Duration,
-    idle: bool,
+    habit: Habit,
     over: watch::Receiver<bool>,
 }
 
 impl Times {
     /// Waits until the next question; true if it is the last one.
     async fn is_last(&mut self) -> bool {
-        let every = if self.idle { Duration::MAX } else { self.every };
+        let every = match self.habit {
+            Habit::Idles => Duration::MAX,
+            // The next answer comes by itself.
+            Habit::Listens => Duration::ZERO,
+            Habit::Asks | Habit::Anew => self.every,
+        };
         // The sender lives as long as the connections do.
         timeout(every, self.over.wait_for(|o| *o)).await.is_ok()
     }
@@ -103,10 +174,14 @@ fn many_sockets() -> Result<()> {
 }
 
 /// What a client holds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// To whom.
     pub to: SocketAddr,
+    /// From which addresses, one after the other; from any if there are none.
+    pub from: Vec<IpAddr>,
+    /// Each question is a new connection, and has to be answered by the server that answered the first.
+    pub anew: bool,
     /// How many connections of TCP, and of UDP.
     pub count: u16,
     /// The first source port.
@@ -120,24 +195,41 @@ pub struct Plan {
 /// What it says once each connection has had its first answer.
 pub const OPEN: &str = "all are open";
 
-/// Opens connections of TCP and as many of UDP, says [`OPEN`], and holds them until it is asked to end (SIGTERM). Every
-/// second one says nothing between its first question and its last.
+/// Opens connections of TCP and as many of UDP, says [`OPEN`], and holds them until it is asked to end (SIGTERM). Of four
+/// one says nothing between its first question and its last, and one hears the other end, and says nothing.
 ///
 /// # Errors
 /// The system allows too few sockets, or no signals.
 #[tokio::main(flavor = "current_thread")]
-pub async fn hold(Plan { to, count, port, every, time }: Plan) -> Result<Held> {
+pub async fn hold(Plan { to, from, anew, count, port, every, time }: Plan) -> Result<Held> {
     many_sockets()?;
     let mut asked = signal(SignalKind::terminate())?;
     let (all, (end, over), mut tasks) = (Shared::default(), watch::channel(false), JoinSet::new());
+    let any = if to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
     for i in 0..count {
-        let times = Times { every, idle: i % 2 == 1, over: over.clone() };
-        let from = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port + i));
+        let habit = match i % 4 {
+            _ if anew => Habit::Anew,
+            1 => Habit::Idles,
+            2 => Habit::Listens,
+            _ => Habit::Asks,
+        };
+        let times = Times { every, habit, over: over.clone() };
+        let own = from.iter().cycle().nth(i.into()).copied().unwrap_or(any);
+        let from = SocketAddr::new(own, if anew { 0 } else { port + i });
         tasks.spawn(by_tcp(from, to, times.clone(), all.clone()));
         tasks.spawn(by_udp(from, to, times, all.clone()));
     }
     let everyone = async {
-        while all.lock().unwrap_or_else(PoisonError::into_inner).answered < u64::from(count) * 2 {
+        let mut said = Instant::now();
+        loop {
+            let now = all.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if now.answered >= u64::from(count) * 2 {
+                break;
+            }
+            if said.elapsed() > Duration::from_secs(5) {
+                said = Instant::now();
+                eprintln!("{}", serde_json::to_string(&now)?);
+            }
             sleep(AGAIN).await;
         }
         println!("{OPEN}");
@@ -156,7 +248,7 @@ pub async fn hold(Plan { to, count, port, every, time }: Plan) -> Result<Held> {
 }
 
 async fn open(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
-    let s = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    let s = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     s.set_reuse_address(true)?;
     s.set_nonblocking(true)?;
     s.set_tcp_nodelay(true)?;
@@ -165,26 +257,39 @@ async fn open(from: SocketAddr, to: SocketAddr) -> Result<TcpStream> {
 }
 
 async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared) {
-    let start = Instant::now();
+    let (start, habit) = (Instant::now(), times.habit);
     let trouble = |what: String| {
         note(&all, |h| {
-            h.trouble.get_or_insert(format!("{from} after {:?}: {what}", start.elapsed()));
+            h.trouble.get_or_insert(format!("{from} {habit:?} after {:?}: {what}", start.elapsed()));
         })
     };
+    // A new connection's SYN may be lost, and is sent again a second later.
     let mut stream = match open(from, to).await {
         Ok(s) => s,
         Err(e) => return trouble(format!("connect: {e:#}")),
     };
     note(&all, |h| h.opened += 1);
     let (mut first, mut last) = (None, false);
+    let question = if habit == Habit::Listens { ON } else { ONCE };
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         let exchange = async {
-            stream.write_u8(1).await?;
+            if habit == Habit::Anew && first.is_some() {
+                // A host that is not reached for a moment is no answer to this connection, as it is a new one.
+                stream = loop {
+                    match open(from, to).await {
+                        Ok(s) => break s,
+                        Err(_) => sleep(AGAIN).await,
+                    }
+                };
+            }
+            if habit != Habit::Listens || first.is_none() {
+                stream.write_u8(question).await?;
+            }
             stream.read_exact(&mut answer).await
         };
         match timeout(SILENT, exchange).await {
-            Ok(Ok(_)) => answered(&all, &mut first, answer, asked),
+            Ok(Ok(_)) => answered(&all, habit, &mut first, answer, asked),
             Ok(Err(e)) => {
                 trouble(format!("TCP: {e}"));
                 return note(&all, |h| h.resets += 1);
@@ -201,39 +306,60 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     }
 }
 
-fn answered(all: &Shared, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
+fn answered(all: &Shared, habit: Habit, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
+    // New connections have other ports.
+    let answer = if habit == Habit::Anew { word(&answer) } else { answer };
     let before = first.replace(answer);
-    let stall = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+    // The other end speaks by itself after that time.
+    let due = if habit == Habit::Listens && before.is_some() { PUSH } else { Duration::ZERO };
+    let stall = u64::try_from(asked.elapsed().saturating_sub(due).as_micros()).unwrap_or(u64::MAX);
     note(all, |h| {
         h.answered += u64::from(before.is_none());
-        h.changed += u64::from(before.is_some_and(|f| f != answer));
+        if let Some(before) = before.filter(|f| *f != answer) {
+            h.changed += 1;
+            let text = |a: &[u8]| String::from_utf8_lossy(a).trim_end().to_owned();
+            h.trouble.get_or_insert(format!("{habit:?}: {} has become {}", text(&before), text(&answer)));
+        }
         h.longest_stall = h.longest_stall.max(stall);
     });
 }
 
 async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared) {
-    let Ok(socket) = UdpSocket::bind(from).await else { return };
-    if socket.connect(to).await.is_err() {
-        return;
-    }
+    let habit = times.habit;
+    let open = || async {
+        let socket = UdpSocket::bind(from).await?;
+        socket.connect(to).await?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let Ok(mut socket) = open().await else { return };
     note(&all, |h| h.opened += 1);
+    let question = if habit == Habit::Listens { ON } else { ONCE };
     let (mut first, mut last) = (None, false);
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
+        if habit == Habit::Anew && first.is_some() {
+            match open().await {
+                Ok(s) => socket = s,
+                Err(_) => return,
+            }
+        }
+        // An answer that comes once the question has been asked again is there twice: it is taken for the next one's.
         loop {
-            // A neighbour that is not known yet is an error of a datagram, not of the connection.
-            let _ = socket.send(&[1]).await;
+            if habit != Habit::Listens || first.is_none() {
+                // A neighbour that is not known yet is an error of a datagram, not of the connection.
+                let _ = socket.send(&[question]).await;
+            }
             if let Ok(Ok(ANSWER)) = timeout(AGAIN, socket.recv(&mut answer)).await {
                 break;
             }
             if asked.elapsed() > SILENT {
                 return note(&all, |h| {
                     h.silent += 1;
-                    h.trouble.get_or_insert(format!("{from}: UDP: no answer"));
+                    h.trouble.get_or_insert(format!("{from} {habit:?}: UDP: no answer"));
                 });
             }
         }
-        answered(&all, &mut first, answer, asked);
+        answered(&all, habit, &mut first, answer, asked);
         if last {
             return;
         }

@@ -6,6 +6,7 @@ use hw_tests::agent::{self, Agent};
 use hw_tests::lab::Lab;
 use hw_tests::network::{Cast, Maker, Network};
 use hw_tests::scenario::{Check, Runner, active};
+use hw_tests::survive::{Loss, Stack};
 use hw_tests::zones::{self, Zones};
 use hw_tests::{report, transit};
 use std::path::{Path, PathBuf};
@@ -77,9 +78,14 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         runs: usize,
     },
-    /// Holds many connections through a gateway's death: ours, ours without sharing them, and the C stack's in one run.
+    /// Holds many connections through a gateway's loss: ours, ours without sharing them, and the C stack's in one run.
     BenchSurvive {
-        /// Connections of TCP, and of UDP, of each of three machines.
+        /// How the gateway is lost; in all ways if nothing is said.
+        losses: Vec<Loss>,
+        /// Whose gateways.
+        #[arg(long, value_delimiter = ',')]
+        stack: Vec<Stack>,
+        /// Connections of TCP, and of UDP, of each of two machines behind SNAT; a quarter of it of each other kind.
         #[arg(long, default_value_t = 1000)]
         count: u16,
         /// How often each.
@@ -123,7 +129,11 @@ fn main() -> ExitCode {
         Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
-        Command::BenchSurvive { count, runs } => hw_tests::survive::bench(count, runs).map(|()| true),
+        Command::BenchSurvive { losses, stack, count, runs } => {
+            let losses = if losses.is_empty() { Loss::ALL.to_vec() } else { losses };
+            let stacks = if stack.is_empty() { Stack::ALL.to_vec() } else { stack };
+            hw_tests::survive::bench(count, runs, &losses, &stacks).map(|()| true)
+        }
         Command::BenchSwitch { only, worker, profile } => {
             hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
         }

@@ -1,30 +1,110 @@
-//! Connections through the death of a gateway: many at once, several machines behind one address with the same ports.
+//! Connections through the loss of a gateway, and its return: many at once, of all kinds that a gateway translates.
 
-use crate::hold::{Held, OPEN};
+use crate::hold::{Held, OPEN, SERVES};
 use crate::lab::Lab;
 use crate::lab::until;
-use crate::network::{Cast, Network};
+use crate::network::{Cast, EXTERNAL, Network};
 use crate::scenario::active;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// The machines that go out by SNAT.
-pub const MACHINES: [&str; 3] = ["vm1", "vm2", "vm3"];
-/// The server's port.
+/// The servers' port.
 const PORT: &str = "7100";
+/// The external host's address of IPv6.
+const EXTERNAL6: &str = "fd00:16::fe";
+/// The machines' addresses of IPv6, each with its router's.
+const MACHINES6: [(&str, &str, &str); 3] =
+    [("vm1", "fd00:1::11", "fd00:1::1"), ("vm2", "fd00:2::12", "fd00:2::1"), ("vm3", "fd00:1::13", "fd00:1::1")];
+/// Clients of the load balancers with affinity.
+const AFFINE: u16 = 16;
 /// How long something may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(40);
+/// How long what has changed may take to get to the peer, on a machine that has much to do.
+const TOLD: Duration = Duration::from_secs(1);
 
-/// The demo's network without floating IPs: all machines go out under the gateway's address.
+/// How a gateway is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Loss {
+    /// Its switch is killed, and started again.
+    Kill,
+    /// Its link to the underlay is cut.
+    Underlay,
+    /// Its link to the physical network is cut.
+    Uplink,
+    /// Another gateway is preferred from now on.
+    Order,
+    /// It is drained (`isthmusctl gateways drain`).
+    Drain,
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: [Loss; 5] = [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Order, Loss::Drain];
+
+    /// gw1 is lost.
+    fn strike(self, n: &mut Network) -> Result<()> {
+        match self {
+            Loss::Kill => n.lab.kill("gw1", "switch"),
+            Loss::Underlay => drop(n.lab.ip("fabric", &["link", "set", "u-gw1", "down"])?),
+            Loss::Uplink => drop(n.lab.ip("tor", &["link", "set", "p-gw1", "down"])?),
+            Loss::Order => prefer(n, "gw2")?,
+            Loss::Drain => drop(n.ctl("central", &["gateways", "drain", "gw1"])?),
+        }
+        Ok(())
+    }
+
+    /// gw1 comes back.
+    fn mend(self, n: &mut Network) -> Result<()> {
+        match self {
+            Loss::Kill => {
+                n.switch("gw1")?;
+                n.address("gw1")
+            }
+            Loss::Underlay => n.lab.ip("fabric", &["link", "set", "u-gw1", "up"]).map(drop),
+            Loss::Uplink => n.lab.ip("tor", &["link", "set", "p-gw1", "up"]).map(drop),
+            Loss::Order => prefer(n, "gw1"),
+            Loss::Drain => n.ctl("central", &["gateways", "undrain", "gw1"]).map(drop),
+        }
+    }
+}
+
+/// The description of the network.
+const YAML: &str = include_str!("../survive.yaml");
+
+/// Applies the network with this gateway as the preferred one.
+fn prefer(n: &Network, gateway: &str) -> Result<()> {
+    let (usual, priority) = ("gw1: 20", if gateway == "gw1" { 20 } else { 5 });
+    let file = n.lab.machine_dir("central").join("survive.yaml");
+    std::fs::write(&file, YAML.replace(usual, &format!("gw1: {priority}")))?;
+    n.apply(&file).map(drop)
+}
+
+/// Starts the network: machines have their addresses, and gw1 serves.
 ///
 /// # Errors
-/// The file cannot be read or written.
-pub fn without_floating_ips(demo: &Path, to: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(demo).with_context(|| demo.display().to_string())?;
-    let kept: Vec<&str> = text.lines().filter(|l| !l.contains("dnat_and_snat")).collect();
-    std::fs::write(to, kept.join("\n") + "\n").with_context(|| to.display().to_string())
+/// Something does not start.
+pub fn start(name: &str, cast: Cast) -> Result<Network> {
+    let dir: PathBuf = std::env::temp_dir().join(format!("isthmus-{name}"));
+    let n = Network::start(Lab::new(name, &dir)?, cast, |_| {})?;
+    prefer(&n, "gw1")?;
+    n.addresses()?;
+    for (m, ip, router) in MACHINES6 {
+        n.lab.ip(m, &["addr", "add", &format!("{ip}/64"), "dev", "eth0", "nodad"])?;
+        n.lab.ip(m, &["route", "replace", "default", "via", router, "dev", "eth0"])?;
+    }
+    n.lab.ip("ext", &["addr", "add", &format!("{EXTERNAL6}/64"), "dev", "eth0", "nodad"])?;
+    for a in affine() {
+        n.lab.ip("ext", &["addr", "add", &format!("{a}/24"), "dev", "eth0"])?;
+    }
+    serves(&n, "gw1")?;
+    Ok(n)
+}
+
+/// The addresses of the clients of load balancers with affinity.
+fn affine() -> impl Iterator<Item = String> {
+    (0..AFFINE).map(|i| format!("172.16.0.{}", 200 + i))
 }
 
 /// Has the gateways know each other's connections.
@@ -62,52 +142,116 @@ pub fn show(n: &Network, gateway: &str) -> Result<String> {
     n.lab.exec(gateway, "ovs-appctl", &["-t", &socket, "ha/show"])
 }
 
-/// Holds `count` connections of TCP and of UDP of each machine while the active gateway is killed, comes back and takes
-/// over again.
+/// Some connections: of whom, and what they are called.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Where they begin.
+    pub machine: &'static str,
+    /// What kind they are.
+    pub name: &'static str,
+    /// To whom.
+    to: String,
+    /// How many of TCP, and as many of UDP.
+    pub count: u16,
+    /// The first source port. Machines use the same ones, so that the gateway has to choose others.
+    port: u16,
+    anew: bool,
+}
+
+/// All kinds of connections that a gateway translates. `count` of TCP, and of UDP, for each machine behind SNAT; a
+/// quarter of it of each other kind.
+pub fn groups(count: u16) -> Vec<Group> {
+    let some = (count / 4).max(4);
+    let to = |ip: &str| if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") };
+    let group = |machine, name, ip: &str, count, port, anew| Group { machine, name, to: to(ip), count, port, anew };
+    vec![
+        group("vm1", "SNAT", EXTERNAL, count, 20000, false),
+        group("vm2", "SNAT", EXTERNAL, count, 20000, false),
+        group("vm3", "out by floating IP", EXTERNAL, some, 20000, false),
+        group("vm1", "SNAT of IPv6", EXTERNAL6, some, 30000, false),
+        group("vm2", "SNAT of IPv6", EXTERNAL6, some, 30000, false),
+        group("ext", "floating IP", "172.16.0.13", some, 22000, false),
+        group("ext", "floating IP of IPv6", "fd00:16::13", some, 24000, false),
+        group("ext", "load balancer", "172.16.0.100", some, 26000, false),
+        group("ext", "load balancer of IPv6", "fd00:16::100", some, 28000, false),
+        group("ext", "load balancer with affinity", "172.16.0.101", AFFINE, 0, true),
+    ]
+}
+
+impl Group {
+    fn key(&self) -> String {
+        format!("hold-{}", self.name.replace(' ', "-"))
+    }
+
+    fn args(&self) -> Vec<String> {
+        // As many questions a second however many connections there are.
+        let every = if self.anew { 1000 } else { u64::from(self.count).max(100) };
+        let numbers =
+            [("--count", self.count.into()), ("--port", self.port.into()), ("--every", every), ("--seconds", 600)];
+        let mut all = vec!["agent".to_owned(), "hold".into(), self.to.clone()];
+        all.extend(numbers.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]));
+        if self.anew {
+            all.extend(["--anew".to_owned(), "--from".into(), affine().collect::<Vec<_>>().join(",")]);
+        }
+        all
+    }
+}
+
+/// Holds connections of all kinds while gw1 is lost, comes back and takes over again, in each of these ways.
 ///
 /// # Errors
 /// A gateway does not take over.
-pub fn through_death(n: &mut Network, count: u16) -> Result<Vec<Held>> {
+pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Group, Held)>> {
     serves(n, "gw1")?;
-    // As many questions a second however many connections there are.
-    let every = u64::from(count).max(100).to_string();
-    let (agent, count) = (n.agent(), count.to_string());
-    n.lab.spawn("ext", "hold", &agent, &["agent", "hold-serve", PORT])?;
-    let to = format!("{}:{PORT}", crate::network::EXTERNAL);
-    for m in MACHINES {
-        let args = ["agent", "hold", &to, "--count", &count, "--every", &every, "--seconds", "180"];
-        n.lab.spawn(m, "hold", &agent, &args)?;
+    let (agent, groups) = (n.agent(), groups(count));
+    for m in ["ext", "vm1", "vm2", "vm3"] {
+        n.lab.spawn(m, "serve", &agent, &["agent", "hold-serve", PORT, "--word", m])?;
     }
-    for m in MACHINES {
-        until(&format!("{m}'s connections"), LIMIT * 2, || match n.lab.output(m, "hold") {
-            said if said.contains(OPEN) => Ok(()),
-            said => bail!("not open yet: {said}"),
-        })?;
+    for m in ["ext", "vm1", "vm2", "vm3"] {
+        says(n, m, "serve", SERVES)?;
     }
-    // The last changes reach the peer.
-    n.lab.pause(Duration::from_secs(1))?;
-    n.lab.kill("gw1", "switch");
-    serves(n, "gw2")?;
-    n.lab.pause(Duration::from_secs(4))?;
-    n.switch("gw1")?;
-    n.address("gw1")?;
-    serves(n, "gw1")?;
-    n.lab.pause(Duration::from_secs(2))?;
+    for g in &groups {
+        let args = g.args();
+        n.lab.spawn(g.machine, &g.key(), &agent, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    for g in &groups {
+        says(n, g.machine, &g.key(), OPEN)?;
+    }
+    for loss in losses {
+        n.lab.pause(TOLD)?;
+        loss.strike(n)?;
+        serves(n, "gw2").with_context(|| format!("{loss:?}"))?;
+        n.lab.pause(Duration::from_secs(3))?;
+        loss.mend(n)?;
+        serves(n, "gw1").with_context(|| format!("back from {loss:?}"))?;
+    }
+    n.lab.pause(TOLD * 2)?;
+    for g in &groups {
+        n.lab.signal(g.machine, &g.key(), Signal::SIGTERM);
+    }
     let mut all = Vec::new();
-    for m in MACHINES {
-        n.lab.signal(m, "hold", Signal::SIGTERM);
-    }
-    for m in MACHINES {
-        let ended = n.lab.wait(m, "hold", Duration::from_secs(90));
-        let said = n.lab.output(m, "hold");
+    for g in groups {
+        let ended = n.lab.wait(g.machine, &g.key(), Duration::from_secs(90));
+        let said = n.lab.output(g.machine, &g.key());
         if !ended {
-            bail!("{m} has not ended: {said}");
+            bail!("{}: {} has not ended: {said}", g.machine, g.name);
         }
-        let last = said.lines().last().with_context(|| format!("{m} said nothing"))?;
-        all.push(serde_json::from_str(last).with_context(|| format!("{m}: {said}"))?);
+        let last = said.lines().last().with_context(|| format!("{} said nothing", g.machine))?;
+        let held = serde_json::from_str(last).with_context(|| format!("{}: {said}", g.machine))?;
+        all.push((g, held));
     }
-    n.lab.kill("ext", "hold");
+    for m in ["ext", "vm1", "vm2", "vm3"] {
+        n.lab.kill(m, "serve");
+    }
     Ok(all)
+}
+
+/// Waits until an agent says this.
+fn says(n: &Network, machine: &str, key: &str, text: &str) -> Result<()> {
+    until(&format!("{machine}: {key}: {text}"), LIMIT * 2, || match n.lab.output(machine, key) {
+        said if said.contains(text) => Ok(()),
+        said => bail!("not yet: {said}"),
+    })
 }
 
 fn serves(n: &Network, gateway: &str) -> Result<()> {
@@ -117,9 +261,9 @@ fn serves(n: &Network, gateway: &str) -> Result<()> {
     })
 }
 
-/// What became of all connections of a run: figures of all machines, the worst stall.
-fn sum(all: &[Held]) -> Held {
-    all.iter().fold(Held::default(), |mut sum, h| {
+/// What became of all connections of a run: figures of all groups, the worst stall.
+fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
+    all.into_iter().fold(Held::default(), |mut sum, h| {
         sum.opened += h.opened;
         sum.resets += h.resets;
         sum.changed += h.changed;
@@ -130,30 +274,59 @@ fn sum(all: &[Held]) -> Held {
     })
 }
 
-/// Holds `count` connections of each kind and machine through a gateway's death: ours that share connections, ours that
-/// do not, and the C stack. Prints a table.
+/// Whose gateways are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Stack {
+    /// Ours, which share connections.
+    Ours,
+    /// Ours, which do not.
+    Unshared,
+    /// The C stack's.
+    C,
+}
+
+impl Stack {
+    /// All of them.
+    pub const ALL: [Stack; 3] = [Stack::Ours, Stack::Unshared, Stack::C];
+
+    fn cast(self) -> (&'static str, Cast) {
+        match self {
+            Stack::Ours => ("ours", Cast::default()),
+            Stack::Unshared => ("ours, not shared", Cast::default()),
+            Stack::C => ("C", Cast::debian()),
+        }
+    }
+}
+
+/// Holds connections through each kind of loss, `count` of each kind and machine: ours that share connections, ours
+/// that do not, and the C stack. Prints a table. A stack whose gateway does not take over is said so.
 ///
 /// # Errors
-/// A lab cannot be made, or a gateway does not take over.
-pub fn bench(count: u16, runs: usize) -> Result<()> {
-    println!("connections of 3 machines through the kill and the return of the active gateway, half of them idle");
-    println!("\n| | opened | reset | another port | silent | longest stall |\n|---|---|---|---|---|---|");
-    let casts =
-        [("ours", Cast::default(), true), ("ours, not shared", Cast::default(), false), ("C", Cast::debian(), false)];
-    for run in 0..runs {
-        for (name, cast, shared) in &casts {
-            let dir = std::env::temp_dir().join("isthmus-bench-survive");
-            let mut n = Network::start(Lab::new("isbsurv", &dir)?, cast.clone(), |_| {})?;
-            let (yaml, demo) = (dir.join("survive.yaml"), Path::new("hw-tests/demo.yaml"));
-            without_floating_ips(demo, &yaml)?;
-            n.apply(&yaml)?;
-            n.addresses()?;
-            if *shared {
-                share_connections(&n)?;
+/// A lab cannot be made.
+pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
+    println!("connections through the loss and the return of the active gateway, a quarter of them idle");
+    println!(
+        "\n| lost by | | opened | reset | other port or backend | silent | longest stall |\n|---|---|---|---|---|---|---|"
+    );
+    for _ in 0..runs {
+        for loss in losses {
+            for stack in stacks {
+                let (name, cast) = stack.cast();
+                let mut n = start("isbsurv", cast)?;
+                if *stack == Stack::Ours {
+                    share_connections(&n)?;
+                }
+                let all = match through(&mut n, count, &[*loss]) {
+                    Ok(all) => all,
+                    Err(e) => {
+                        println!("| {loss:?} | {name} | {e:#} |");
+                        continue;
+                    }
+                };
+                let h = sum(all.iter().map(|(_, h)| h));
+                let (opened, stall) = (h.opened, h.longest_stall / 1000);
+                println!("| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms |", h.resets, h.changed, h.silent);
             }
-            let h = sum(&through_death(&mut n, count)?);
-            let (opened, stall) = (h.opened, h.longest_stall / 1000);
-            println!("| {name} {} | {opened} | {} | {} | {} | {stall} ms |", run + 1, h.resets, h.changed, h.silent);
         }
     }
     Ok(())

@@ -301,6 +301,12 @@ impl<D: Derivation> Engine<D> {
         self.stats
     }
 
+    /// Looks at the input and at facts as a unit does, outside of any: so that what units decide can be shown by the code
+    /// that decides. Nothing changes.
+    pub fn look<R>(&self, input: &D::Input, f: impl FnOnce(&mut View<'_, D>) -> R) -> R {
+        f(&mut View::new(input, &self.facts))
+    }
+
     /// What a unit looked at: things of the input, and units.
     pub fn looked_at(&self, unit: &D::Unit) -> (Vec<&D::Read>, Vec<&D::Unit>) {
         let Some(u) = self.facts.ids.get(unit).and_then(|id| self.facts.units.get(*id as usize)) else {

@@ -228,6 +228,11 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         self.entry(id).map(Entry::values).unwrap_or_default()
     }
 
+    /// The first of the values under a key.
+    pub fn first(&self, key: &K) -> Option<&V> {
+        self.sources(key).iter().map(|(_, v)| v).min()
+    }
+
     /// Gives back room that is not used.
     pub(crate) fn trim(&mut self) {
         while self.entries.last().is_some_and(Option::is_none) {

@@ -31,25 +31,6 @@ pub fn is_link_local(net: &IpNetwork) -> bool {
     }
 }
 
-/// Whether one of the prefixes of a list, separated by commas, has this one within it. What does not parse is handed
-/// to `bad`.
-pub fn any_contains<'a>(
-    lists: impl IntoIterator<Item = &'a str>,
-    net: &IpNetwork,
-    mut bad: impl FnMut(&str),
-) -> Option<bool> {
-    let mut any = None;
-    for item in lists.into_iter().flat_map(|l| l.split(',')).map(str::trim).filter(|i| !i.is_empty()) {
-        any = Some(any.unwrap_or(false));
-        match prefix(item) {
-            None => bad(item),
-            Some(outer) if outer.prefix() <= net.prefix() && outer.contains(net.ip()) => any = Some(true),
-            Some(_) => {}
-        }
-    }
-    any
-}
-
 /// The address of a load balancer's key: `IP`, `IP:PORT`, `[IP]:PORT`.
 pub fn of_vip(key: &str) -> Option<IpAddr> {
     if let Ok(ip) = key.parse() {
@@ -133,19 +114,6 @@ mod tests {
         assert_eq!(text("2001:db8:0::1/64").as_deref(), Some("2001:db8::/64"));
         assert_eq!(text("ten"), None);
         assert_eq!(text("10.0.0.0/33"), None);
-    }
-
-    #[test]
-    fn lists_hold_longer_prefixes_and_say_what_does_not_parse() {
-        let net = prefix("192.168.0.0/16").unwrap();
-        let mut bad = Vec::new();
-        let mut look = |list: &str| any_contains([list], &net, |b| bad.push(b.to_string()));
-        assert_eq!(look(""), None);
-        assert_eq!(look("192.168.0.0/17"), Some(false));
-        assert_eq!(look("10.0.0.0/8,192.0.0.0/8"), Some(true));
-        assert_eq!(look("::/0"), Some(false));
-        assert_eq!(look("x,192.168.0.0/16"), Some(true));
-        assert_eq!(bad, ["x"]);
     }
 
     #[test]

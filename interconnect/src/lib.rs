@@ -17,5 +17,6 @@ pub mod model;
 pub mod output;
 pub mod plan;
 pub mod run;
+mod show;
 pub mod units;
 mod writer;

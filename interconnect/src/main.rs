@@ -2,14 +2,14 @@
 
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
-use interconnect::run::{Db, Interconnector, Setup, Shared, TRANSACTIONS, UNITS};
+use interconnect::run::{Db, Interconnector, RoutesRequest, Setup, Shared, TRANSACTIONS, UNITS};
 use ovn_schema::{ic_nb, ic_sb};
 use ovsdb_rs::Server;
 use ovsdb_rs::tls::Tls;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The interconnection controller: exchanges gateways, ports, routes and more with other zones.
 #[derive(Parser, Debug)]
@@ -71,14 +71,28 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     };
     let setup = Setup { remotes: remotes.into_iter().collect(), tls, server: server.clone() };
     let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
+    let (ask, requests) = mpsc::unbounded_channel();
     commands(&d, &shared, &wake);
-    let mut ic = Interconnector::start(&setup, shared)?;
+    routes_command(&d, ask);
+    let mut ic = Interconnector::start(&setup, shared, requests)?;
     d.ready()?;
     ic.run(&d, &wake).await;
     if let Some(server) = server {
         server.shutdown().await;
     }
     Ok(())
+}
+
+/// `routes/show [TEXT]`: the routes whose prefix or router begins with a text, and why they are told and learned or not.
+fn routes_command(d: &Daemon, ask: mpsc::UnboundedSender<RoutesRequest>) {
+    d.commands().register_async("routes/show", "[PREFIX|ROUTER]", 0, 1, move |args| {
+        let (reply, answer) = oneshot::channel();
+        let sent = ask.send(RoutesRequest { of: args.into_iter().next().unwrap_or_default(), reply });
+        async move {
+            sent.map_err(|_| "the daemon is exiting".to_string())?;
+            answer.await.map_err(|_| "the daemon is exiting".to_string())
+        }
+    });
 }
 
 fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {

@@ -43,7 +43,7 @@ pub struct MonitorId {
     pub src_ip: Str,
 }
 
-/// The name of a derived row.
+/// The name of a derived row. There are as many as rows, and several tables of them: large names are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// Interconnection southbound `Gateway` with its `Encap`s: its zone and name.
@@ -53,11 +53,11 @@ pub enum Key {
     /// Interconnection southbound `Port_Binding`, by its logical port.
     Port(Str),
     /// Interconnection southbound `Route`.
-    Route(RouteId),
+    Route(Box<RouteId>),
     /// Interconnection southbound `Address_Set`: its zone and name.
     IcAddressSet(Uuid, Str),
     /// Interconnection southbound `Service_Monitor`: the zone that is to check, and what.
-    IcMonitor(Str, MonitorId),
+    IcMonitor(Str, Box<MonitorId>),
     /// `status` of an interconnection southbound `Service_Monitor`.
     IcMonitorStatus(Uuid),
     /// Northbound `Logical_Switch` of a transit switch, by `other_config:interconn-ts`.
@@ -77,7 +77,7 @@ pub enum Key {
     /// `chassis` of the southbound `Port_Binding` of another zone's port.
     Binding(Str),
     /// Southbound `Service_Monitor` that another zone asks for.
-    Monitor(MonitorId),
+    Monitor(Box<MonitorId>),
     /// `status` of a southbound `Service_Monitor` that another zone checks.
     MonitorStatus(Uuid),
     /// Something that people should know.
@@ -176,17 +176,17 @@ pub type Encaps = std::collections::BTreeMap<(Str, Str), Map<Str, Str>>;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// Under [`Key::Gateway`] and [`Key::Chassis`].
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
     /// Under [`Key::Datapath`].
     Datapath(Datapath),
     /// Under [`Key::Port`].
-    Port(Port),
+    Port(Box<Port>),
     /// Under [`Key::Route`].
-    Route(Route),
+    Route(Box<Route>),
     /// Under [`Key::IcAddressSet`] and [`Key::AddressSet`].
     Addresses(Set<Str>),
     /// Under [`Key::IcMonitor`].
-    IcMonitor(IcMonitor),
+    IcMonitor(Box<IcMonitor>),
     /// Under [`Key::IcMonitorStatus`] and [`Key::MonitorStatus`].
     Status(Option<Str>),
     /// Under [`Key::Switch`]: whether tunnels are VXLAN, and the datapath's key once there is one.
@@ -194,15 +194,15 @@ pub enum Value {
     /// Under [`Key::Router`]: the datapath's key once there is one.
     Router(Option<i64>),
     /// Under [`Key::SwitchPort`].
-    SwitchPort(SwitchPort),
+    SwitchPort(Box<SwitchPort>),
     /// Under [`Key::RouterPort`].
-    RouterPort(RouterPort),
+    RouterPort(Box<RouterPort>),
     /// Under [`Key::StaticRoute`].
-    StaticRoute(StaticRoute),
+    StaticRoute(Box<StaticRoute>),
     /// Under [`Key::Binding`]: the chassis' name.
     Binding(Option<Str>),
     /// Under [`Key::Monitor`].
-    Monitor(Monitor),
+    Monitor(Box<Monitor>),
     /// Under [`Key::Notice`].
     Notice,
 }
@@ -265,11 +265,38 @@ pub struct Port {
     pub shared: bool,
 }
 
+/// What a route that this zone advertises is of. Of several with one [`RouteId`] the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A static route.
+    Static,
+    /// A network that a port of the router has.
+    Port,
+    /// A load balancer's address.
+    LoadBalancer,
+    /// A prefix that the router learned from a neighbour by dynamic routing.
+    Dynamic,
+}
+
+impl Source {
+    /// The word for the northbound row that the route is of.
+    pub fn row(self) -> &'static str {
+        match self {
+            Source::Static => "route",
+            Source::Port => "lrp",
+            Source::LoadBalancer => "loadbalancer",
+            Source::Dynamic => "lr",
+        }
+    }
+}
+
 /// A route that this zone advertises.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// `connected`, `static`, `loadbalancer` or `connected-dynamic`.
-    pub origin: &'static str,
+    /// What it is of.
+    pub source: Source,
+    /// It is told in the route table of the transit switch's port, besides the main one.
+    pub of_port_table: bool,
     /// It goes before routes of connected networks.
     pub override_connected: bool,
     /// The northbound row that it is of.
@@ -278,6 +305,19 @@ pub struct Route {
     pub router: Uuid,
     /// The tag by which others may filter it; may be empty.
     pub tag: Str,
+}
+
+impl Route {
+    /// `Route:origin`.
+    pub fn origin(&self) -> &'static str {
+        match self.source {
+            Source::Static => "static",
+            Source::Port => "connected",
+            Source::LoadBalancer => "loadbalancer",
+            Source::Dynamic if self.of_port_table => "connected",
+            Source::Dynamic => "connected-dynamic",
+        }
+    }
 }
 
 /// A health check that another zone is asked for.

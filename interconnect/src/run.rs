@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The lock in the southbound database: one daemon of a zone is active.
 pub const LOCK: &str = "ovn_ic";
@@ -211,6 +211,15 @@ struct Link {
     probe: Option<Duration>,
 }
 
+/// Somebody asks for the routes whose prefix or router begins with a text.
+#[derive(Debug)]
+pub struct RoutesRequest {
+    /// The text; empty: all.
+    pub of: String,
+    /// Gets the answer.
+    pub reply: oneshot::Sender<String>,
+}
+
 /// The end of a transaction.
 enum Ended {
     /// Of one that brings a place closer to what is wanted.
@@ -240,14 +249,19 @@ pub struct Interconnector {
     said: bool,
     paused: bool,
     shared: Shared,
+    requests: mpsc::UnboundedReceiver<RoutesRequest>,
 }
 
 impl Interconnector {
-    /// Connects to all databases.
+    /// Connects to all databases; answers requests while it runs.
     ///
     /// # Errors
     /// Where a remote does not parse.
-    pub fn start(setup: &Setup, shared: Shared) -> Result<Interconnector, ovsdb_rs::Error> {
+    pub fn start(
+        setup: &Setup,
+        shared: Shared,
+        requests: mpsc::UnboundedReceiver<RoutesRequest>,
+    ) -> Result<Interconnector, ovsdb_rs::Error> {
         let (tell, ended) = mpsc::unbounded_channel();
         let mut links = HashMap::new();
         for db in Db::ALL {
@@ -279,6 +293,7 @@ impl Interconnector {
             said: false,
             paused: false,
             shared,
+            requests,
         };
         ic.ask_for_locks();
         Ok(ic)
@@ -287,11 +302,12 @@ impl Interconnector {
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon, wake: &tokio::sync::Notify) {
         loop {
-            let mut ended = Vec::new();
+            let (mut ended, mut request) = (Vec::new(), None);
             tokio::select! {
                 () = daemon.exiting() => return,
                 (db, e) = event(&mut self.links) => self.take(db, e),
                 Some(e) = self.ended.recv() => ended.push(e),
+                Some(r) = self.requests.recv() => request = Some(r),
                 () = wake.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
@@ -309,7 +325,22 @@ impl Interconnector {
             self.check_pause();
             self.reconcile();
             self.publish();
+            if let Some(r) = request {
+                // Whoever hung up needs no answer.
+                let _ = r.reply.send(self.routes(&r.of));
+            }
         }
+    }
+
+    /// The answer of `routes/show`.
+    fn routes(&self, of: &str) -> String {
+        if self.paused || !self.active {
+            return "this daemon is not active in its zone: ask the one that is\n".into();
+        }
+        crate::show::routes(&self.plan, &self.input, of, |key| {
+            let writer = key.place().and_then(|place| self.writers.get(&place));
+            writer.and_then(|w| w.refused(key)).map(String::from)
+        })
     }
 
     fn ask_for_locks(&mut self) {

@@ -132,6 +132,11 @@ impl Writer {
         due.into_iter().map(|(key, ..)| key).collect()
     }
 
+    /// Why the row of a key is refused.
+    pub fn refused(&self, key: &Key) -> Option<&str> {
+        self.parked.iter().find(|(parked, ..)| parked == key).map(|(_, why, _)| why.as_str())
+    }
+
     /// What is refused, and why.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         self.parked.iter().map(|(key, why, _)| format!("{key} is refused: {why}"))

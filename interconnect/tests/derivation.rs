@@ -140,6 +140,8 @@ const IC_PORTS: u128 = 12;
 const IC_ROUTES: u128 = 13;
 const DATAPATHS: u128 = 14;
 const SETS: u128 = 15;
+const BALANCERS: u128 = 16;
+const LEARNED: u128 = 17;
 
 /// Changes in a small universe, so that they meet.
 #[derive(Clone, Debug)]
@@ -151,7 +153,7 @@ enum Change {
     TransitPort { n: usize, chassis: u8, kind: u8, peer: bool },
     Switch { n: usize, of: Option<usize>, ports: Vec<usize> },
     SwitchPort { n: usize, kind: u8, to: usize, tsp: bool },
-    Router { n: usize, there: bool, ports: Vec<usize>, routes: Vec<usize>, enabled: bool },
+    Router { n: usize, there: bool, ports: Vec<usize>, routes: Vec<usize>, enabled: bool, balancers: Vec<usize> },
     RouterPort { n: usize, network: u8, table: bool },
     Route { n: usize, there: bool, prefix: u8, learned: Option<usize> },
     Binding { n: usize, there: bool, chassis: Option<usize> },
@@ -164,6 +166,8 @@ enum Change {
     Monitor { n: usize, there: bool, remote: bool, status: bool },
     IcMonitor { n: usize, there: bool, target: usize },
     Datapath { n: usize, there: bool },
+    Balancer { n: usize, there: bool, prefix: u8 },
+    Learned { n: usize, there: bool, datapath: usize, prefix: u8 },
 }
 
 fn some(limit: usize) -> impl Strategy<Value = Vec<usize>> {
@@ -174,7 +178,7 @@ fn change() -> impl Strategy<Value = Change> {
     let b = any::<bool>;
     prop_oneof![
         b().prop_map(Change::Name),
-        (0..8u8).prop_map(Change::Options),
+        (0..16u8).prop_map(Change::Options),
         b().prop_map(Change::Leader),
         (0..2usize, b(), some(4)).prop_map(|(n, there, ports)| Change::TransitSwitch { n, there, ports }),
         (0..4usize, 0..4u8, 0..2u8, b()).prop_map(|(n, chassis, kind, peer)| Change::TransitPort {
@@ -189,12 +193,8 @@ fn change() -> impl Strategy<Value = Change> {
             ports
         }),
         (0..6usize, 0..4u8, 0..4usize, b()).prop_map(|(n, kind, to, tsp)| Change::SwitchPort { n, kind, to, tsp }),
-        (0..2usize, b(), some(4), some(4), b()).prop_map(|(n, there, ports, routes, enabled)| Change::Router {
-            n,
-            there,
-            ports,
-            routes,
-            enabled
+        (0..2usize, b(), some(4), some(4), b(), some(2)).prop_map(|(n, there, ports, routes, enabled, balancers)| {
+            Change::Router { n, there, ports, routes, enabled, balancers }
         }),
         (0..4usize, 0..3u8, b()).prop_map(|(n, network, table)| Change::RouterPort { n, network, table }),
         (0..4usize, b(), 0..4u8, proptest::option::of(0..6usize))
@@ -225,6 +225,13 @@ fn change() -> impl Strategy<Value = Change> {
         (0..3usize, b(), b(), b()).prop_map(|(n, there, remote, status)| Change::Monitor { n, there, remote, status }),
         (0..3usize, b(), 0..2usize).prop_map(|(n, there, target)| Change::IcMonitor { n, there, target }),
         (0..2usize, b()).prop_map(|(n, there)| Change::Datapath { n, there }),
+        (0..2usize, b(), 0..4u8).prop_map(|(n, there, prefix)| Change::Balancer { n, there, prefix }),
+        (0..3usize, b(), 0..2usize, 0..4u8).prop_map(|(n, there, datapath, prefix)| Change::Learned {
+            n,
+            there,
+            datapath,
+            prefix
+        }),
     ]
 }
 
@@ -271,6 +278,10 @@ impl World {
                 ];
                 let on = names.iter().enumerate().filter(|(n, _)| bits & (1 << n) != 0).flat_map(|(_, names)| *names);
                 row.options = on.map(|name| (s(name), s("true"))).collect();
+                if bits & 8 != 0 {
+                    row.options.insert(s("ic-route-denylist"), s("192.168.0.0/23,x"));
+                    row.options.insert(s("ic-route-learn-lb"), s("true"));
+                }
                 self.set(id(99, 0), Some(&row));
             }
             Change::Leader(is) => {
@@ -323,12 +334,13 @@ impl World {
                 };
                 self.set(id(LSP, *n), Some(&row));
             }
-            Change::Router { n, there, ports, routes, enabled } => {
+            Change::Router { n, there, ports, routes, enabled, balancers } => {
                 let row = nb::LogicalRouter {
                     name: s(format!("lr{n}")),
                     enabled: Some(*enabled),
                     ports: own(LRP, ports, *n, 2),
                     static_routes: own(ROUTES, routes, *n, 2),
+                    load_balancer: ids(BALANCERS, balancers),
                     ..Default::default()
                 };
                 self.set(id(LR, *n), there.then_some(&row));
@@ -453,6 +465,19 @@ impl World {
                     sb::DatapathBinding { nb_uuid: Some(id(LR, *n)), tunnel_key: 1 + *n as i64, ..Default::default() };
                 self.set(id(102, *n), there.then_some(&row));
             }
+            Change::Balancer { n, there, prefix } => {
+                let vips = map(&[(&format!("192.168.{prefix}.9:80"), "10.0.0.8:80"), ("x", "")]);
+                let row = nb::LoadBalancer { name: s(format!("lb{n}")), vips, ..Default::default() };
+                self.set(id(BALANCERS, *n), there.then_some(&row));
+            }
+            Change::Learned { n, there, datapath, prefix } => {
+                let row = sb::LearnedRoute {
+                    datapath: id(102, *datapath),
+                    ip_prefix: s(format!("192.168.{prefix}.0/24")),
+                    ..Default::default()
+                };
+                self.set(id(LEARNED, *n), there.then_some(&row));
+            }
             Change::IcMonitor { n, there, target } => {
                 let row = ic_sb::ServiceMonitor {
                     logical_port: s(format!("lsp{n}")),
@@ -496,40 +521,33 @@ proptest! {
     }
 }
 
-/// A zone with this many routers on a transit switch each, and the units that one more route runs.
-fn cost(routers: usize) -> usize {
-    let mut world = World::default();
-    world.start();
-    world.change(&Change::Name(true));
-    world.change(&Change::Options(7));
-    for n in 0..routers {
+impl World {
+    /// A zone that tells and learns.
+    fn zone() -> World {
+        let mut world = World::default();
+        world.start();
+        world.change(&Change::Name(true));
+        world.change(&Change::Options(7));
+        world
+    }
+
+    /// A router on a transit switch of its own, which northd has taken up, with static routes of its own.
+    fn router(&mut self, n: usize, routes: &[Uuid]) {
         let name = |kind: &str| s(format!("{kind}{n}"));
         let set = |id: Uuid| -> Set<Uuid> { [id].into_iter().collect() };
-        world.set(id(SWITCHES, n), Some(&ic_nb::TransitSwitch { name: name("ts"), ..Default::default() }));
+        self.set(id(SWITCHES, n), Some(&ic_nb::TransitSwitch { name: name("ts"), ..Default::default() }));
         let options = map(&[("router-port", &format!("lrp{n}"))]);
         let lsp = nb::LogicalSwitchPort { name: name("lsp"), options, r#type: s("router"), ..Default::default() };
-        world.set(id(LSP, n), Some(&lsp));
+        self.set(id(LSP, n), Some(&lsp));
         let other_config = map(&[("interconn-ts", &format!("ts{n}"))]);
         let ls = nb::LogicalSwitch { name: name("ts"), other_config, ports: set(id(LSP, n)), ..Default::default() };
-        world.set(id(LS, n), Some(&ls));
+        self.set(id(LS, n), Some(&ls));
         let networks = [s("10.0.0.1/24")].into_iter().collect();
         let lrp =
             nb::LogicalRouterPort { name: name("lrp"), mac: s("00:00:00:00:00:01"), networks, ..Default::default() };
-        world.set(id(LRP, n), Some(&lrp));
-        let route = nb::LogicalRouterStaticRoute {
-            ip_prefix: s("192.168.0.0/24"),
-            nexthop: s("10.0.0.9"),
-            ..Default::default()
-        };
-        world.set(id(ROUTES, n), Some(&route));
-        let lr = nb::LogicalRouter {
-            name: name("lr"),
-            ports: set(id(LRP, n)),
-            static_routes: set(id(ROUTES, n)),
-            ..Default::default()
-        };
-        world.set(id(LR, n), Some(&lr));
-        world.set(id(110, n), Some(&sb::DatapathBinding { nb_uuid: Some(id(LR, n)), ..Default::default() }));
+        self.set(id(LRP, n), Some(&lrp));
+        self.logical_router(n, routes);
+        self.set(id(110, n), Some(&sb::DatapathBinding { nb_uuid: Some(id(LR, n)), ..Default::default() }));
         for (k, port, peer) in [(0, name("lsp"), Some(name("lrp"))), (1, name("lrp"), None)] {
             let binding = sb::PortBinding {
                 logical_port: port,
@@ -538,20 +556,112 @@ fn cost(routers: usize) -> usize {
                 options: peer.map_or_else(Map::new, |p| map(&[("peer", &p)])),
                 ..Default::default()
             };
-            world.set(id(111 + k, n), Some(&binding));
+            self.set(id(111 + k, n), Some(&binding));
         }
     }
+
+    /// The router's row.
+    fn logical_router(&mut self, n: usize, routes: &[Uuid]) {
+        let row = nb::LogicalRouter {
+            name: s(format!("lr{n}")),
+            ports: [id(LRP, n)].into_iter().collect(),
+            static_routes: routes.iter().copied().collect(),
+            ..Default::default()
+        };
+        self.set(id(LR, n), Some(&row));
+    }
+
+    /// A static route.
+    fn static_route(&mut self, id: Uuid, prefix: String, learned: Option<Uuid>) {
+        let from = learned.map(|l| l.to_string());
+        let row = nb::LogicalRouterStaticRoute {
+            ip_prefix: s(prefix),
+            nexthop: s("10.0.0.9"),
+            external_ids: from.map_or_else(Map::new, |from| map(&[("ic-learned-route", &from)])),
+            ..Default::default()
+        };
+        self.set(id, Some(&row));
+    }
+
+    /// A route that the other zone tells on the first transit switch.
+    fn told_by_other(&mut self, id: Uuid, prefix: String) {
+        let row = ic_sb::Route {
+            availability_zone: self::id(ZONES, 1),
+            transit_switch: s("ts0"),
+            ip_prefix: s(prefix),
+            nexthop: s("10.0.0.2"),
+            origin: s("static"),
+            ..Default::default()
+        };
+        self.set(id, Some(&row));
+    }
+
+    fn count(&self, is: impl Fn(&Key) -> bool) -> usize {
+        self.plan.all().filter(|(k, _)| is(k)).count()
+    }
+}
+
+fn prefix(net: usize, n: usize) -> String {
+    format!("10.{net}.{}.{}/32", n / 250, n % 250)
+}
+
+/// A zone with this many routers on a transit switch each, and the units that one more route runs.
+fn cost(routers: usize) -> usize {
+    let mut world = World::zone();
+    for n in 0..routers {
+        world.static_route(id(ROUTES, n), "192.168.0.0/24".into(), None);
+        world.router(n, &[id(ROUTES, n)]);
+    }
     world.derive();
-    let routes = world.plan.all().filter(|(k, _)| matches!(k, Key::Route(_))).count();
-    assert_eq!(routes, routers, "each router tells its route");
-    let route =
-        nb::LogicalRouterStaticRoute { ip_prefix: s("192.168.1.0/24"), nexthop: s("10.0.0.9"), ..Default::default() };
-    world.set(id(ROUTES, 0), Some(&route));
+    assert_eq!(world.count(|k| matches!(k, Key::Route(_))), routers, "each router tells its route");
+    world.static_route(id(ROUTES, 0), "192.168.1.0/24".into(), None);
     world.derive()
 }
 
-/// A route of one router runs the unit of that router's routes alone, however many routers there are.
+/// A route of one router runs the unit of that route alone, however many routers there are.
 #[test]
 fn a_change_runs_what_it_concerns() {
     assert_eq!((cost(2), cost(200)), (1, 1));
+}
+
+/// A router that tells so many routes and learns so many; the units that run when one that it tells changes, when the
+/// other zone tells another one, when that is written here, and when one comes that the router has itself.
+fn route_costs(routes: usize) -> [usize; 4] {
+    let mut world = World::zone();
+    let mut own: Vec<Uuid> = (0..routes).map(|n| id(ROUTES, n)).collect();
+    for (n, id) in own.iter().enumerate() {
+        world.static_route(*id, prefix(1, n), None);
+    }
+    world.router(0, &own);
+    for n in 0..routes {
+        world.told_by_other(id(IC_ROUTES, n), prefix(2, n));
+    }
+    world.derive();
+    let told = |w: &World| w.count(|k| matches!(k, Key::Route(_)));
+    let learned = |w: &World| w.count(|k| matches!(k, Key::StaticRoute(..)));
+    assert_eq!((told(&world), learned(&world)), (routes, routes));
+    world.static_route(own[0], prefix(3, 0), None);
+    let tell = world.derive();
+    world.set::<ic_sb::Route>(id(IC_ROUTES, 0), None);
+    world.told_by_other(id(IC_ROUTES, routes), prefix(2, routes));
+    let learn = world.derive();
+    assert_eq!((told(&world), learned(&world)), (routes, routes));
+    // What is written comes back: a row, and a router that has it.
+    let row = id(ROUTES, routes);
+    world.static_route(row, prefix(2, routes), Some(id(IC_ROUTES, routes)));
+    own.push(row);
+    world.logical_router(0, &own);
+    let written = world.derive();
+    world.static_route(own[0], prefix(2, 1), None);
+    let hidden = world.derive();
+    assert_eq!((told(&world), learned(&world)), (routes, routes - 1));
+    [tell, learn, written, hidden]
+}
+
+/// What one route costs does not depend on how many there are.
+#[test]
+fn a_route_is_a_unit() {
+    let (few, many) = (route_costs(10), route_costs(400));
+    assert_eq!(few, many);
+    assert_eq!(few, [1, 1, 0, 2], "the route; in the end the one that is not learned any more as well");
 }

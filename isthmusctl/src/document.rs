@@ -165,6 +165,8 @@ pub struct LoadBalancer {
     pub protocol: Option<Text>,
     /// Backends by address and port.
     pub vips: BTreeMap<String, Vec<String>>,
+    /// Seconds for which a client gets the same backend again (`options:affinity_timeout`).
+    pub affinity: Option<Spanned<u16>>,
 }
 
 /// What is wrong with a description, and where.
@@ -332,6 +334,9 @@ fn check_balancer(l: &LoadBalancer) -> Checked {
             ));
         }
     }
+    if let Some(a) = l.affinity.as_ref().filter(|a| a.value == 0) {
+        return Err(mistake(a, "affinity 0 is none: leave it out, or say for how many seconds"));
+    }
     match &l.protocol {
         Some(p) if !matches!(p.value.as_str(), "tcp" | "udp" | "sctp") => {
             Err(mistake(p, format!("protocol {:?}: known are tcp, udp and sctp", p.value)))
@@ -354,6 +359,8 @@ mod tests {
                 .contains("line 3: switch \"a\" is described twice, first in line 2")
         );
         assert!(e("switchs: []\n").contains("switchs"));
+        let affine = "load_balancers:\n  - name: l\n    vips: {}\n    affinity: 0\n";
+        assert!(e(affine).contains("line 4: affinity 0"), "{}", e(affine));
         let route = "routers:\n  - name: r\n    routes:\n      - {prefix: 0.0.0.0/0, nexthop: 1.2.3.4}\n";
         assert!(e(route).contains("line 4: next hop 1.2.3.4 is in no network"), "{}", e(route));
     }

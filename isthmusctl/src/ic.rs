@@ -1,6 +1,7 @@
 //! `isthmusctl ic`: zones that are joined, as the interconnection southbound database has them.
 
 use crate::database::connect;
+use crate::why::Program;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ovn_schema::{Uuid, ic_sb};
@@ -12,8 +13,15 @@ use std::time::Duration;
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Shows zones with their gateways, ports on transit switches and routers, and routes.
-    Show,
+    /// Shows zones with their gateways and ports on transit switches and routers; then, as the interconnect of this zone
+    /// says, each route that the zone tells or learns, and why others are not.
+    Show {
+        /// The routes whose prefix or router begins with this.
+        route: Option<String>,
+        /// The program, by its pidfile in the run directory (OVN_RUNDIR, /var/run/ovn), or its control socket.
+        #[arg(long, value_name = "TARGET")]
+        interconnect: Option<String>,
+    },
     /// Takes away all that a zone which is gone for good left behind.
     ///
     /// Without --yes it shows what would go, and changes nothing. A zone whose daemon runs registers itself again.
@@ -25,6 +33,9 @@ pub enum Command {
         yes: bool,
     },
 }
+
+/// The names under which interconnect runs.
+const NAMES: [&str; 2] = ["ovn-ic", "interconnect"];
 
 const TABLES: [&str; 8] = [
     "Availability_Zone",
@@ -56,7 +67,17 @@ pub async fn run(remote: &str, command: &Command, limit: Duration) -> Result<()>
     let client = connect(remote, ic_sb::Database::NAME, &TABLES, limit).await?;
     let db = load(&client)?;
     match command {
-        Command::Show => print!("{}", show(&db)),
+        Command::Show { route, interconnect } => {
+            print!("{}", show(&db));
+            let program = Program { names: NAMES, option: "--interconnect", target: interconnect.as_deref() };
+            match program.ask("routes/show", route.as_slice(), limit).await {
+                Ok(routes) if routes.is_empty() => println!("no such route"),
+                Ok(routes) => print!("{routes}"),
+                // The zones may be looked at from a machine without a daemon.
+                Err(e) if interconnect.is_none() => println!("routes are not shown: {e:#}"),
+                Err(e) => return Err(e),
+            }
+        }
         Command::Prune { zone, yes } => print!("{}", prune(&client, &db, zone, *yes).await?),
     }
     Ok(())

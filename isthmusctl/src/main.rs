@@ -3,7 +3,9 @@
 mod apply;
 mod chassis;
 mod database;
+mod dhcp;
 mod document;
+mod drain;
 mod gateways;
 mod ic;
 mod plan;
@@ -48,8 +50,11 @@ enum Command {
     },
     /// Shows the logical network, and where its ports are.
     Show,
-    /// Shows which gateway serves each distributed gateway port.
-    Gateways,
+    /// Shows which gateway serves each distributed gateway port, and takes a gateway out of service.
+    Gateways {
+        #[command(subcommand)]
+        command: Option<Gateways>,
+    },
     /// Tells where a southbound row came from, or what became of a northbound one.
     ///
     /// Of a southbound row, say a logical flow: the northbound rows without which it would not be. Of a northbound row: the
@@ -120,6 +125,22 @@ enum DhcpCommand {
     },
 }
 
+/// What to do with a gateway.
+#[derive(Subcommand)]
+enum Gateways {
+    /// Moves all gateway ports away from a chassis, and waits until others serve them: no connection is lost. It stays
+    /// so until `undrain`.
+    Drain {
+        /// The chassis.
+        chassis: String,
+    },
+    /// Gives a drained chassis its gateway ports back.
+    Undrain {
+        /// The chassis.
+        chassis: String,
+    },
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -134,10 +155,16 @@ fn main() -> ExitCode {
         match args.command {
             Command::Apply { file, dry_run, no_wait } => apply::run(&args.nb, &file, dry_run, !no_wait, limit).await,
             Command::Show => show::run(&args.nb, &args.sb, limit).await,
-            Command::Gateways => gateways::run(&args.sb, limit).await,
+            Command::Gateways { command: None } => gateways::run(&args.sb, limit).await,
+            Command::Gateways { command: Some(Gateways::Drain { chassis }) } => {
+                drain::drain(&args.nb, &args.sb, &chassis, limit).await
+            }
+            Command::Gateways { command: Some(Gateways::Undrain { chassis }) } => {
+                drain::undrain(&args.nb, &args.sb, &chassis, limit).await
+            }
             Command::Why { table, row, northd } => why::run(northd.as_deref(), table, row, limit).await,
             Command::Dhcp { command: DhcpCommand::Trace { mac, controller } } => {
-                why::dhcp_trace(controller.as_deref(), mac, limit).await
+                dhcp::trace(controller.as_deref(), mac, limit).await
             }
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),

@@ -68,12 +68,15 @@ pub fn wanted(n: &Network) -> Wanted {
     for l in &n.load_balancers {
         let name = &l.name.value;
         let vips = l.vips.iter().map(|(vip, backends)| (vip.clone(), backends.join(",")));
-        let columns = Columns::from([
+        let mut columns = Columns::from([
             ("name", text(name)),
             ("protocol", optional(l.protocol.as_ref().map(|p| p.value.as_str()))),
             ("vips", map(vips)),
             ("external_ids", marked(name)),
         ]);
+        if let Some(a) = &l.affinity {
+            columns.insert("options", map([("affinity_timeout", a.value.to_string())]));
+        }
         w.insert(("Load_Balancer", name.clone()), columns);
     }
     for s in &n.switches {
@@ -299,6 +302,8 @@ pub fn changes(replica: &Replica, wanted: &Wanted, txn: &mut Transaction) -> Vec
         for (key, columns) in wanted.iter().filter(|(k, _)| k.0 == table) {
             let id = uuids[key];
             let row = have.contains_key(key).then(|| replica.row(table, id)).flatten();
+            let is_drained = row.and_then(|r| r.get(ts, "external_ids")).is_some_and(has_drained_priority);
+            let columns = if is_drained { &while_drained(columns) } else { columns };
             let mut changed = Vec::new();
             for (name, want) in columns {
                 let current = row.and_then(|r| r.get(ts, name));
@@ -333,6 +338,22 @@ pub fn changes(replica: &Replica, wanted: &Wanted, txn: &mut Transaction) -> Vec
     lines
 }
 
+/// Whether a gateway is drained (`isthmusctl gateways drain`).
+fn has_drained_priority(external_ids: &Datum) -> bool {
+    external_ids.pairs().iter().any(|(k, _)| *k == string(crate::drain::KEY))
+}
+
+/// A drained gateway stays so; the priority that is wanted is the one that it gets back.
+fn while_drained(columns: &Columns) -> Columns {
+    let mut columns = columns.clone();
+    if let Some(Want::Value(Datum::Scalar(Atom::Integer(own)))) = columns.remove("priority")
+        && let Some(Want::Pairs(p)) = columns.get_mut("external_ids")
+    {
+        p.insert(crate::drain::KEY.into(), own.to_string());
+    }
+    columns
+}
+
 fn fresh() -> Uuid {
     // A transaction's own numbers: unique, and no state of this program depends on them.
     ovsdb_rs::Uuid::new_v4()
@@ -352,5 +373,20 @@ fn resolve(want: &Want, current: Option<&Datum>, uuids: &BTreeMap<&Key, Uuid>) -
             all.extend(p.iter().map(|(k, v)| (Str::from(k.as_str()), Str::from(v.as_str()))));
             pairs(all)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drained_gateway_stays_drained() {
+        let columns = Columns::from([("priority", number(30)), ("external_ids", marked("p-gw1"))]);
+        let kept = while_drained(&columns);
+        assert!(!kept.contains_key("priority"));
+        let Some(Want::Pairs(p)) = kept.get("external_ids") else { panic!("{kept:?}") };
+        assert_eq!(p.get(crate::drain::KEY).map(String::as_str), Some("30"));
+        assert!(has_drained_priority(&pairs(p)) && !has_drained_priority(&pairs([("isthmus-apply", "p-gw1")])));
     }
 }

@@ -1,4 +1,4 @@
-//! Questions to running daemons over their control sockets: `isthmusctl why` to northd, `isthmusctl dhcp trace` to a controller.
+//! `isthmusctl why`: asks the running northd. Other commands ask their daemons the same way.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -8,75 +8,53 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// The names under which northd runs.
-const NORTHD: Program = Program { names: ["ovn-northd", "northd"], option: "--northd" };
-/// The names under which a chassis' controller runs.
-const CONTROLLER: Program = Program { names: ["ovn-controller", "controller"], option: "--controller" };
+const NAMES: [&str; 2] = ["ovn-northd", "northd"];
 
-/// A daemon that is asked.
-struct Program {
-    names: [&'static str; 2],
-    /// The option that names it.
-    option: &'static str,
-}
-
-/// Asks northd where a row came from, and prints the answer.
+/// Asks, and prints the answer.
 pub async fn run(northd: Option<&str>, table: Option<String>, row: String, limit: Duration) -> Result<()> {
     let arguments: Vec<String> = table.into_iter().chain([row]).collect();
-    print!("{}", asked(&NORTHD, northd, "why", &arguments, limit).await?);
+    let northd = Program { names: NAMES, option: "--northd", target: northd };
+    print!("{}", northd.ask("why", &arguments, limit).await?);
     Ok(())
 }
 
-/// Asks this chassis' controller for the last exchanges of DHCP, of one machine or of all, and prints them.
-pub async fn dhcp_trace(controller: Option<&str>, machine: Option<String>, limit: Duration) -> Result<()> {
-    let arguments: Vec<String> = machine.iter().cloned().collect();
-    let answer = asked(&CONTROLLER, controller, "dhcp/trace", &arguments, limit).await?;
-    if answer.is_empty() {
-        bail!("{}", nothing(machine.as_deref()));
+/// A daemon on this machine.
+pub struct Program<'a> {
+    /// The names under which it runs.
+    pub names: [&'a str; 2],
+    /// The option that names another.
+    pub option: &'a str,
+    /// Its pidfile's name or its control socket, where the option says it.
+    pub target: Option<&'a str>,
+}
+
+impl Program<'_> {
+    /// Runs a command of its control socket.
+    pub async fn ask(&self, method: &str, arguments: &[String], limit: Duration) -> Result<String> {
+        let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
+        let socket = self.find(&rundir)?;
+        let answer = tokio::time::timeout(limit, ask(&socket, method, arguments)).await;
+        answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))?
     }
-    print!("{answer}");
-    Ok(())
-}
 
-/// What it means that a controller has served nobody.
-fn nothing(machine: Option<&str>) -> String {
-    let who = machine.map_or_else(|| "any machine".to_string(), |m| format!("machine {m}"));
-    format!(
-        "no request of {who} has reached this chassis' controller: its port must have addresses with that MAC and an IP of its \
-         DHCP options, and be bound here; an external port's group must have this chassis active (isthmusctl gateways), and \
-         the machine's VLAN must reach the chassis (docs/bare-metal.md)"
-    )
-}
-
-async fn asked(
-    program: &Program,
-    target: Option<&str>,
-    method: &str,
-    arguments: &[String],
-    limit: Duration,
-) -> Result<String> {
-    let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
-    let socket = find(&rundir, program, target)?;
-    let answer = tokio::time::timeout(limit, ask(&socket, method, arguments)).await;
-    answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))?
-}
-
-/// The control socket of a program: `TARGET` itself where it is a path, else that of the process in its pidfile.
-fn find(rundir: &Path, program: &Program, target: Option<&str>) -> Result<PathBuf> {
-    if let Some(path) = target.filter(|t| t.contains('/')) {
-        return Ok(path.into());
-    }
-    let names = target.map_or_else(|| program.names.to_vec(), |t| vec![t]);
-    for name in &names {
-        if let Ok(pid) = std::fs::read_to_string(rundir.join(format!("{name}.pid"))) {
-            return Ok(rundir.join(format!("{name}.{}.ctl", pid.trim())));
+    /// The control socket: the target itself where it is a path, else that of the process in its pidfile.
+    fn find(&self, rundir: &Path) -> Result<PathBuf> {
+        if let Some(path) = self.target.filter(|t| t.contains('/')) {
+            return Ok(path.into());
         }
+        let names = self.target.map_or_else(|| self.names.to_vec(), |t| vec![t]);
+        for name in &names {
+            if let Ok(pid) = std::fs::read_to_string(rundir.join(format!("{name}.pid"))) {
+                return Ok(rundir.join(format!("{name}.{}.ctl", pid.trim())));
+            }
+        }
+        let (names, daemon) = (names.join(" or "), self.names[1]);
+        let option = self.option;
+        bail!(
+            "{}: no pidfile of {names}; is {daemon} running? {option} names it or its control socket",
+            rundir.display()
+        )
     }
-    bail!(
-        "{}: no pidfile of {}; is it running? {} names it or its control socket",
-        rundir.display(),
-        names.join(" or "),
-        program.option
-    )
 }
 
 /// Runs one command over a control socket (JSON-RPC 1.0).
@@ -108,33 +86,11 @@ mod tests {
     #[test]
     fn sockets_are_found_by_pidfile() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(find(dir.path(), &NORTHD, None).unwrap_err().to_string().contains("northd"));
+        let find = |rundir: &Path, target| Program { names: NAMES, option: "--northd", target }.find(rundir);
+        assert!(find(dir.path(), None).unwrap_err().to_string().contains("northd"));
         std::fs::write(dir.path().join("northd.pid"), "17\n").unwrap();
-        assert_eq!(find(dir.path(), &NORTHD, None).unwrap(), dir.path().join("northd.17.ctl"));
-        assert_eq!(find(dir.path(), &NORTHD, Some("/tmp/x.ctl")).unwrap(), Path::new("/tmp/x.ctl"));
-        assert!(find(dir.path(), &NORTHD, Some("other")).is_err());
-        assert!(find(dir.path(), &CONTROLLER, None).unwrap_err().to_string().contains("--controller"));
-        std::fs::write(dir.path().join("ovn-controller.pid"), "18\n").unwrap();
-        assert_eq!(find(dir.path(), &CONTROLLER, None).unwrap(), dir.path().join("ovn-controller.18.ctl"));
-    }
-
-    #[tokio::test]
-    async fn a_controller_is_asked_for_exchanges() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("c.ctl");
-        let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let served = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut buffer = vec![0; 4096];
-            let n = stream.read(&mut buffer).await.unwrap();
-            stream.write_all(br#"{"id":0,"error":null,"result":"one\n"}"#).await.unwrap();
-            serde_json::from_slice::<Value>(&buffer[..n]).unwrap()
-        });
-        let (target, machine) = (path.to_str().unwrap(), vec!["02:00:00:00:00:01".to_string()]);
-        let answer = asked(&CONTROLLER, Some(target), "dhcp/trace", &machine, Duration::from_secs(15)).await.unwrap();
-        assert_eq!(answer, "one\n");
-        let request = served.await.unwrap();
-        assert_eq!((&request["method"], &request["params"][0]), (&json!("dhcp/trace"), &json!("02:00:00:00:00:01")));
-        assert!(nothing(Some("02:00:00:00:00:01")).contains("machine 02:00:00:00:00:01"));
+        assert_eq!(find(dir.path(), None).unwrap(), dir.path().join("northd.17.ctl"));
+        assert_eq!(find(dir.path(), Some("/tmp/x.ctl")).unwrap(), Path::new("/tmp/x.ctl"));
+        assert!(find(dir.path(), Some("other")).is_err());
     }
 }

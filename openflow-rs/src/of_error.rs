@@ -118,6 +118,8 @@ errors! {
     PortModBadPort = (7, 0),
     /// OFPPMFC_BAD_HW_ADDR.
     PortModBadAddress = (7, 1),
+    /// OFPTMFC_BAD_CONFIG.
+    TableModBadConfig = (8, 1),
     /// OFPTMFC_EPERM.
     TableModNotPermitted = (8, 2),
     /// OFPQOFC_BAD_PORT.

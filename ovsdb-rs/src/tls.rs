@@ -35,6 +35,20 @@ pub struct TlsFiles {
     pub bootstrap: bool,
 }
 
+impl TlsFiles {
+    /// Those that a daemon's options name; none where they name no key or no certificate.
+    pub fn from_options(options: &daemon::TlsOptions) -> Option<TlsFiles> {
+        let (private_key, certificate) = (options.private_key.clone()?, options.certificate.clone()?);
+        let bootstrap = options.bootstrap_ca_cert.clone();
+        Some(TlsFiles {
+            private_key,
+            certificate,
+            bootstrap: bootstrap.is_some(),
+            ca_cert: bootstrap.or_else(|| options.ca_cert.clone()),
+        })
+    }
+}
+
 /// TLS from files, which are read anew for each connection, as they may be renewed.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -87,6 +101,15 @@ fn list(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Limits {
+    /// What a daemon's options say.
+    ///
+    /// # Errors
+    /// As [`Limits::parse`].
+    pub fn from_options(options: &daemon::TlsOptions) -> Result<Limits, Error> {
+        let text = Option::as_deref;
+        Limits::parse(text(&options.ssl_protocols), text(&options.ssl_ciphers), text(&options.ssl_ciphersuites))
+    }
+
     /// Reads the options' values; none stands for the default.
     ///
     /// # Errors
@@ -200,17 +223,8 @@ impl Tls {
     /// # Errors
     /// [`Error::Syntax`] where protocols or ciphers are asked for that we do not have.
     pub fn from_options(options: &daemon::TlsOptions) -> Result<Option<Tls>, Error> {
-        let text = Option::as_deref;
-        let limits =
-            Limits::parse(text(&options.ssl_protocols), text(&options.ssl_ciphers), text(&options.ssl_ciphersuites))?;
-        let (Some(key), Some(certificate)) = (&options.private_key, &options.certificate) else { return Ok(None) };
-        let files = TlsFiles {
-            private_key: key.clone(),
-            certificate: certificate.clone(),
-            ca_cert: options.bootstrap_ca_cert.clone().or_else(|| options.ca_cert.clone()),
-            bootstrap: options.bootstrap_ca_cert.is_some(),
-        };
-        Ok(Some(Tls::later(files).limited(limits)))
+        let limits = Limits::from_options(options)?;
+        Ok(TlsFiles::from_options(options).map(|files| Tls::later(files).limited(limits)))
     }
 
     /// Without a look at the files: each connection reads them, so that they may come or be mended later. What is wrong with them

@@ -4,9 +4,11 @@ pub mod bond;
 pub(crate) mod changes;
 pub(crate) mod eviction;
 pub(crate) mod groups;
+pub(crate) mod learned;
 pub mod mac;
 pub mod meter;
 pub mod mirror;
+pub mod misses;
 pub(crate) mod tables;
 pub(crate) mod transaction;
 pub(crate) mod validate;
@@ -84,6 +86,17 @@ impl Default for PortLink {
     }
 }
 
+/// Which IPv4 packets to BFD's port belong to a port's session; others are forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BfdPackets {
+    /// Only those to this Ethernet address.
+    pub eth_dst: Option<packet::Mac>,
+    /// Only those to this address.
+    pub ip_dst: Option<std::net::Ipv4Addr>,
+    /// Only those whose tunnel key is zero.
+    pub no_key: bool,
+}
+
 /// A port.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -108,6 +121,8 @@ pub struct Port {
     pub config: u32,
     /// State of its device. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
+    /// What it receives that is for its BFD session and not for the tables.
+    pub bfd_packets: Option<BfdPackets>,
     /// Whether its BFD session lets it forward; none: no session is configured.
     pub bfd: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
@@ -125,6 +140,8 @@ impl Port {
     pub const NO_RECV: u32 = 4;
     /// What is sent to it is dropped.
     pub const NO_FWD: u32 = 0x20;
+    /// What no flow matches does not go to controllers (OFPPC_NO_PACKET_IN).
+    pub const NO_PACKET_IN: u32 = 0x40;
 
     /// A trunk port that is up.
     pub fn new(no: PortNo, name: &str, kind: PortKind) -> Port {
@@ -139,6 +156,7 @@ impl Port {
             no_flood: false,
             config: 0,
             link: PortLink::default(),
+            bfd_packets: None,
             bfd: None,
             lacp: None,
             created: Duration::ZERO,
@@ -183,6 +201,8 @@ pub struct Bridge {
     pub observed: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
+    /// What becomes of packets that no flow matches.
+    pub(crate) misses: misses::Misses,
     /// Limits and names of tables.
     pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
     /// (lookups, hits) of each table.
@@ -197,6 +217,8 @@ pub struct Bridge {
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
     pub(crate) timed: Vec<Weak<Rule>>,
+    /// Flows that learn flows.
+    pub(crate) learners: learned::Learners,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
     /// Changes of groups and ports that it has not seen yet.
@@ -244,6 +266,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             fragments: Fragments::default(),
+            misses: misses::Misses::default(),
             table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
@@ -251,6 +274,7 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: Vec::new(),
+            learners: learned::Learners::default(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: 0,
@@ -260,12 +284,13 @@ impl Bridge {
 
     /// Resets what controllers set beside flows, and counters: another bridge is to reuse the place.
     pub fn forget(&mut self) {
-        self.fragments = Fragments::default();
+        (self.fragments, self.misses) = (Fragments::default(), misses::Misses::default());
         self.table_stats = vec![(0, 0); N_TABLES];
         (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
         self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
+        self.learners = learned::Learners::default();
         self.epoch += 1;
     }
 

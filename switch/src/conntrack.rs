@@ -273,6 +273,8 @@ pub struct Conntrack {
     journal: journal::Journal,
     /// Other chassis that are lost.
     lost: HashSet<replica::Owner>,
+    /// How many connections went here that another chassis still has.
+    unheard: u64,
     /// How many connections each chassis has, by owner.
     owned: [u32; 256],
 }
@@ -297,6 +299,7 @@ impl Conntrack {
             habits: nat::ReplyTuplePrefetch::default(),
             journal: journal::Journal::default(),
             lost: HashSet::new(),
+            unheard: 0,
             owned: [0; 256],
         };
         // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved, the
@@ -417,6 +420,8 @@ impl Conntrack {
         let c = self.slots.get_mut(index as usize)?.take()?;
         self.zones.gone(c.zone);
         self.count_owner(c.owner, u32::MAX);
+        // The chassis whose it was has not heard that it changed hands, and has it still.
+        self.unheard += u64::from(c.from != 0);
         self.journal.content(index, c.zone);
         for d in [Direction::Original, Direction::Reply] {
             self.index.remove((c.zone, c.tuple(d)), index, d);
@@ -667,7 +672,7 @@ impl Conntrack {
             .map(|(i, _)| i as u32)
             .collect();
         for i in &hits {
-            self.delete(*i);
+            self.unheard += u64::from(self.delete(*i).is_some_and(|c| c.owner != 0));
         }
         hits.len()
     }

@@ -18,7 +18,7 @@ use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FieldId as F, Message, OfError, PortNo};
+use openflow_rs::{FieldId as F, FlowMod, Message, OfError, PortNo};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -335,6 +335,18 @@ impl Switch {
             }
             m => b.change(m, now),
         }
+    }
+
+    /// Takes a flow that another chassis learned and used last `idle` ago ([`Bridge::take_learned`]): each bridge in which a
+    /// flow learns such takes it. False: none does.
+    pub fn take_learned(&mut self, f: &FlowMod, idle: Duration, now: Duration) -> bool {
+        if !self.backer.bridges.iter().any(|b| b.learns(f)) {
+            return false;
+        }
+        self.backer.now = now;
+        // A replaced flow reports its counters: pay them out first.
+        self.flowcache.count_segments(&mut self.backer);
+        self.backer.bridges.iter_mut().fold(false, |taken, b| b.take_learned(f, idle, now) || taken)
     }
 
     /// Explains what would become of a packet (`ofproto/trace`).

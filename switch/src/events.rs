@@ -18,6 +18,8 @@ pub enum Event {
         controller: u16,
         /// The packet.
         packet_in: Box<PacketIn>,
+        /// No flow sends it: none matched. Such packets are for OpenFlow 1.0 to 1.2 alone.
+        unmatched: bool,
     },
     /// A packet for collectors.
     Sample {
@@ -51,15 +53,13 @@ pub enum Event {
     },
     /// A tunnel's next hop must be resolved.
     NeighbourWanted(IpAddr),
-    /// A BFD packet came through a tunnel; it never reaches the tables.
+    /// A BFD packet for a port's session; it never reaches the tables.
     Bfd {
         /// Bridge.
         bridge: BridgeId,
-        /// Tunnel port.
+        /// Port.
         port: PortNo,
-        /// Peer.
-        remote: IpAddr,
-        /// The inner frame.
+        /// The frame, without a tunnel's headers.
         packet: Vec<u8>,
     },
 }

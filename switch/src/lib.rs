@@ -21,8 +21,11 @@ mod xlate;
 pub use bridge::bond::{Bond, Spread};
 pub use bridge::eviction::TableConfig;
 pub use bridge::mirror::{Mirror, MirrorOutput};
+pub use bridge::misses::TableMiss;
 pub use bridge::transaction::{Replaced, TableTransaction};
-pub use bridge::{Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, VlanMode, is_live};
+pub use bridge::{
+    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, VlanMode, is_live,
+};
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};
 pub use conntrack::Conntrack;
@@ -34,5 +37,5 @@ pub use fastpath::{FastPath, Flow, Sums, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::Shown;
 pub use trace::{TraceRequest, parse_ct_state};
-pub use tunnel::{BfdPackets, Egress, Outer, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
+pub use tunnel::{Egress, Outer, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
 pub use xlate::backer::{Backer, SwitchError};

@@ -8,7 +8,7 @@ use packet::gre::{self, Erspan, Gre};
 use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Encapsulation.
@@ -56,19 +56,6 @@ pub struct TunnelConfig {
     pub sequence: bool,
     /// The header of ERSPAN.
     pub erspan: Erspan,
-    /// Inner BFD packets that go to the tunnel's session and not to the tables.
-    pub bfd: Option<BfdPackets>,
-}
-
-/// Which inner IPv4 packets to BFD's port belong to the tunnel's session; others are forwarded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BfdPackets {
-    /// Only those to this Ethernet address.
-    pub eth_dst: Option<Mac>,
-    /// Only those to this address.
-    pub ip_dst: Option<Ipv4Addr>,
-    /// Only those whose tunnel key is zero.
-    pub no_key: bool,
 }
 
 impl TunnelConfig {
@@ -91,7 +78,6 @@ impl TunnelConfig {
             udp_port,
             sequence: false,
             erspan: Erspan::V1 { index: 0 },
-            bfd: None,
         }
     }
 }

@@ -56,6 +56,50 @@ fn ports_keep_what_controllers_say() {
     assert_ne!(s.drops.get(switch::DropReason::PortConfig), 0);
 }
 
+/// Packets for a port's BFD session never reach the tables, whatever is cached, and all others do: on a device's port and on
+/// one end of a patch.
+#[test]
+fn sessions_take_their_packets_and_no_others() {
+    let mut s = flooding();
+    let b = s.add_bridge("br1", 2);
+    for (bridge, no, name, peer) in [(0, 9, "p", "q"), (b, 8, "q", "p")] {
+        s.add_port(bridge, Port::new(PortNo(no), name, PortKind::Patch(peer.into()))).expect("port");
+    }
+    s.apply(b, &Message::FlowMod(parse_flow("actions=IN_PORT").expect("flow")), NOW).expect("applies");
+    let packet = |to: u8, port: u16| {
+        let [from, to] = [[10, 0, 0, 1], [10, 0, 0, to]].map(IpAddr::from);
+        build::udp(packet::Mac([2; 6]), packet::Mac([4; 6]), (from, 7), (to, port), 255, b"hello").expect("udp")
+    };
+    let sent = |s: &mut Switch, p: &[u8]| {
+        let mut out = Outputs::default();
+        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        let taken = out.events.iter().map(|e| match e {
+            switch::Event::Bfd { bridge, port, packet } => (*bridge, *port, packet.clone()),
+            e => panic!("{e:?}"),
+        });
+        (out.packets.len(), taken.collect::<Vec<_>>())
+    };
+    // To the two other devices, and once more by way of the other bridge to all three.
+    let all = 5;
+    let [bfd, other, elsewhere] = [packet(2, 3784), packet(2, 3785), packet(3, 3784)];
+    for p in [&other, &bfd, &elsewhere, &bfd, &other] {
+        assert_eq!(sent(&mut s, p), (all, vec![]));
+    }
+    let to = switch::BfdPackets { ip_dst: Some([10, 0, 0, 2].into()), ..Default::default() };
+    s.bridge_mut(b).expect("bridge").ports.get_mut(&PortNo(8)).expect("port").bfd_packets = Some(to);
+    s.bridge_mut(b).expect("bridge").epoch += 1;
+    for p in [&other, &bfd, &elsewhere, &bfd, &other] {
+        let wanted = if *p == bfd { (2, vec![(b, PortNo(8), bfd.clone())]) } else { (all, vec![]) };
+        assert_eq!(sent(&mut s, p), wanted);
+    }
+    s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").bfd_packets = Some(Default::default());
+    s.bridge_mut(0).expect("bridge").epoch += 1;
+    for p in [&other, &bfd, &elsewhere, &bfd, &other] {
+        let wanted = if *p == other { (all, vec![]) } else { (0, vec![(0, PortNo(1), p.clone())]) };
+        assert_eq!(sent(&mut s, p), wanted);
+    }
+}
+
 /// The cache holds no more flows than it may, and says how many that are.
 #[test]
 fn the_cache_keeps_its_limit() {

@@ -390,8 +390,9 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     let mut s = one(&[]);
     let mut cfg = TunnelConfig::new(kind, None);
     cfg.csum = true;
-    cfg.bfd = Some(BfdPackets::default());
-    s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+    let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
+    port.bfd_packets = Some(BfdPackets::default());
+    s.add_port(0, port).expect("port");
     s.apply(
         0,
         &Message::TlvTableMod(openflow_rs::message::TlvTableMod {

@@ -119,7 +119,7 @@ pub(super) fn affinity(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> R
     let to = if vip.is_ipv6() { FieldId::XxReg1 } else { FieldId::Reg4 };
     specs.push(loaded(Subfield::full(to), value(backend)));
     if let Some(port) = backend_port {
-        specs.push(loaded(of::bits(FieldId::Reg8, 0, 15), port.into()));
+        specs.push(loaded(of::bits(FieldId::Reg2, 0, 15), port.into()));
     }
     out.push(Action::Learn(Box::new(LearnAction {
         table: tables::CHK_LB_AFFINITY,
@@ -178,11 +178,11 @@ mod tests {
             learned(r#"commit_lb_aff(vip = "172.16.0.10:8080", backend = "10.0.0.2:80", proto = tcp, timeout = 30);"#);
         assert!(l[0].starts_with("learn(table=102,idle_timeout=30,delete_learned,cookie=0xabcd,"), "{}", l[0]);
         assert!(l[0].contains("load:0xa000002->NXM_NX_REG4[]"), "{}", l[0]);
-        assert!(l[0].contains("load:0x50->NXM_NX_REG8[0..15]"), "{}", l[0]);
+        assert!(l[0].contains("load:0x50->NXM_NX_REG2[0..15]"), "{}", l[0]);
         let v6 =
             learned(r#"commit_lb_aff(vip = "[fd00::1]:80", backend = "[fd01::2]:8080", proto = udp, timeout = 5);"#);
         assert!(v6[0].contains("XXREG1"), "{}", v6[0]);
         let all = learned(r#"commit_lb_aff(vip = "172.16.0.10", backend = "10.0.0.2", timeout = 30);"#);
-        assert!(!all[0].contains("nw_proto") && !all[0].contains("REG8"), "{}", all[0]);
+        assert!(!all[0].contains("nw_proto") && !all[0].contains("REG2"), "{}", all[0]);
     }
 }

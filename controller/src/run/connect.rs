@@ -9,7 +9,7 @@ use crate::settings::{self, Settings};
 use ovn_schema::{Str, sb};
 use ovsdb_rs::client::Client;
 use ovsdb_rs::stream::Remote;
-use ovsdb_rs::tls::Tls;
+use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::sync::PoisonError;
 
 impl Controller {
@@ -21,7 +21,7 @@ impl Controller {
         if self.remote != s.remote || self.tls != tls {
             // A remote that needs no certificates does not wait for them.
             let needed = tls.clone().filter(|_| s.remote.contains("ssl:"));
-            let usable = match needed.map(Tls::new).transpose() {
+            let usable = match self.certificates(needed) {
                 Ok(t) => t,
                 Err(e) => {
                     // They may be on their way; each look at the world tries again.
@@ -97,7 +97,7 @@ impl Controller {
             return;
         }
         let tls = || self.tls.clone().or_else(|| settings::tls(&self.ovs.db)).or_else(|| self.given.clone());
-        let certificates = tls().filter(|_| text.starts_with("ssl:")).map(Tls::new).transpose();
+        let certificates = self.certificates(tls().filter(|_| text.starts_with("ssl:")));
         let target = match (Remote::parse(&text), certificates) {
             (Ok(remote), Ok(tls)) => Target { remote, tls, probe: s.bridge_probe },
             (Err(e), _) => return self.complain_switch(format!("external_ids:ovn-bridge-remote {text:?}: {e}")),
@@ -113,6 +113,11 @@ impl Controller {
         let (switch, events) = Switch::start(target);
         self.switch = Some((key, switch, events));
         self.switch_up = false;
+    }
+
+    /// Reads the certificates of these files.
+    fn certificates(&self, files: Option<TlsFiles>) -> Result<Option<Tls>, ovsdb_rs::Error> {
+        Ok(files.map(Tls::new).transpose()?.map(|t| t.limited(self.limits.clone())))
     }
 
     /// Says once why there is no way to the switch; the next look tries again.

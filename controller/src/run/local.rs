@@ -49,7 +49,8 @@ impl Controller {
             let (plugged, said, lines) = (&self.interfaces, &mut self.patch_said, &mut self.in_line);
             let before = self.bridge_before.as_deref();
             let (ports, versions) = (plugged.plumbing(), here.versions);
-            lines.tunnels.unless((ports, versions.tunnels, input.options_generation()), plan, |plan| {
+            let resigned = input.local.gateways.resigned;
+            lines.tunnels.unless((ports, versions.tunnels, input.options_generation(), resigned), plan, |plan| {
                 if before != Some(&*s.bridge) {
                     plumbing::clear_old_tunnels(db, s, before, plan);
                 }

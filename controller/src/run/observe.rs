@@ -3,9 +3,9 @@
 use super::{Controller, INTERNAL_VERSION};
 use crate::model::is_vtep;
 use crate::settings::{Settings, bridge};
-use crate::zones;
+use crate::{uplinks, zones};
 use ovn_schema::{Str, sb};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Controller {
     /// Takes over what changed of the local database, and what follows from it and from the southbound database besides flows.
@@ -35,11 +35,36 @@ impl Controller {
         // Without either of them, what the copy says of sessions is what they were.
         let switch_is_there = self.switch_up && self.ovs.current;
         let now = Instant::now();
+        self.look_at_uplinks(s, now);
         self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
         reads.extend(self.input.set_alive(self.takeover.view(now), southbound));
         self.reads.extend(reads);
         self.restore_older_zones(s);
         self.settle();
+    }
+
+    /// Takes over whether the uplinks are there that gateway ports need.
+    fn look_at_uplinks(&mut self, s: &Settings, now: Instant) {
+        use sb::TableId;
+        let tables = [TableId::PortBinding, TableId::HaChassisGroup, TableId::HaChassis];
+        let state = (self.interfaces.plumbing(), self.presence.versions.patches, tables.map(|t| self.input.version(t)));
+        let there = match self.in_line.uplinks {
+            Some((of, there)) if of == state => there,
+            before => {
+                let lost = uplinks::lost(&self.ovs.db, &self.input, &self.presence, s);
+                match (&lost, before.is_none_or(|(_, there)| there)) {
+                    (Some(u), true) => tracing::warn!(target: "main", "{u}"),
+                    (None, false) => tracing::info!(target: "main", "all uplinks of gateway ports are there again"),
+                    _ => {}
+                }
+                lost.is_none()
+            }
+        };
+        self.in_line.uplinks = Some((state, there));
+        match s.uplink_hold_down {
+            Some(hold_down) => self.takeover.observe_uplink(there, hold_down, now),
+            None => self.takeover.observe_uplink(true, Duration::ZERO, now),
+        }
     }
 
     /// Brings local datapaths, and all else that is here besides flows, up to date.

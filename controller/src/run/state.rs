@@ -24,7 +24,7 @@ use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
-use ovsdb_rs::tls::TlsFiles;
+use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -116,7 +116,7 @@ pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
     /// Of it, tunnels: by its own state, theirs, and that of the times that the operator set for BFD.
-    pub(super) tunnels: InLine<(u64, u64, u64)>,
+    pub(super) tunnels: InLine<(u64, u64, u64, bool)>,
     /// Patch ports and queues.
     pub(super) patches: InLine<(u64, u64, u64)>,
     /// Gateways that know this one's connections: by groups, their members and their chassis.
@@ -131,6 +131,8 @@ pub(super) struct Sinks {
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.
     pub(super) sessions: Option<(u64, u64)>,
+    /// As of when uplinks were looked at, and whether all were there.
+    pub(super) uplinks: Option<((u64, u64, [u64; 3]), bool)>,
     /// As of when zones were assigned, and in which range.
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
@@ -149,6 +151,8 @@ pub struct Controller {
     pub(super) probe: (Option<Duration>, bool),
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
+    /// The command line's protocols and ciphers, wherever the files come from.
+    pub(super) limits: Limits,
     pub(super) identity: Identity,
     /// How often the local database was heard of.
     pub(super) local_updates: u64,
@@ -297,7 +301,6 @@ const UNREAD_LOCAL: &[(&str, &[&str])] = &[
             "ifindex",
             "lacp_current",
             "link_resets",
-            "link_state",
             "lldp",
             "mac",
             "mac_in_use",
@@ -363,7 +366,7 @@ impl Controller {
     pub fn start(
         ovs_remote: &str,
         rundir: PathBuf,
-        given: Option<TlsFiles>,
+        (given, limits): (Option<TlsFiles>, Limits),
         identity: Identity,
         (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
     ) -> Result<Controller, ovsdb_rs::Error> {
@@ -386,6 +389,7 @@ impl Controller {
             remote: String::new(),
             probe: (None, false),
             given,
+            limits,
             identity,
             local_updates: 0,
             interfaces: Interfaces::default(),

@@ -12,7 +12,8 @@ async fn a_recompute_waits_for_the_right_northd() {
     let folder = tempfile::tempdir().unwrap();
     let remote = format!("unix:{}", folder.path().join("db.sock").display());
     let rest = (Shared::default(), requests);
-    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    let mut c =
+        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
     (c.derived, c.version_complaint) = (true, Some("mismatch".into()));
     c.recompute();
     assert_eq!(c.tables.len(), (0, 0), "nothing is derived");
@@ -27,7 +28,8 @@ async fn a_configuration_that_changes_nothing_needs_no_switch() {
     let folder = tempfile::tempdir().unwrap();
     let remote = format!("unix:{}", folder.path().join("db.sock").display());
     let rest = (Shared::default(), requests);
-    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    let mut c =
+        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
     let configure = |c: &mut Controller, nb_cfg| {
         let row = sb::SbGlobal { nb_cfg, ..Default::default() };
         c.input.sb.sb_global.insert(Uuid::from_u128(1), Arc::new(row));
@@ -49,7 +51,8 @@ async fn an_announcement_that_cannot_be_sent_wakes_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let remote = format!("unix:{}", folder.path().join("db.sock").display());
     let rest = (Shared::default(), requests);
-    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    let mut c =
+        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
     let start = Instant::now();
     c.announcer.update(&[Address::default()].into(), None, start);
     // Long overdue, and there is no switch: nothing to do before the next look.

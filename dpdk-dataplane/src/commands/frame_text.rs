@@ -205,7 +205,7 @@ fn transport(f: &mut Vec<u8>, proto: u8, words: &[Word<'_>], payload: Option<usi
     let mut carries = true;
     match proto {
         ipproto::TCP => {
-            let flags = number(value(word("tcp_flags").text)).unwrap_or(0) as u16 & 0xfff;
+            let flags = tcp_flags(value(word("tcp_flags").text))?;
             ports(f, word("tcp"))?;
             f.extend_from_slice(&[0; 8]);
             f.extend_from_slice(&(5 << 12 | flags).to_be_bytes());
@@ -239,6 +239,23 @@ fn transport(f: &mut Vec<u8>, proto: u8, words: &[Word<'_>], payload: Option<usi
     let room = payload.unwrap_or(if carries { PAYLOAD } else { 0 });
     f.extend((0..room).map(|i| i as u8));
     Ok(())
+}
+
+/// TCP's flags, as a number or by name: `syn|ack`, `+syn-ack`.
+fn tcp_flags(text: &str) -> Result<u16, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let given = match number(text) {
+        Some(n) => n as u128,
+        None => {
+            let named =
+                if text.starts_with(['+', '-']) { text.to_string() } else { format!("+{}", text.replace('|', "+")) };
+            let m = openflow_rs::text::parse_match(&format!("tcp,tcp_flags={named}"));
+            m.map_err(|e| format!("tcp_flags({text}): {e}"))?.get(openflow_rs::FieldId::TcpFlags).0
+        }
+    };
+    Ok(given as u16 & 0xfff)
 }
 
 /// Appends what neighbour discovery has behind its header (RFC 4861 sections 4.3 and 4.6.1).

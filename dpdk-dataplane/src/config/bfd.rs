@@ -28,6 +28,9 @@ pub struct BfdSpec {
     pub forwarding_if_rx: bool,
     /// `check_tnl_key`: only packets with tunnel key 0 are for us.
     pub check_key: bool,
+    /// The session stays in AdminDown until the bridge's tables are in place: peers of a tunnel send packets as soon as
+    /// it is up. Sessions of other ports speak for their link alone.
+    pub waits: bool,
     /// `oam`: our packets get the OAM flag of the tunnel's header, where it has one.
     pub oam: bool,
 }
@@ -46,7 +49,7 @@ impl BfdSpec {
     }
 }
 
-/// A tunnel's BFD, if it is enabled.
+/// An interface's BFD, if it is enabled.
 pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     if !options::flag(c, "enable") {
         return None;
@@ -81,6 +84,7 @@ pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
         decay: decay.filter(|d| *d >= min_rx),
         forwarding_if_rx: flag("forwarding_if_rx"),
         check_key: flag("check_tnl_key"),
+        waits: true,
         oam: flag("oam"),
     })
 }

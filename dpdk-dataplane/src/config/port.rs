@@ -145,10 +145,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
     let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac));
-    let mut kind = kind(i, owner, dummies);
-    if let Ok(Kind::Tunnel(t)) = &mut kind {
-        t.bfd = bfd.map(|b| b.packets());
-    }
+    let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
@@ -157,7 +154,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         name: i.name.to_string(),
         complaint: complaint(i, &kind),
         dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
-        bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
+        bfd: bfd.map(|b| BfdSpec { waits: matches!(kind, Ok(Kind::Tunnel(_))), ..b }),
         kind,
         vlan: vlan(p),
         priority_tags: match get(&p.other_config, "priority-tags") {

@@ -3,12 +3,14 @@
 use super::grpc::{Frame, PeerIdentity, PeerStream, serve};
 use super::{Common, tls};
 use crate::config::ha::HaSpec;
-use crate::pmd::conn_sync::{Remote as Told, taken_connection, taken_state};
+use crate::pmd::conn_sync::{News, Remote as Told, taken_connection, taken_state};
 use futures::Stream;
 use gateway_ha::sync::{Decoder, Effect, Incoming, Record};
+use openflow_rs::Message;
 use ovsdb_rs::stream::Remote;
 use std::io;
 use std::time::Duration;
+use switch::conntrack::replica::Lack;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -123,8 +125,8 @@ async fn hear(
     let first = spec.borrow_and_update().clone();
     let mut state = Incoming::new(&first.name, from.name.as_deref(), first.named);
     let mut decoder = Decoder::default();
-    let (ended, mut dumps) = mpsc::unbounded_channel();
-    let mut ended = Some(ended);
+    let (table, mut news) = mpsc::unbounded_channel();
+    let mut table = Some(table);
     // What the peer counted at the end of its dump.
     let mut counted = None;
     loop {
@@ -141,7 +143,7 @@ async fn hear(
                         Effect::Nothing => {}
                         Effect::Answer(r) => {
                             let name = state.peer().unwrap_or_default().to_owned();
-                            *heard = Some(begin(common, name, state.boot(), ended.take())?);
+                            *heard = Some(begin(common, name, state.boot(), table.take())?);
                             back.push(r);
                         }
                         Effect::Begin => changes.push(Told::Begin),
@@ -150,6 +152,7 @@ async fn hear(
                         }
                         Effect::State(slot, s) => changes.extend(taken_state(&s).map(|s| Told::State(slot, s))),
                         Effect::Close(slot) => changes.push(Told::Close(slot)),
+                        Effect::Learn(idle, flow) => changes.extend(learned(idle, &flow)),
                         Effect::Fence(n) => fences.push(Record::Fence(n)),
                         Effect::End(n) => {
                             counted = n;
@@ -169,15 +172,12 @@ async fn hear(
                     p.missing_zones = missing;
                 });
             }
-            Some(n) = dumps.recv() => {
+            Some(n) = news.recv() => {
                 let Some(h) = heard.as_ref() else { continue };
-                let differs = counted.is_some_and(|c| c != n);
-                tracing::debug!(target: "ha", "{}: dump taken, {n} connections, {counted:?} there", h.peer);
-                common.status.set(&h.peer, |p| {
-                    p.dumps += 1;
-                    p.last_dump = Some(Instant::now());
-                    p.differences += u64::from(differs);
-                });
+                match n {
+                    News::Taken(n) => taken(h, n, counted),
+                    News::Lacks(lack) => back.extend(asked(lack)),
+                }
             }
             Ok(()) = spec.changed() => {
                 let now = spec.borrow_and_update().clone();
@@ -195,18 +195,54 @@ async fn hear(
     }
 }
 
+/// A flow that a peer learned; none if this release does not understand it.
+fn learned(idle: u32, flow: &[u8]) -> Option<Told> {
+    match Message::decode(flow) {
+        Ok((_, Message::FlowMod(f))) => Some(Told::Learn(Box::new(f), Duration::from_millis(idle.into()))),
+        other => {
+            tracing::debug!(target: "ha", "a learned flow of a peer is left out: {other:?}");
+            None
+        }
+    }
+}
+
+/// A dump has been taken: the peer has `n` connections in the table, and counted so many itself.
+fn taken(h: &Heard, n: u32, counted: Option<u32>) {
+    let differs = counted.is_some_and(|c| c != n);
+    tracing::debug!(target: "ha", "{}: dump taken, {n} connections, {counted:?} there", h.peer);
+    h.common.status.set(&h.peer, |p| {
+        p.dumps += 1;
+        p.last_dump = Some(Instant::now());
+        p.differences += u64::from(differs);
+    });
+}
+
+/// What asks a peer for what the table lacks.
+fn asked(lack: Lack) -> Vec<Record> {
+    match lack {
+        Lack::Nothing => Vec::new(),
+        Lack::Slots(all) => all.into_iter().map(Record::Want).collect(),
+        Lack::Much => vec![Record::Again],
+    }
+}
+
 fn is_peer(spec: &HaSpec, name: &str) -> bool {
     spec.peers.contains_key(name)
 }
 
-fn begin(common: &Common, peer: String, boot: u64, ended: Option<mpsc::UnboundedSender<u32>>) -> Result<Heard, String> {
+fn begin(
+    common: &Common,
+    peer: String,
+    boot: u64,
+    table: Option<mpsc::UnboundedSender<News>>,
+) -> Result<Heard, String> {
     if !is_peer(&common.spec.borrow(), &peer) {
         return Err(format!("{peer:?} is not in this chassis' ha-peers"));
     }
     let owner = common.status.owner(&peer, boot).ok_or("this switch has as many peers as it can hear, 255")?;
     let since = Instant::now();
-    if let Some(ended) = ended {
-        common.pmd.hear_connections(peer.clone(), owner, ended);
+    if let Some(table) = table {
+        common.pmd.hear_connections(peer.clone(), owner, table);
     }
     tracing::info!(target: "ha", "{peer}: tells its connections");
     common.status.set(&peer, |p| (p.heard, p.heard_since) = (true, Some(since)));

@@ -1,6 +1,6 @@
 //! What the streams ask of the main PMD thread.
 
-use crate::pmd::conn_sync::{Batch, Remote, told_connection};
+use crate::pmd::conn_sync::{Batch, News, Remote, told_connection};
 use crate::pmd::{Handle, Jobs, PmdEnded};
 use gateway_ha::sync::Connection;
 use std::time::Duration;
@@ -32,9 +32,14 @@ impl Handle {
         self.post(move |w| w.conn_sync.dump_again(&mut w.switch.conntrack, &peer));
     }
 
+    /// Tells a peer once more what is in these slots.
+    pub(super) fn tell_slots_again(&self, peer: String, slots: Vec<u32>) {
+        self.post(move |w| slots.iter().for_each(|s| w.conn_sync.tell_again(&mut w.switch.conntrack, &peer, *s)));
+    }
+
     /// A peer's stream has begun; `owner` is its number as of its start.
-    pub(super) fn hear_connections(&self, peer: String, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
-        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, peer, owner, ended));
+    pub(super) fn hear_connections(&self, peer: String, owner: Owner, stream: mpsc::UnboundedSender<News>) {
+        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, peer, owner, stream));
     }
 
     /// A peer's stream has ended.
@@ -46,7 +51,7 @@ impl Handle {
     pub(super) async fn take_connections(&self, peer: String, all: Vec<Remote>) -> Result<(), PmdEnded> {
         self.run(move |w| {
             let now = w.now();
-            w.conn_sync.take(&mut w.switch.conntrack, &peer, all, now);
+            w.conn_sync.take(&mut w.switch, &peer, all, now);
         })
         .await
     }

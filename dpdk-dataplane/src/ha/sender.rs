@@ -63,6 +63,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                 heard = Instant::now();
                 let Some(f) = answer.map_err(|s| s.message().to_owned())? else { return Ok(()) };
                 decoder.push(&f.records);
+                let mut wanted = Vec::new();
                 while let Some(r) = decoder.record().map_err(|e| e.to_string())? {
                     match (state.take(&r, now()), to.take()) {
                         (Reply::Wrong, _) => return Err(format!("the peer calls itself otherwise: {r:?}")),
@@ -81,9 +82,16 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                             common.pmd.tell_connections_again(peer.to_owned());
                             common.status.set(peer, |p| p.dumps_sent += 1);
                         }
+                        (Reply::Want(slot), unused) => {
+                            to = unused;
+                            wanted.push(slot);
+                        }
                         (Reply::Fenced(_), _) => common.status.set(peer, |p| p.lag = state.lag),
                         (_, unused) => to = unused,
                     }
+                }
+                if !wanted.is_empty() && told.is_some() {
+                    common.pmd.tell_slots_again(peer.to_owned(), wanted);
                 }
             }
             Some(b) = batches.recv() => {

@@ -33,11 +33,7 @@ pub(super) struct Wants {
     /// Bytes of a packet-in; 0, which a management socket begins with, stands for no asynchronous messages at all.
     pub miss_send_len: u16,
     pub role: u32,
-    /// Its version has packet-in reasons for action sets, groups and packet-outs (OpenFlow 1.4); others get `action`
-    /// for these.
-    pub reasons: bool,
-    /// Its version has role status messages.
-    pub role_status: bool,
+    pub version: Version,
     pub masks: AsyncConfig,
 }
 
@@ -45,33 +41,34 @@ impl Wants {
     /// What a new connection is told, as in Open vSwitch.
     pub fn new(v: Version, of_controller: bool) -> Wants {
         let miss_send_len = if of_controller { 128 } else { 0 };
-        Wants {
-            controller: 0,
-            format: 0,
-            miss_send_len,
-            role: EQUAL,
-            reasons: v >= Version::Of14,
-            role_status: v >= Version::Of13,
-            masks: AsyncConfig::initial(v),
-        }
+        Wants { controller: 0, format: 0, miss_send_len, role: EQUAL, version: v, masks: AsyncConfig::initial(v) }
     }
 
     /// The message of a packet-in; none if the connection does not want it.
-    fn packet_in(&self, controller: u16, p: &PacketIn) -> Option<Message> {
+    fn packet_in(&self, controller: u16, p: &PacketIn, unmatched: bool) -> Option<Message> {
         use PacketInReason as R;
         let reason = match p.reason {
-            R::ActionSet | R::Group | R::PacketOut if !self.reasons => R::Action,
+            // OpenFlow 1.4 began to tell these apart.
+            R::ActionSet | R::Group | R::PacketOut if self.version < Version::Of14 => R::Action,
             r => r,
         };
-        if self.controller != controller || !self.has(self.masks.packet_in, reason as u8) {
+        let for_us = self.controller == controller && !(unmatched && self.drops_misses());
+        if !for_us || !self.has(self.masks.packet_in, reason as u8) {
             return None;
         }
+        // The flow that matches everything is one as others are before OpenFlow 1.3.
+        let reason = if reason == R::NoMatch && !unmatched && !self.drops_misses() { R::Action } else { reason };
         let p = PacketIn { reason, ..p.clone() };
         Some(match self.format {
             0 => Message::PacketIn(p),
             1 => Message::NxPacketIn(p),
             _ => Message::PacketIn2(p),
         })
+    }
+
+    /// Packets that no flow matches are dropped and not sent to controllers (OpenFlow 1.3 section 5.4).
+    fn drops_misses(&self) -> bool {
+        self.version >= Version::Of13
     }
 
     fn has(&self, masks: AsyncMasks, reason: u8) -> bool {
@@ -164,6 +161,13 @@ impl Connections {
         w.switch.with_tables(bridge, |b| b.record_flow_updates(on));
     }
 
+    /// Has a bridge send packets that no flow matches to controllers while one is connected that gets such packets.
+    pub(super) fn heed_misses(&self, w: &mut MainPmd, bridge: BridgeId) {
+        let gets = |w: &Wants| w.controller == 0 && !w.drops_misses();
+        let wanted = self.lock().listeners.values().any(|l| l.bridge == bridge && gets(&l.wants));
+        w.switch.with_tables(bridge, |b| b.set_misses_wanted(wanted));
+    }
+
     /// Whether there are flow monitors.
     pub fn have_flow_monitors(&self) -> bool {
         self.flow_monitors.load(Ordering::Relaxed) != 0
@@ -225,7 +229,7 @@ impl Connections {
                 l.wants.role = SECONDARY;
                 let role = Role { role: SECONDARY, short_id: 0, generation_id };
                 // OFPCRR_MASTER_REQUEST
-                if l.wants.role_status && l.queue.try_send(Message::RoleStatus(role, 0)).is_err() {
+                if l.wants.version >= Version::Of13 && l.queue.try_send(Message::RoleStatus(role, 0)).is_err() {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -257,8 +261,9 @@ impl Connections {
     }
 
     /// Sends a packet-in to the connections of a bridge that have this controller id.
-    pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn) {
-        self.broadcast(bridge, |w| w.packet_in(controller, p));
+    /// `unmatched`: because no flow matches the packet.
+    pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool) {
+        self.broadcast(bridge, |w| w.packet_in(controller, p, unmatched));
     }
 
     /// Tells the connections of a bridge of a removed flow.
@@ -313,12 +318,23 @@ mod tests {
             (Version::Of15, PacketInReason::Group, Some(PacketInReason::Group)),
             (Version::Of10, PacketInReason::Action, Some(PacketInReason::Action)),
         ] {
-            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() });
+            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() }, false);
             let got = m.and_then(|m| match m {
                 Message::PacketIn(p) => Some(p.reason),
                 _ => None,
             });
             assert_eq!(got, told, "{version:?} {reason:?}");
         }
+        let unmatched = PacketIn { reason: PacketInReason::NoMatch, ..PacketIn::default() };
+        let told = |v, flow: bool| match Wants::new(v, true).packet_in(0, &unmatched, !flow) {
+            Some(Message::PacketIn(p)) => Some(p.reason),
+            _ => None,
+        };
+        let [none, action] = [PacketInReason::NoMatch, PacketInReason::Action];
+        assert_eq!(
+            [Version::Of10, Version::Of12, Version::Of13].map(|v| told(v, false)),
+            [Some(none), Some(none), None]
+        );
+        assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, true)), [Some(action), Some(none)]);
     }
 }

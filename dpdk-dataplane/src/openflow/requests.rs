@@ -9,7 +9,7 @@ use openflow_rs::message::{
 };
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, PortNo};
-use switch::{BridgeId, Fragments};
+use switch::{BridgeId, Fragments, TableMiss};
 
 /// A message that changes tables, with its transaction and its bytes, which an error has to quote.
 pub(super) struct Change {
@@ -126,6 +126,17 @@ impl Handle {
     /// Has a table evict flows when it is full, or not (OFPTC14_EVICTION).
     pub(super) fn set_eviction(&self, bridge: BridgeId, table: u8, on: bool) {
         self.post(move |w| w.switch.with_tables(bridge, |b| b.let_evict(table, on)));
+    }
+
+    /// Sets what a table does with packets that no flow matches.
+    pub(super) fn set_table_miss(&self, bridge: BridgeId, table: u8, miss: TableMiss) {
+        self.post(move |w| w.switch.with_tables(bridge, |b| b.set_table_miss(table, miss)));
+    }
+
+    /// Has a bridge send packets that no flow matches to controllers while one is connected that gets such packets.
+    pub(super) fn heed_misses(&self, all: &Connections, bridge: BridgeId) {
+        let all = all.clone();
+        self.post(move |w| all.heed_misses(w, bridge));
     }
 
     /// The fields that stand for a bridge's tunnel options.

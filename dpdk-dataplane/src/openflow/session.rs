@@ -17,7 +17,7 @@ use openflow_rs::wire::DecodeError;
 use openflow_rs::{GroupId, Match, Message, OfError, PortNo};
 use std::collections::HashMap;
 use std::time::Duration;
-use switch::{BridgeId, Fragments};
+use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
@@ -73,8 +73,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         packet_ins: PacketInQueues::new(controller.map(|c| c.packet_ins)),
         role,
     };
+    c.pmd.heed_misses(&c.all, c.bridge);
     let end = c.run(receiver).await;
     c.all.remove(id);
+    c.pmd.heed_misses(&c.all, c.bridge);
     c.pmd.record_flow_updates(&c.all, c.bridge);
     match end {
         Ok(()) | Err(ConnectionError::Closed) => Ok(()),
@@ -87,6 +89,17 @@ struct Bundle {
     flags: u16,
     messages: Vec<(u32, Message)>,
     closed: bool,
+}
+
+/// What a table does with packets that no flow matches, as OFPT_TABLE_MOD of OpenFlow 1.1 and 1.2 has it
+/// (OpenFlow 1.1 section A.3.3, OFPTC_TABLE_MISS_*).
+fn table_miss(config: u32) -> Result<TableMiss, DecodeError> {
+    match config & 3 {
+        0 => Ok(TableMiss::Controller),
+        1 => Ok(TableMiss::Continue),
+        2 => Ok(TableMiss::Drop),
+        _ => Err(OfError::TableModBadConfig.because("no table both continues and drops what no flow matches")),
+    }
 }
 
 /// Whether only switches send this type of message.
@@ -314,7 +327,10 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Message::SetConfig(c) => self.set_config(c),
             Message::SetPacketInFormat(f) if f <= 2 => self.all.set(self.id, |w| w.format = f),
-            Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
+            Message::SetControllerId(c) => {
+                self.all.set(self.id, |w| w.controller = c);
+                self.pmd.heed_misses(&self.all, bridge);
+            }
             Message::FlowModTableId(on) => self.names_tables = on,
             Message::RoleRequest(r) => self.role_request(h, r),
             Message::QueueGetConfigRequest(port) => self.queue_config(h, port).await,
@@ -336,12 +352,18 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
-            Message::TableMod(table, config) => {
+            Message::TableMod(table, config) => match self.sender.version() {
+                Version::Of11 | Version::Of12 => match table_miss(config) {
+                    Ok(miss) => self.pmd.set_table_miss(bridge, table, miss),
+                    Err(e) => {
+                        let raw = Message::TableMod(table, config).encode(self.sender.version(), h.xid);
+                        self.refuse(h.xid, &e, &raw);
+                    }
+                },
                 // OFPTC14_EVICTION
-                if self.sender.version() >= Version::Of14 {
-                    self.pmd.set_eviction(bridge, table, config & 4 != 0);
-                }
-            }
+                v if v >= Version::Of14 => self.pmd.set_eviction(bridge, table, config & 4 != 0),
+                _ => {}
+            },
             Message::BarrierRequest => {
                 if std::mem::take(&mut self.changed) {
                     self.pmd.tables_ready(bridge).await;

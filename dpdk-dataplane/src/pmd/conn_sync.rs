@@ -1,13 +1,18 @@
 //! Connections that other gateways are told of, and those that they tell: what the main PMD thread does for [`crate::ha`],
 //! some of it in each round, so that packets do not wait.
 
+use gateway_ha::sync::codec::FLOW;
 use gateway_ha::sync::{self, Record};
+use openflow_rs::message::Version;
+use openflow_rs::{FlowMod, Message};
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use switch::Conntrack;
+use switch::classifier::Rule;
 use switch::conntrack::journal::{Change, Put, ReaderId};
-use switch::conntrack::replica::{Owner, RemoteConnection, RemoteState, Replica, ReplicaCounters};
+use switch::conntrack::replica::{Lack, Owner, RemoteConnection, RemoteState, Replica, ReplicaCounters};
 use switch::conntrack::{Connection, Phase, TcpState, Translates, Tuple};
+use switch::{Conntrack, Switch};
 use tokio::sync::mpsc;
 
 /// A batch is told that often, if something changed.
@@ -16,6 +21,14 @@ const EVERY: Duration = Duration::from_micros(500);
 const MOST: usize = 512;
 /// How often a fence is put up: its answer says that the peer is alive, and how far behind.
 const FENCE: Duration = Duration::from_millis(100);
+/// How often a peer is asked for what was refused.
+const ASK: Duration = Duration::from_secs(1);
+/// How often learned flows are looked at.
+const LEARNED: Duration = Duration::from_millis(250);
+/// A learned flow that is used is told so often in the time that it lasts.
+const USES: u32 = 8;
+/// The most learned flows that wait for the flows that learn them.
+const WAITING: usize = 16_384;
 /// Slots of a peer that are looked at in a round after its dump.
 const SWEPT: usize = 4096;
 
@@ -43,7 +56,12 @@ pub enum Remote {
     Close(u32),
     /// The dump is complete; the sender is told how many connections there are.
     End,
+    /// The peer learned this flow, and used it last so long ago.
+    Learn(Box<FlowMod>, Duration),
 }
+
+/// A learned flow, and of which of its uses a peer knows. The flow's place is not given to another one meanwhile.
+type ToldFlow = (Weak<Rule>, Duration);
 
 /// What is told to one peer.
 struct Feed {
@@ -51,13 +69,26 @@ struct Feed {
     reader: ReaderId,
     to: mpsc::Sender<Batch>,
     next_fence: Duration,
+    /// Learned flows that it has been told, by their places.
+    learned: HashMap<usize, ToldFlow>,
+}
+
+/// What the stream of a peer is told.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A dump has been taken; the peer has so many connections.
+    Taken(u32),
+    /// The table lacks something that the peer has told.
+    Lacks(Lack),
 }
 
 /// What one peer has told.
 struct Peer {
     replica: Replica,
-    /// Is told the number of its connections when a dump has been taken.
-    ended: Option<mpsc::UnboundedSender<u32>>,
+    /// Its stream.
+    stream: Option<mpsc::UnboundedSender<News>>,
+    /// When it is asked next for what was refused.
+    next_ask: Duration,
 }
 
 /// All of it.
@@ -66,6 +97,9 @@ pub struct ConnSync {
     feeds: Vec<Feed>,
     peers: HashMap<String, Peer>,
     next: Duration,
+    next_learned: Duration,
+    /// Flows of peers that no flow here learns yet, with their last use: after a start they come before the controller's.
+    waiting: Vec<(Box<FlowMod>, Duration)>,
 }
 
 impl ConnSync {
@@ -79,7 +113,7 @@ impl ConnSync {
     ) -> bool {
         self.silence(ct, &peer);
         let Some(reader) = ct.add_reader(zones) else { return false };
-        self.feeds.push(Feed { peer, reader, to, next_fence: Duration::ZERO });
+        self.feeds.push(Feed { peer, reader, to, next_fence: Duration::ZERO, learned: HashMap::new() });
         true
     }
 
@@ -98,27 +132,33 @@ impl ConnSync {
         self.feeds.iter().filter(|f| f.peer == peer).for_each(|f| ct.dump_again(f.reader));
     }
 
+    /// Tells a peer once more what is in a slot.
+    pub fn tell_again(&mut self, ct: &mut Conntrack, peer: &str, slot: u32) {
+        self.feeds.iter().filter(|f| f.peer == peer).for_each(|f| ct.tell_again(f.reader, slot));
+    }
+
     /// How many changes a peer has not been told; none while a dump is under way, or if it is told nothing.
     pub fn behind(&self, ct: &Conntrack, peer: &str) -> Option<usize> {
         ct.behind(self.feeds.iter().find(|f| f.peer == peer)?.reader)
     }
 
-    /// A peer's stream has begun; `owner` is its number as of its start. `ended` is told how many connections the peer
-    /// has, after each dump.
-    pub fn hear(&mut self, ct: &mut Conntrack, peer: String, owner: Owner, ended: mpsc::UnboundedSender<u32>) {
-        let p = self.peers.entry(peer).or_insert_with(|| Peer { replica: Replica::new(owner), ended: None });
+    /// A peer's stream has begun; `owner` is its number as of its start. `stream` is told how many connections the peer
+    /// has, after each dump, and what is to be asked for.
+    pub fn hear(&mut self, ct: &mut Conntrack, peer: String, owner: Owner, stream: mpsc::UnboundedSender<News>) {
+        let new = || Peer { replica: Replica::new(owner), stream: None, next_ask: Duration::ZERO };
+        let p = self.peers.entry(peer).or_insert_with(new);
         if p.replica.owner() != owner {
             ct.set_lost(p.replica.owner(), true);
             p.replica = Replica::new(owner);
         }
-        p.ended = Some(ended);
+        p.stream = Some(stream);
         ct.set_lost(owner, false);
     }
 
     /// A peer's stream has ended: its connections are this chassis' own now.
     pub fn lose(&mut self, ct: &mut Conntrack, peer: &str) {
         if let Some(p) = self.peers.get_mut(peer) {
-            p.ended = None;
+            p.stream = None;
             ct.set_lost(p.replica.owner(), true);
         }
     }
@@ -130,10 +170,16 @@ impl ConnSync {
     }
 
     /// Takes what a peer told.
-    pub fn take(&mut self, ct: &mut Conntrack, peer: &str, all: Vec<Remote>, now: Duration) {
+    pub fn take(&mut self, switch: &mut Switch, peer: &str, all: Vec<Remote>, now: Duration) {
         let Some(Peer { replica, .. }) = self.peers.get_mut(peer) else { return };
         for r in all {
+            let ct = &mut switch.conntrack;
             match r {
+                Remote::Learn(f, idle) => {
+                    if !switch.take_learned(&f, idle, now) && self.waiting.len() < WAITING {
+                        self.waiting.push((f, now.saturating_sub(idle)));
+                    }
+                }
                 Remote::Begin => replica.begin(),
                 Remote::Put(slot, c) => replica.put(ct, slot, &c, now),
                 Remote::State(slot, s) => replica.state(ct, slot, &s),
@@ -149,7 +195,48 @@ impl ConnSync {
             return Some(self.next);
         }
         let of = |f: &Feed| if ct.has_changes(f.reader) { self.next } else { f.next_fence };
-        self.feeds.iter().map(of).min()
+        let learned = (!self.feeds.is_empty() || !self.waiting.is_empty()).then_some(self.next_learned);
+        let ask = |p: &Peer| p.stream.is_some().then_some(p.next_ask);
+        self.feeds.iter().map(of).chain(self.peers.values().filter_map(ask)).chain(learned).min()
+    }
+
+    /// Tells peers of learned flows that are new or were used, and takes those that had to wait for the controller's flows.
+    pub fn poll_learned(&mut self, switch: &mut Switch, now: Duration) {
+        if now < self.next_learned || self.feeds.is_empty() && self.waiting.is_empty() {
+            return;
+        }
+        self.next_learned = now + LEARNED;
+        self.waiting.retain(|(f, used)| {
+            let idle = now.saturating_sub(*used);
+            idle.as_secs() < f.idle_timeout.into() && !switch.take_learned(f, idle, now)
+        });
+        for f in &mut self.feeds {
+            f.learned.retain(|_, (r, _)| r.strong_count() > 0);
+            let Ok(place) = f.to.try_reserve() else { continue };
+            let mut batch = Batch { bytes: Vec::new(), records: 0, fences: Vec::new() };
+            for (r, used) in switch.bridges().flat_map(|(_, b)| b.learned()) {
+                let lasts = Duration::from_secs(r.idle_timeout.into());
+                let at = Arc::as_ptr(&r) as usize;
+                // It lives on with the peer while it is used here.
+                if f.learned.get(&at).is_some_and(|(_, told)| used < *told + lasts / USES) {
+                    continue;
+                }
+                let bytes = Message::FlowMod(r.to_flow_mod()).encode(Version::Of15, 0);
+                if bytes.len() > FLOW {
+                    continue;
+                }
+                f.learned.insert(at, (Arc::downgrade(&r), used));
+                let idle = u32::try_from(millis(now.saturating_sub(used))).unwrap_or(u32::MAX);
+                Record::Learn(idle, bytes).encode(&mut batch.bytes);
+                batch.records += 1;
+                if batch.records >= MOST {
+                    break;
+                }
+            }
+            if batch.records > 0 {
+                place.send(batch);
+            }
+        }
     }
 
     /// Tells and sweeps what is due.
@@ -158,10 +245,15 @@ impl ConnSync {
             return;
         }
         self.next = now + EVERY;
-        for Peer { replica, ended } in self.peers.values_mut().filter(|p| p.replica.is_sweeping()) {
-            if let (Some(n), Some(ended)) = (replica.sweep(ct, SWEPT), ended) {
-                // The stream may have ended meanwhile.
-                let _ = ended.send(n);
+        for Peer { replica, stream, next_ask } in self.peers.values_mut() {
+            let mut news = replica.sweep(ct, SWEPT).map(News::Taken);
+            if stream.is_some() && now >= *next_ask && !replica.is_sweeping() && news.is_none() {
+                *next_ask = now + ASK;
+                news = Some(replica.lacks(ct)).filter(|l| *l != Lack::Nothing).map(News::Lacks);
+            }
+            if let (Some(n), Some(stream)) = (news, stream) {
+                // It may have ended meanwhile.
+                let _ = stream.send(n);
             }
         }
         for f in &mut self.feeds {

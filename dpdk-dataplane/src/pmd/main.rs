@@ -358,6 +358,7 @@ impl MainPmd {
             self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&mut self.switch.conntrack, now);
+            self.conn_sync.poll_learned(&mut self.switch, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;
@@ -621,7 +622,7 @@ impl MainPmd {
             for e in std::mem::take(&mut self.out.events) {
                 match e {
                     Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
-                    Event::Bfd { bridge, port, packet, .. } => {
+                    Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);
                         // The change of state is told at once.
                         self.run_timers(now);

@@ -376,10 +376,8 @@ impl Reconciler {
                 if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
                     self.police(&new, d);
                 }
-                let changed = self.pmd.run(move |w| change_port(w, id, no, &old, &new));
-                if let Ok(Some(port)) = changed.await {
-                    self.connections.port_status(id, 2, &port);
-                }
+                // Nothing of this is in a port's description; of a change of liveness controllers are told where it is found.
+                let _ = self.pmd.run(move |w| change_port(w, id, no, &old, &new)).await;
             }
             return;
         }
@@ -423,6 +421,8 @@ impl Reconciler {
         port.hw_addr = made.mac;
         (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
         port.protected = p.spec.protected;
+        // A session begins down.
+        (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
         let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
@@ -514,23 +514,23 @@ fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
     }
 }
 
-/// Changes a running port in place; gives it for controllers to be told.
-fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
+/// Changes a running port in place.
+fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) {
     let now = w.now();
     if new.bfd != old.bfd {
         w.bfd.set(id, no, new.bfd, now);
         w.update_liveness();
     }
-    let b = w.switch.bridge_mut(id)?;
-    let p = b.ports.get_mut(&no)?;
+    let Some(b) = w.switch.bridge_mut(id) else { return };
+    let Some(p) = b.ports.get_mut(&no) else { return };
     (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
+    p.bfd_packets = new.bfd.map(|b| b.packets());
     match &new.kind {
         Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
         Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),
         _ => {}
     }
     b.epoch += 1;
-    b.ports.get(&no).cloned()
 }
 
 /// The number for a new port: the requested one, the one that its row holds, or the next free one.

@@ -132,9 +132,15 @@ impl Reconciler {
                 {
                     d.port.limit(link.mtu);
                 }
-                w.switch.set_inputs(bridge, no, |p| p.link = link);
+                // Ports are described without their MTU.
+                let described = |l: PortLink| PortLink { mtu: None, ..l };
+                let mut told = false;
+                w.switch.set_inputs(bridge, no, |p| {
+                    told = described(p.link) != described(link);
+                    p.link = link;
+                });
                 w.bonds.wake();
-                w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()
+                w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|_| told).cloned()
             });
             if let Ok(Some(port)) = port.await {
                 self.connections.port_status(bridge, 2, &port);

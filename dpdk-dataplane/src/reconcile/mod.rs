@@ -359,8 +359,8 @@ impl Reconciler {
 
     fn notice(&mut self, n: Notice) {
         match n {
-            Notice::Event(switch::Event::PacketIn { bridge, controller, packet_in }) => {
-                self.connections.packet_in(bridge, controller, &packet_in);
+            Notice::Event(switch::Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
+                self.connections.packet_in(bridge, controller, &packet_in, unmatched);
             }
             Notice::Event(switch::Event::FlowRemoved { bridge, removed }) => {
                 self.connections.flow_removed(bridge, &removed);

@@ -233,6 +233,12 @@ impl Switch {
         let _ = std::fs::remove_file(self.path("ctl"));
     }
 
+    /// Sends a signal to the switch.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let id = self.children.last().expect("a switch").id();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(id as i32), signal).expect("signal");
+    }
+
     /// Ends the switch as an operator would.
     pub fn stop(&mut self) {
         self.appctl(&["exit"]).expect("exit");
@@ -306,15 +312,21 @@ impl Switch {
     }
 }
 
+/// Runs something on a thread of its own inside a namespace.
+pub fn inside<T: Send + 'static>(ns: &Namespace, f: impl FnOnce() -> T + Send + 'static) -> std::thread::JoinHandle<T> {
+    let place = std::fs::File::open(format!("/var/run/netns/{}", ns.0)).expect("namespace");
+    std::thread::spawn(move || {
+        nix::sched::setns(place, nix::sched::CloneFlags::CLONE_NEWNET).expect("setns");
+        f()
+    })
+}
+
 /// Sends frames by a device of a namespace.
 pub fn send(ns: &Namespace, device: &str, frames: Vec<Vec<u8>>) {
     use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrLike, sendto, socket};
     use std::os::fd::AsRawFd;
-    let place = std::fs::File::open(format!("/var/run/netns/{}", ns.0)).expect("namespace");
     let device = device.to_string();
-    // A thread of its own goes there.
-    let sent = std::thread::spawn(move || {
-        nix::sched::setns(place, nix::sched::CloneFlags::CLONE_NEWNET).expect("setns");
+    let sent = inside(ns, move || {
         let s = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), None).expect("socket");
         let mut all = nix::ifaddrs::getifaddrs().expect("devices");
         let link = |i: nix::ifaddrs::InterfaceAddress| {

@@ -83,6 +83,11 @@ pub enum Record {
     End(u32),
     /// The receiver wants a dump.
     Again,
+    /// A flow that the sender's flows learned, such as keeps a client at its backend: how long ago it was used, in
+    /// milliseconds, and the flow as an OpenFlow message (flow-mod). [`FLOW`] bytes at most.
+    Learn(u32, Vec<u8>),
+    /// The receiver wants what is in this slot of the sender: it has refused it before.
+    Want(u32),
 }
 
 const HELLO: u8 = 1;
@@ -95,6 +100,11 @@ const CLOSE: u8 = 7;
 const FENCE: u8 = 8;
 const END: u8 = 9;
 const AGAIN: u8 = 10;
+const WANT: u8 = 11;
+const LEARN: u8 = 12;
+
+/// The longest flow of a LEARN, in bytes.
+pub const FLOW: usize = 32 * 1024;
 
 /// The longest name of a chassis or a zone, in bytes; longer ones are cut.
 const NAME: usize = 1024;
@@ -139,8 +149,12 @@ impl Record {
                 out.push(u8::from(s.replied));
                 s.encode(out);
             }
-            Record::Close(n) | Record::End(n) => out.extend(n.to_le_bytes()),
+            Record::Close(n) | Record::End(n) | Record::Want(n) => out.extend(n.to_le_bytes()),
             Record::Fence(n) => out.extend(n.to_le_bytes()),
+            Record::Learn(idle, flow) => {
+                out.extend(idle.to_le_bytes());
+                out.extend(flow.iter().take(FLOW));
+            }
         }
         let length = u16::try_from(out.len() - start - 3).unwrap_or(u16::MAX);
         if let Some(place) = out.get_mut(start + 1..start + 3) {
@@ -160,6 +174,8 @@ impl Record {
             Record::Fence(_) => FENCE,
             Record::End(_) => END,
             Record::Again => AGAIN,
+            Record::Want(_) => WANT,
+            Record::Learn(..) => LEARN,
         }
     }
 
@@ -180,6 +196,8 @@ impl Record {
             FENCE => Record::Fence(r.u64()?),
             END => Record::End(r.u32()?),
             AGAIN => Record::Again,
+            WANT => Record::Want(r.u32()?),
+            LEARN => Record::Learn(r.u32()?, std::mem::take(&mut r.0).to_vec()),
             _ => return Ok(None),
         };
         Ok(Some(record))

@@ -36,6 +36,8 @@ pub enum Effect {
     State(u32, State),
     /// A slot of the peer is empty.
     Close(u32),
+    /// The peer learned a flow, an OpenFlow message, and used it last so many milliseconds ago.
+    Learn(u32, Vec<u8>),
     /// Send this back when everything before it is in the table.
     Fence(u64),
     /// A dump is complete; the peer counts so many connections. Without a number, some were left out here.
@@ -141,10 +143,12 @@ impl Incoming {
             }
             Record::State(slot, s) => Effect::State(slot, s),
             Record::Close(slot) => Effect::Close(slot),
+            Record::Learn(idle, flow) => Effect::Learn(idle, flow),
             Record::Fence(n) => Effect::Fence(n),
             Record::End(n) => Effect::End((!self.left_out).then_some(n)),
             Record::Welcome(..) => return Err(ProtocolError::WrongWay("WELCOME")),
             Record::Again => return Err(ProtocolError::WrongWay("AGAIN")),
+            Record::Want(_) => return Err(ProtocolError::WrongWay("WANT")),
         };
         Ok(effect)
     }

@@ -12,9 +12,11 @@
 //!   │ ZONE number, name …                         │ numbers differ between chassis, names do not
 //!   │ BEGIN   PUT … STATE … CLOSE … PUT …   END   │ what the dump did not tell is gone
 //!   │ PUT  STATE  CLOSE  …                        │ live
+//!   │ LEARN idle, flow                            │ what keeps clients at their backends
 //!   │ FENCE n ───────────────────────────────────►│
 //!   │ ◄────────────────────────────── FENCE n ─── │ all before it is in the table: the time between is the lag
 //!   │ ◄────────────────────────────── AGAIN ───── │ the receiver lacks something: a dump, please
+//!   │ ◄─────────────────────────── WANT slot ──── │ it refused what is in this slot: once more, please
 //! ```
 
 pub mod codec;

@@ -14,6 +14,8 @@ pub enum Reply {
     Start,
     /// The peer wants a dump.
     Again,
+    /// The peer wants what is in this slot.
+    Want(u32),
     /// The peer has everything until this fence.
     Fenced(u64),
     /// The peer is another chassis than the one that was called.
@@ -69,6 +71,7 @@ impl Outgoing {
                 self.again += 1;
                 Reply::Again
             }
+            Record::Want(slot) => Reply::Want(*slot),
             Record::Fence(n) => {
                 while let Some((_, at)) = self.fences.front().copied().filter(|(f, _)| f <= n) {
                     self.fences.pop_front();

@@ -16,7 +16,7 @@ pub type Flow = (u8, u16, PackedMatch, PackedActions);
 
 /// The tables of neighbours that routers learn (ovn-architecture(7), OVN 26.03). A machine may ask for its router at any
 /// time, and is learned then.
-const LEARNED: [u8; 2] = [90, 91];
+const LEARNED: [u8; 3] = [90, 91, 103];
 
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -74,7 +74,6 @@ pub struct IcSouthbound {
     /// Its rows by key.
     pub present: Present,
     ports: Index<Str>,
-    routes: Index<Str>,
     gateways: Index<Str>,
 }
 
@@ -145,10 +144,8 @@ impl IcSouthbound {
                 e.reads.extend(name(&c.old).into_iter().chain(name(&c.new)).map(Read::IcPort));
             }
             A::Route(c) => {
-                let of = |r: &Option<Arc<ic_sb::Route>>| r.as_ref().map(|r| r.transit_switch.clone());
-                self.routes.shift(id, of(&c.old), of(&c.new));
-                self.present.set(id, c.new.as_deref().map(|r| Key::Route(route_id(r))), &mut e);
-                e.reads.extend(of(&c.old).into_iter().chain(of(&c.new)).map(Read::IcRoutesOf));
+                self.present.set(id, c.new.as_deref().map(|r| Key::Route(Box::new(route_id(r)))), &mut e);
+                e.reads.push(Read::IcRoute(id));
             }
             A::AddressSet(c) => {
                 let key = c.new.as_ref().map(|s| Key::IcAddressSet(s.availability_zone, s.name.clone()));
@@ -156,7 +153,8 @@ impl IcSouthbound {
                 e.reads.push(Read::IcAddressSets);
             }
             A::ServiceMonitor(c) => {
-                let key = c.new.as_ref().map(|m| Key::IcMonitor(m.target_availability_zone.clone(), monitor_id(m)));
+                let key = c.new.as_ref();
+                let key = key.map(|m| Key::IcMonitor(m.target_availability_zone.clone(), Box::new(monitor_id(m))));
                 self.present.set(id, key, &mut e);
                 e.keys.push(Key::IcMonitorStatus(id));
                 e.reads.push(Read::IcMonitors);
@@ -190,11 +188,6 @@ impl IcSouthbound {
     /// A port by its logical port.
     pub fn port(&self, name: &Str) -> Option<&ic_sb::PortBinding> {
         self.db.port_binding.get(&self.present.row(&Key::Port(name.clone()))?).map(|p| &**p)
-    }
-
-    /// The routes on a transit switch.
-    pub fn routes_of(&self, name: &Str) -> impl Iterator<Item = (Uuid, &ic_sb::Route)> {
-        self.routes.get(name).filter_map(|id| Some((id, &**self.db.route.get(&id)?)))
     }
 
     /// The tunnel endpoints of a gateway.

@@ -11,7 +11,8 @@ pub use southbound::{Southbound, is_remote, monitor_id};
 
 use crate::output::{Key, Transit};
 use ovn_schema::{Index, Str, Uuid};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
+use std::hash::Hash;
 
 /// A thing that a unit of the derivation can look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +37,15 @@ pub enum Read {
     SwitchOf(Str),
     /// The logical routers of a transit router, with their ports.
     RouterOf(Str),
-    /// A logical router with its ports and routes, by its row.
+    /// A logical router with its ports, by its row.
     Router(Uuid),
+    /// Whether a logical router has ports on transit switches.
+    Attached(Uuid),
+    /// A static route with its router, by its row.
+    StaticRoute(Uuid),
+    /// Which routers of this zone have a prefix otherwise than from another zone: by a static route, or learned from a
+    /// neighbour.
+    RoutesTo(Str),
     /// Which logical router has a port of this name, and that port.
     RouterPortNamed(Str),
     /// Which switch ports are connected to a router's port.
@@ -58,8 +66,8 @@ pub enum Read {
     Gateways,
     /// The southbound datapath of a northbound row.
     DatapathOf(Uuid),
-    /// The routes that a datapath learned from its neighbours.
-    LearnedBy(Uuid),
+    /// A route that a datapath learned from its neighbours, by its row.
+    LearnedRoute(Uuid),
     /// The southbound address sets that others are to have.
     AdvertisedSets,
     /// The southbound health checks that other zones do.
@@ -76,8 +84,8 @@ pub enum Read {
     IcPortsOf(Str),
     /// Which zone has a port.
     IcPort(Str),
-    /// The routes that zones advertise on a transit switch.
-    IcRoutesOf(Str),
+    /// A route that a zone advertises, by its row.
+    IcRoute(Uuid),
     /// The address sets that zones advertise.
     IcAddressSets,
     /// The health checks that zones ask for.
@@ -94,39 +102,66 @@ pub struct Effect {
 }
 
 /// Which rows stand under which keys.
-#[derive(Debug, Default)]
-pub struct Present {
-    of: HashMap<Uuid, Key>,
-    rows: Index<Key>,
+#[derive(Debug)]
+pub struct Keyed<K> {
+    of: FxHashMap<Uuid, K>,
+    rows: Index<K>,
+}
+
+/// Rows by the keys of outputs.
+pub type Present = Keyed<Key>;
+
+impl<K: Eq + Hash + Clone> Default for Keyed<K> {
+    fn default() -> Keyed<K> {
+        Keyed { of: FxHashMap::default(), rows: Index::default() }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Keyed<K> {
+    /// A row has this key now. Gives the key that it had.
+    fn replace(&mut self, id: Uuid, key: Option<K>) -> Option<K> {
+        let old = match &key {
+            Some(k) => self.of.insert(id, k.clone()),
+            None => self.of.remove(&id),
+        };
+        self.rows.shift(id, old.clone(), key);
+        old
+    }
+
+    /// The key of a row.
+    pub fn key(&self, id: Uuid) -> Option<&K> {
+        self.of.get(&id)
+    }
+
+    /// The rows under a key.
+    pub fn rows(&self, key: &K) -> impl Iterator<Item = Uuid> {
+        self.rows.get(key)
+    }
+
+    /// The first row under a key.
+    pub fn row(&self, key: &K) -> Option<Uuid> {
+        self.rows.get(key).next()
+    }
+
+    /// The rows that have keys.
+    pub fn ids(&self) -> impl Iterator<Item = Uuid> {
+        self.of.keys().copied()
+    }
+
+    /// All keys that have rows.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.rows.keys()
+    }
 }
 
 impl Present {
     /// A row changed, and has this key now. Touches both keys.
     fn set(&mut self, id: Uuid, key: Option<Key>, e: &mut Effect) {
-        let old = match &key {
-            Some(k) => self.of.insert(id, k.clone()),
-            None => self.of.remove(&id),
-        };
-        e.keys.extend(old.iter().cloned());
+        let old = self.replace(id, key.clone());
         if old != key {
-            e.keys.extend(key.iter().cloned());
-            self.rows.shift(id, old, key);
+            e.keys.extend(key);
         }
-    }
-
-    /// The rows under a key.
-    pub fn rows(&self, key: &Key) -> impl Iterator<Item = Uuid> {
-        self.rows.get(key)
-    }
-
-    /// The first row under a key.
-    pub fn row(&self, key: &Key) -> Option<Uuid> {
-        self.rows.get(key).next()
-    }
-
-    /// All keys that have rows.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.rows.keys()
+        e.keys.extend(old);
     }
 }
 
@@ -149,6 +184,13 @@ impl Input {
     /// The zone's name; empty where none is set.
     pub fn zone_name(&self) -> Str {
         self.nb.global().map(|g| g.name.clone()).unwrap_or_default()
+    }
+
+    /// A route that a router of this zone learned from its neighbours, with the router, where that is on transit switches.
+    pub fn learned_route(&self, id: Uuid) -> Option<(Uuid, &ovn_schema::sb::LearnedRoute)> {
+        let route = self.sb.db.learned_route.get(&id)?;
+        let router = self.sb.northbound_of(route.datapath).filter(|r| self.nb.is_attached(*r))?;
+        Some((router, route))
     }
 
     /// All keys that have rows.

@@ -1,9 +1,10 @@
 //! The zone's northbound database.
 
-use super::{Effect, Present, Read};
+use super::{Effect, Keyed, Present, Read};
 use crate::output::Key;
 use ovn_schema::{Index, Str, Uuid, nb};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The option of rows that stand for a transit switch.
@@ -29,11 +30,15 @@ pub struct Northbound {
     /// Logical routers of transit routers.
     routers: Index<Str>,
     /// The logical switch of a port, where it is a transit switch's.
-    switch_of: HashMap<Uuid, Uuid>,
+    switch_of: FxHashMap<Uuid, Uuid>,
     /// The logical router of a port.
-    router_of: HashMap<Uuid, Uuid>,
+    router_of: FxHashMap<Uuid, Uuid>,
     /// The logical router of a static route.
-    router_of_route: HashMap<Uuid, Uuid>,
+    router_of_route: FxHashMap<Uuid, Uuid>,
+    /// Static routes that were not learned from other zones: their router, table and prefix.
+    own_routes: Keyed<(Uuid, Str, Str)>,
+    /// The logical routers that have ports on transit switches.
+    attached: FxHashSet<Uuid>,
     router_ports: Index<Str>,
     ports_to: Index<Str>,
     sets: Index<Str>,
@@ -45,7 +50,17 @@ fn differ<'a>(old: &'a BTreeSet<Uuid>, new: &'a BTreeSet<Uuid>) -> impl Iterator
     gone.chain(new.difference(old).map(|id| (*id, true)))
 }
 
-fn assign(map: &mut HashMap<Uuid, Uuid>, to: Uuid, old: &BTreeSet<Uuid>, new: &BTreeSet<Uuid>) -> Vec<Uuid> {
+/// Whether two states of a logical router have all but static routes in common, of what is read here.
+fn differs_in_routes_alone(a: &nb::LogicalRouter, b: &nb::LogicalRouter) -> bool {
+    a.name == b.name
+        && a.ports == b.ports
+        && a.options == b.options
+        && a.enabled == b.enabled
+        && a.load_balancer == b.load_balancer
+        && a.load_balancer_group == b.load_balancer_group
+}
+
+fn assign(map: &mut FxHashMap<Uuid, Uuid>, to: Uuid, old: &BTreeSet<Uuid>, new: &BTreeSet<Uuid>) -> Vec<Uuid> {
     let mut touched = Vec::new();
     for (id, there) in differ(old, new) {
         match there {
@@ -84,10 +99,7 @@ impl Northbound {
                 e.reads.extend(self.router_of.get(&id).map(|lr| Read::Router(*lr)));
                 self.place_router_port(id, &mut e);
             }
-            A::LogicalRouterStaticRoute(_) => {
-                e.reads.extend(self.router_of_route.get(&id).map(|lr| Read::Router(*lr)));
-                self.place_route(id, &mut e);
-            }
+            A::LogicalRouterStaticRoute(_) => self.place_route(id, &mut e),
             A::LoadBalancer(_) => e.reads.push(Read::LoadBalancer(id)),
             A::LoadBalancerGroup(_) => e.reads.push(Read::LoadBalancerGroup(id)),
             A::AddressSet(c) => {
@@ -99,7 +111,31 @@ impl Northbound {
             }
             _ => {}
         }
+        self.attach(&mut e);
         e
+    }
+
+    /// Tells which routers came to transit switches or left them, by the ports that changed.
+    fn attach(&mut self, e: &mut Effect) {
+        let touched: BTreeSet<Uuid> = e.reads.iter().filter_map(|read| self.router_of_read(read)).collect();
+        for id in touched {
+            let router = self.db.logical_router.get(&id);
+            let mut ports =
+                router.into_iter().flat_map(|r| &r.ports).filter_map(|p| self.db.logical_router_port.get(p));
+            let is = ports.any(|p| self.transit_ports_to(&p.name).next().is_some());
+            let was = if is { !self.attached.insert(id) } else { self.attached.remove(&id) };
+            if is != was {
+                e.reads.push(Read::Attached(id));
+            }
+        }
+    }
+
+    fn router_of_read(&self, read: &Read) -> Option<Uuid> {
+        match read {
+            Read::Router(id) => Some(*id),
+            Read::PortsTo(name) | Read::RouterPortNamed(name) => self.router_of_port(self.router_port(name)?.0),
+            _ => None,
+        }
     }
 
     fn switch_changed(
@@ -173,7 +209,10 @@ impl Northbound {
             self.place_route(route, e);
         }
         e.reads.extend(was.into_iter().chain(is).map(Read::RouterOf));
-        e.reads.push(Read::Router(id));
+        // A route that comes or goes concerns who looks at that route: there may be thousands.
+        if !old.zip(new).is_some_and(|(old, new)| differs_in_routes_alone(old, new)) {
+            e.reads.push(Read::Router(id));
+        }
     }
 
     /// A port of a transit router has a key.
@@ -186,12 +225,20 @@ impl Northbound {
         self.present.set(id, key, e);
     }
 
-    /// A route that was learned has a key.
+    /// A route that was learned has a key; others are the router's own.
     fn place_route(&mut self, id: Uuid, e: &mut Effect) {
-        let row = self.db.logical_router_static_route.get(&id);
-        let from = row.and_then(|r| r.external_ids.get(LEARNED_ROUTE)?.parse().ok());
         let router = self.router_of_route.get(&id).copied();
-        self.present.set(id, router.zip(from).map(|(lr, from)| Key::StaticRoute(lr, from)), e);
+        let row = router.zip(self.db.logical_router_static_route.get(&id));
+        let from = row.and_then(|(lr, r)| Some((lr, r.external_ids.get(LEARNED_ROUTE)?.parse().ok()?)));
+        self.present.set(id, from.map(|(lr, from)| Key::StaticRoute(lr, from)), e);
+        let own = row.filter(|(_, r)| !r.external_ids.contains_key(LEARNED_ROUTE));
+        let own = own.map(|(lr, r)| (lr, r.route_table.clone(), r.ip_prefix.clone()));
+        let new = own.as_ref().map(|(.., prefix)| prefix.clone());
+        let old = self.own_routes.replace(id, own).map(|(.., prefix)| prefix);
+        if old.is_some() || new.is_some() {
+            e.reads.extend(old.into_iter().chain(new).map(Read::RoutesTo));
+            e.reads.push(Read::StaticRoute(id));
+        }
     }
 
     /// `NB_Global`.
@@ -225,6 +272,27 @@ impl Northbound {
     /// The logical router of a static route.
     pub fn router_of_static_route(&self, route: Uuid) -> Option<Uuid> {
         self.router_of_route.get(&route).copied()
+    }
+
+    /// A static route that was not learned from another zone, with its router, where that is on transit switches.
+    pub fn own_route(&self, id: Uuid) -> Option<(Uuid, &nb::LogicalRouterStaticRoute)> {
+        let (router, ..) = self.own_routes.key(id).filter(|(router, ..)| self.is_attached(*router))?;
+        Some((*router, self.db.logical_router_static_route.get(&id)?))
+    }
+
+    /// The static routes of all routers that were not learned from other zones.
+    pub fn own_routes(&self) -> impl Iterator<Item = Uuid> {
+        self.own_routes.ids()
+    }
+
+    /// Whether a router has a static route to this prefix that was not learned from another zone.
+    pub fn has_own_route(&self, router: Uuid, table: &Str, prefix: &Str) -> bool {
+        self.own_routes.row(&(router, table.clone(), prefix.clone())).is_some()
+    }
+
+    /// Whether a logical router has ports on transit switches.
+    pub fn is_attached(&self, router: Uuid) -> bool {
+        self.attached.contains(&router)
     }
 
     /// The logical switch of a transit switch's port.

@@ -16,7 +16,10 @@ pub struct Southbound {
     chassis: Index<Str>,
     ports: Index<Str>,
     datapaths: Index<Uuid>,
+    /// Routes that datapaths learned.
     learned: Index<Uuid>,
+    /// The same, with their prefixes.
+    learned_to: Index<(Uuid, Str)>,
     monitors: Index<Str>,
     gateways: BTreeSet<Uuid>,
     remote_monitors: BTreeSet<Uuid>,
@@ -96,9 +99,12 @@ impl Southbound {
                 e.reads.push(Read::Row(id));
             }
             A::LearnedRoute(c) => {
-                let of = |r: &Option<Arc<sb::LearnedRoute>>| r.as_ref().map(|r| r.datapath);
-                self.learned.shift(id, of(&c.old), of(&c.new));
-                e.reads.extend(of(&c.old).into_iter().chain(of(&c.new)).map(Read::LearnedBy));
+                let to = |r: &Option<Arc<sb::LearnedRoute>>| r.as_ref().map(|r| (r.datapath, r.ip_prefix.clone()));
+                let (old, new) = (to(&c.old), to(&c.new));
+                self.learned.shift(id, old.as_ref().map(|o| o.0), new.as_ref().map(|n| n.0));
+                e.reads.extend(old.iter().chain(&new).map(|(_, prefix)| Read::RoutesTo(prefix.clone())));
+                e.reads.push(Read::LearnedRoute(id));
+                self.learned_to.shift(id, old, new);
             }
             A::AddressSet(c) => {
                 let concerned = keep(&mut self.advertised, id, c.new.as_deref().is_some_and(is_advertised));
@@ -112,7 +118,7 @@ impl Southbound {
                     e.reads.push(Read::RemoteMonitors);
                 }
                 let own = c.new.as_deref().filter(|m| m.ic_learned);
-                self.present.set(id, own.map(|m| Key::Monitor(monitor_id(m))), &mut e);
+                self.present.set(id, own.map(|m| Key::Monitor(Box::new(monitor_id(m)))), &mut e);
                 e.keys.push(Key::MonitorStatus(id));
             }
             _ => {}
@@ -166,8 +172,13 @@ impl Southbound {
     }
 
     /// The routes that a datapath learned from its neighbours.
-    pub fn learned_by(&self, datapath: Uuid) -> impl Iterator<Item = &sb::LearnedRoute> {
-        self.learned.get(&datapath).filter_map(|id| self.db.learned_route.get(&id)).map(|r| &**r)
+    pub fn learned_by(&self, datapath: Uuid) -> impl Iterator<Item = Uuid> {
+        self.learned.get(&datapath)
+    }
+
+    /// Whether a datapath learned a route to this prefix from its neighbours.
+    pub fn has_learned(&self, datapath: Uuid, prefix: &Str) -> bool {
+        self.learned_to.get(&(datapath, prefix.clone())).next().is_some()
     }
 
     /// The address sets that others are to have.

@@ -107,7 +107,7 @@ impl Plan {
                 };
                 let options =
                     |now: &Map<Str, Str>| with(now, &[("override-connected", yes(wanted.override_connected))]);
-                let origin: Str = wanted.origin.into();
+                let origin: Str = wanted.origin().into();
                 match rows.first().and_then(|id| Some((*id, db.db.route.get(id)?))) {
                     Some((id, row)) => {
                         let changes = [

@@ -5,7 +5,8 @@ mod northbound;
 mod southbound;
 
 use crate::model::{Input, Read};
-use crate::output::{Encaps, Key, Notice, Place, Value};
+use crate::output::{Encaps, Key, Notice, Place, Route, Value};
+use crate::units::routes::{Shown, show};
 use crate::units::{Fact, Interconnect, Unit, Zone};
 use incremental::{Change, Engine};
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid};
@@ -18,9 +19,9 @@ use std::sync::Arc;
 /// The wanted rows, and which of them may differ from those that are there.
 pub struct Plan {
     engine: Engine<Interconnect>,
-    wanted: HashMap<Key, Value>,
     dirty: HashMap<Place, BTreeSet<Key>>,
-    notices: BTreeSet<Notice>,
+    /// What people should know, and for how many reasons.
+    notices: BTreeMap<Notice, usize>,
 }
 
 /// Operations, with the key that each is for.
@@ -46,47 +47,49 @@ struct Making<'a> {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan {
-            engine: Engine::new(Interconnect),
-            wanted: HashMap::new(),
-            dirty: HashMap::new(),
-            notices: BTreeSet::new(),
-        }
+        Plan { engine: Engine::new(Interconnect), dirty: HashMap::new(), notices: BTreeMap::new() }
     }
 }
 
 impl Plan {
     /// Derives anew what depends on what was read. Gives the number of units that ran.
     pub fn derive(&mut self, input: &Input, reads: Vec<Read>) -> usize {
-        let changes = self.engine.update(input, reads, |changes| {
-            let own = |c: Change<'_, Key, Value>| (c.key.clone(), c.after.into_iter().next());
-            changes.map(own).collect::<Vec<_>>()
-        });
-        for (key, value) in changes {
-            match (key, value) {
-                (Key::Notice(notice), Some(_)) => {
-                    if self.notices.insert(notice.clone()) {
-                        notice.say();
-                    }
-                }
-                (Key::Notice(notice), None) => drop(self.notices.remove(&notice)),
-                (key, Some(value)) => {
-                    self.wanted.insert(key.clone(), value);
-                    self.touch(key);
-                }
-                (key, None) => {
-                    self.wanted.remove(&key);
-                    self.touch(key);
-                }
+        let own = |c: Change<'_, Key, Value>| {
+            (c.key.clone(), suppressed(&c.before), suppressed(&c.after), !c.after.is_empty())
+        };
+        let changes = self.engine.update(input, reads, |changes| changes.map(own).collect::<Vec<_>>());
+        for (key, before, after, is) in changes {
+            before.iter().filter(|n| !after.contains(n)).for_each(|n| self.forget(n));
+            after.into_iter().filter(|n| !before.contains(n)).for_each(|n| self.notice(n));
+            match key {
+                Key::Notice(notice) if is => self.notice(notice),
+                Key::Notice(notice) => self.forget(&notice),
+                key => self.touch(key),
             }
         }
         self.engine.stats().ran
     }
 
+    fn notice(&mut self, notice: Notice) {
+        let reasons = self.notices.entry(notice.clone()).or_default();
+        *reasons += 1;
+        if *reasons == 1 {
+            notice.say();
+        }
+    }
+
+    fn forget(&mut self, notice: &Notice) {
+        if let Some(reasons) = self.notices.get_mut(notice) {
+            *reasons -= 1;
+            if *reasons == 0 {
+                self.notices.remove(notice);
+            }
+        }
+    }
+
     /// Derives everything anew the next time.
     pub fn restart(&mut self) {
         self.engine = Engine::new(Interconnect);
-        self.wanted.clear();
         self.notices.clear();
     }
 
@@ -99,7 +102,7 @@ impl Plan {
 
     /// Every row may differ from what is wanted.
     pub fn touch_all(&mut self, input: &Input) {
-        let keys: Vec<Key> = self.wanted.keys().chain(input.keys()).cloned().collect();
+        let keys: Vec<Key> = self.all().map(|(key, _)| key).chain(input.keys()).cloned().collect();
         for key in keys {
             self.touch(key);
         }
@@ -112,23 +115,29 @@ impl Plan {
 
     /// What people should know.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
-        self.notices.iter()
+        self.notices.keys()
     }
 
     /// All that is wanted.
     pub fn all(&self) -> impl Iterator<Item = (&Key, &Value)> {
-        self.wanted.iter()
+        let all = self.engine.outputs().iter().filter(|(key, _)| key.place().is_some());
+        all.filter_map(|(key, values)| Some((key, values.min()?)))
     }
 
     /// What is wanted under a key.
     pub fn wanted(&self, key: &Key) -> Option<&Value> {
-        self.wanted.get(key)
+        self.engine.outputs().first(key)
+    }
+
+    /// The routes that this zone could tell or learn, with what comes of each; and routers that are bound nowhere.
+    pub fn routes(&self, input: &Input) -> (Vec<Shown>, Vec<Str>) {
+        self.engine.look(input, show)
     }
 
     /// How much there is, by what it is, for `memory/show`.
     pub fn sizes(&self) -> [(&'static str, usize); 3] {
         let stats = self.engine.stats();
-        [("wanted-rows", self.wanted.len()), ("units", stats.units), ("names", stats.names)]
+        [("wanted-rows", stats.keys), ("units", stats.units), ("names", stats.names)]
     }
 
     /// This zone, once it is registered and derived.
@@ -175,6 +184,16 @@ impl Plan {
         }
         out
     }
+}
+
+/// Several rows of this zone can make one route: the first counts, and the others are said.
+fn suppressed(values: &[Value]) -> Vec<Notice> {
+    let others = values.iter().skip(1).filter_map(|v| if let Value::Route(r) = v { Some(r) } else { None });
+    let text = |r: &Route| {
+        let (origin, of, row) = (r.origin(), r.source.row(), r.row);
+        format!("Duplicate {origin} route advertisement was suppressed! NB {of} uuid: {row}").into()
+    };
+    others.map(|r| Notice { info: false, text: text(r) }).collect()
 }
 
 /// A column with its value, where it differs.

@@ -70,21 +70,21 @@ impl Plan {
             (Key::Router(_), _) => rows.iter().for_each(|id| txn.delete("Logical_Router", *id)),
             (Key::SwitchPort(of, name), wanted) => {
                 let wanted = match wanted {
-                    Some(Value::SwitchPort(p)) => Some(p),
+                    Some(Value::SwitchPort(p)) => Some(&**p),
                     _ => None,
                 };
                 switch_port(of, name, &rows, wanted, m, txn);
             }
             (Key::RouterPort(of, name), wanted) => {
                 let wanted = match wanted {
-                    Some(Value::RouterPort(p)) => Some(p),
+                    Some(Value::RouterPort(p)) => Some(&**p),
                     _ => None,
                 };
                 router_port(of, name, &rows, wanted, m, txn);
             }
             (Key::StaticRoute(router, from), wanted) => {
                 let wanted = match wanted {
-                    Some(Value::StaticRoute(r)) => Some(r),
+                    Some(Value::StaticRoute(r)) => Some(&**r),
                     _ => None,
                 };
                 static_route(*router, *from, &rows, wanted, m, txn);

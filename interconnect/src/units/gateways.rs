@@ -13,7 +13,7 @@ pub fn gateways(v: &mut V<'_>) {
         // The schema wants at least one.
         if !encaps.is_empty() {
             let value = Gateway { hostname: chassis.hostname.clone(), encaps };
-            v.emit(Key::Gateway(zone.row, chassis.name.clone()), Value::Gateway(value));
+            v.emit(Key::Gateway(zone.row, chassis.name.clone()), Value::Gateway(Box::new(value)));
         }
     }
     let icsb = &v.read(Read::IcGateways).icsb;
@@ -35,6 +35,6 @@ pub fn gateways(v: &mut V<'_>) {
             continue;
         }
         let value = Gateway { hostname: gateway.hostname.clone(), encaps };
-        v.emit(Key::Chassis(gateway.name.clone()), Value::Gateway(value));
+        v.emit(Key::Chassis(gateway.name.clone()), Value::Gateway(Box::new(value)));
     }
 }

@@ -32,7 +32,7 @@ pub fn monitors(v: &mut V<'_>) {
         // Where another zone asks for the same, its row serves both.
         if there.is_none() || rows.any(|(_, row)| row.source_availability_zone == zone.name) {
             let value = IcMonitor { source: zone.name.clone(), src_mac: mac.clone(), options: m.options.clone() };
-            v.emit(Key::IcMonitor(target.clone(), what), Value::IcMonitor(value));
+            v.emit(Key::IcMonitor(target.clone(), Box::new(what)), Value::IcMonitor(Box::new(value)));
         }
     }
     for ((_, what), rows) in asked.into_iter().filter(|((target, _), _)| **target == zone.name) {
@@ -48,7 +48,8 @@ pub fn monitors(v: &mut V<'_>) {
         }
         if local.is_none_or(|(_, m)| m.ic_learned) {
             let options = rows.iter().min_by_key(|(id, _)| *id).map(|(_, m)| m.options.clone()).unwrap_or_default();
-            v.emit(Key::Monitor(what), Value::Monitor(Monitor { src_mac: mac.clone(), options, chassis }));
+            let value = Monitor { src_mac: mac.clone(), options, chassis };
+            v.emit(Key::Monitor(Box::new(what)), Value::Monitor(Box::new(value)));
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn router(id: Uuid, v: &mut V<'_>) {
                 router: None,
                 shared: false,
             };
-            v.emit(Key::Port(trp.name.clone()), Value::Port(value));
+            v.emit(Key::Port(trp.name.clone()), Value::Port(Box::new(value)));
         }
         // The zone of its chassis gives a port its key.
         if let Some(row) = row.filter(|p| (p.availability_zone != zone.row) == remote) {
@@ -39,7 +39,7 @@ pub fn router(id: Uuid, v: &mut V<'_>) {
                 chassis: trp.chassis.clone(),
                 key: row.tunnel_key,
             };
-            v.emit(Key::RouterPort(tr.name.clone(), trp.name.clone()), Value::RouterPort(value));
+            v.emit(Key::RouterPort(tr.name.clone(), trp.name.clone()), Value::RouterPort(Box::new(value)));
         }
     }
 }

@@ -40,6 +40,7 @@ pub fn switch(id: Uuid, v: &mut V<'_>) {
     let vxlan = vxlan(v);
     v.emit(Key::Datapath(transit.clone()), Value::Datapath(Datapath { row: id, vxlan }));
     let datapath = v.read(Read::IcDatapath(transit.clone())).icsb.datapath(&transit);
+    v.spawn(Unit::RoutersOn(ts.name.clone()));
     v.emit(Key::Switch(ts.name.clone()), Value::Switch(vxlan, datapath.map(|d| d.tunnel_key)));
     let ports = v.read(Read::IcPortsOf(ts.name.clone())).icsb.ports_of(&ts.name);
     let switch = Switch { id, name: &ts.name, zone, ports: ports.map(|p| (&p.logical_port, p)).collect() };
@@ -76,10 +77,10 @@ fn transit_port(switch: &Switch<'_>, tsp: &ic_nb::TransitSwitchPort, v: &mut V<'
         port.shared = true;
         port.zone = row.map_or(port.zone, |r| r.availability_zone);
         if own || v.read(Read::Leader).leader {
-            v.emit(Key::Port(tsp.name.clone()), Value::Port(port));
+            v.emit(Key::Port(tsp.name.clone()), Value::Port(Box::new(port)));
         }
     } else if !remote {
-        v.emit(Key::Port(tsp.name.clone()), Value::Port(port));
+        v.emit(Key::Port(tsp.name.clone()), Value::Port(Box::new(port)));
     }
     let Some(row) = row.filter(|_| anywhere || own != remote) else { return };
     let is_router = &*tsp.r#type == "router";
@@ -92,7 +93,7 @@ fn transit_port(switch: &Switch<'_>, tsp: &ic_nb::TransitSwitchPort, v: &mut V<'
         peer: peer(!is_router),
         key: row.tunnel_key,
     };
-    v.emit(Key::SwitchPort(switch.name.clone(), tsp.name.clone()), Value::SwitchPort(value));
+    v.emit(Key::SwitchPort(switch.name.clone(), tsp.name.clone()), Value::SwitchPort(Box::new(value)));
 }
 
 /// A port that people added here.
@@ -114,11 +115,11 @@ fn local_port(switch: &Switch<'_>, lsp: &nb::LogicalSwitchPort, v: &mut V<'_>) {
             let place = place(lsp, binding, v);
             let mut port = switch.port(place.address, place.gateway);
             port.router = place.router;
-            v.emit(Key::Port(lsp.name.clone()), Value::Port(port));
+            v.emit(Key::Port(lsp.name.clone()), Value::Port(Box::new(port)));
             if &*lsp.r#type == "router"
                 && let Some(router) = place.router
             {
-                v.spawn(Unit::Routes(router));
+                v.spawn(Unit::Attached(router));
             }
         }
         // northd has not come to it, or starts anew: what the others know of it stays.
@@ -126,13 +127,13 @@ fn local_port(switch: &Switch<'_>, lsp: &nb::LogicalSwitchPort, v: &mut V<'_>) {
             if let Some(row) = row {
                 let mut port = switch.port(row.address.clone(), row.gateway.clone());
                 port.router = row.external_ids.get("router-id").and_then(|id| id.parse().ok());
-                v.emit(Key::Port(lsp.name.clone()), Value::Port(port));
+                v.emit(Key::Port(lsp.name.clone()), Value::Port(Box::new(port)));
             }
         }
     }
     if let Some(row) = row {
         let value = SwitchPort::Local { key: row.tunnel_key };
-        v.emit(Key::SwitchPort(switch.name.clone(), lsp.name.clone()), Value::SwitchPort(value));
+        v.emit(Key::SwitchPort(switch.name.clone(), lsp.name.clone()), Value::SwitchPort(Box::new(value)));
     }
 }
 
@@ -169,7 +170,7 @@ fn place(lsp: &nb::LogicalSwitchPort, binding: &ovn_schema::sb::PortBinding, v: 
 fn remote_port(switch: &Switch<'_>, name: &Str, port: &ic_sb::PortBinding, v: &mut V<'_>) {
     let key = port.tunnel_key;
     let value = SwitchPort::Remote { address: port.address.clone(), key };
-    v.emit(Key::SwitchPort(switch.name.clone(), name.clone()), Value::SwitchPort(value));
+    v.emit(Key::SwitchPort(switch.name.clone(), name.clone()), Value::SwitchPort(Box::new(value)));
     let nb = &v.read(Read::SwitchOf(switch.name.clone())).nb;
     let lsp = nb.present.row(&Key::SwitchPort(switch.name.clone(), name.clone()));
     let lsp = lsp.and_then(|id| nb.db.logical_switch_port.get(&id));

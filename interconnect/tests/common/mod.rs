@@ -319,11 +319,9 @@ impl Daemon {
         self.child.wait().unwrap();
     }
 
-    /// Processor time so far, in clock ticks of 10 ms (proc_pid_stat(5)).
+    /// Processor time so far, in clock ticks of 10 ms.
     pub fn ticks(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        ticks(&self.child.id().to_string())
     }
 
     /// Memory of its own, in KiB (proc_pid_status(5)).
@@ -344,6 +342,13 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Processor time of a process so far, in clock ticks of 10 ms (proc_pid_stat(5)).
+pub fn ticks(process: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 impl Drop for Daemon {

@@ -41,12 +41,9 @@ impl Transaction<'_> {
         // Additions first, so that a count that comes to the same in the end never falls below zero.
         for table in 0..self.tables.len() {
             for (uuid, slot) in &self.tables[table] {
-                let Some(new) = &slot.new else { continue };
                 for link in self.strong_links(table) {
-                    if slot.old.as_ref().is_some_and(|o| o.0[link.column] == new.0[link.column]) {
-                        continue;
-                    }
-                    for target in link.targets(new).filter(|t| !is_self(link, *t, table, *uuid)) {
+                    let (_, added) = link.counted(slot.old.as_deref(), slot.new.as_deref());
+                    for target in added.into_iter().filter(|t| !is_self(link, *t, table, *uuid)) {
                         let stored = self.stored_count(link.target, target);
                         *counts.entry((link.target, target)).or_insert(stored) += 1;
                         let known = self.is_taken(link.target, target);
@@ -64,12 +61,9 @@ impl Transaction<'_> {
         }
         for table in 0..self.tables.len() {
             for (uuid, slot) in &self.tables[table] {
-                let Some(old) = &slot.old else { continue };
                 for link in self.strong_links(table) {
-                    if slot.new.as_ref().is_some_and(|n| n.0[link.column] == old.0[link.column]) {
-                        continue;
-                    }
-                    for target in link.targets(old).filter(|t| !is_self(link, *t, table, *uuid)) {
+                    let (gone, _) = link.counted(slot.old.as_deref(), slot.new.as_deref());
+                    for target in gone.into_iter().filter(|t| !is_self(link, *t, table, *uuid)) {
                         let stored = self.stored_count(link.target, target);
                         let n = counts.entry((link.target, target)).or_insert(stored);
                         *n = n.saturating_sub(1);
@@ -306,5 +300,47 @@ fn plain(d: &Datum) -> String {
             let pairs: Vec<String> = m.iter().map(|(k, v)| format!("{}={}", atom(k), atom(v))).collect();
             format!("{{{}}}", pairs.join(", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(in_value: bool) -> Link {
+        Link { column: 0, in_value, target: 0, kind: RefType::Strong }
+    }
+
+    fn row(d: Datum) -> Row {
+        Row([d].into())
+    }
+
+    fn id(n: u128) -> Uuid {
+        Uuid::from_u128(n)
+    }
+
+    /// One row more in a large set is one reference more, and the others are not counted anew.
+    #[test]
+    fn of_a_large_set_the_difference_counts() {
+        let set = |rows: &[u128]| row(Datum::set(rows.iter().map(|n| Atom::Uuid(id(*n))).collect()));
+        let many: Vec<u128> = (1..1000).collect();
+        let changed: Vec<u128> = (1..1001).filter(|n| *n != 500).collect();
+        let (old, new) = (set(&many), set(&changed));
+        assert_eq!(link(false).counted(Some(&old), Some(&new)), (vec![id(500)], vec![id(1000)]));
+        assert_eq!(link(false).counted(Some(&old), Some(&old)), (vec![], vec![]));
+        assert_eq!(link(false).counted(None, Some(&set(&[1, 2]))), (vec![], vec![id(1), id(2)]));
+        assert_eq!(link(false).counted(Some(&set(&[1, 2])), None), (vec![id(1), id(2)], vec![]));
+        assert_eq!(link(false).counted(Some(&set(&[1])), Some(&set(&[2]))), (vec![id(1)], vec![id(2)]));
+    }
+
+    /// A row that two pairs refer to loses one reference when one of these goes.
+    #[test]
+    fn each_pair_of_a_map_counts() {
+        let map = |pairs: &[(i64, u128)]| {
+            row(Datum::map(pairs.iter().map(|(k, n)| (Atom::Integer(*k), Atom::Uuid(id(*n)))).collect()))
+        };
+        let (gone, added) = link(true).counted(Some(&map(&[(1, 7), (2, 7), (3, 8)])), Some(&map(&[(1, 7), (3, 8)])));
+        let count = |list: &[Uuid], n: u128| list.iter().filter(|u| **u == id(n)).count();
+        assert_eq!((count(&gone, 7) - count(&added, 7), count(&gone, 8) - count(&added, 8)), (1, 0));
     }
 }

@@ -113,6 +113,24 @@ impl Link {
         atoms.iter().chain(pairs).filter_map(Atom::as_uuid)
     }
 
+    /// References that a row has through this link no longer, and those that it did not have before. Of a large set of which
+    /// little changed, little is gone through; a row that several pairs of a map refer to is there several times, in both
+    /// lists where the map changed otherwise.
+    pub(crate) fn counted(&self, old: Option<&Row>, new: Option<&Row>) -> (Vec<Uuid>, Vec<Uuid>) {
+        let all = |row: Option<&Row>| row.into_iter().flat_map(|r| self.targets(r)).collect();
+        let (Some(before), Some(after)) = (old, new) else { return (all(old), all(new)) };
+        let (before, after) = (&before.0[self.column], &after.0[self.column]);
+        if before == after {
+            return Default::default();
+        }
+        if [before, after].iter().any(|d| matches!(d, Datum::Map(_))) {
+            return (all(old), all(new));
+        }
+        let (gone, added) = crate::sorted::exclusive(before.atoms(), after.atoms());
+        let rows = |atoms: Vec<Atom>| atoms.iter().filter_map(Atom::as_uuid).collect();
+        (rows(gone), rows(added))
+    }
+
     /// The rows that a row refers to through this link no longer, and those that it did not refer to before.
     pub(crate) fn moved(&self, old: Option<&Row>, new: Option<&Row>) -> (Vec<Uuid>, Vec<Uuid>) {
         if let (Some(old), Some(new)) = (old, new)

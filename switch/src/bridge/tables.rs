@@ -65,6 +65,8 @@ impl Bridge {
             self.timed.push(Arc::downgrade(&rule));
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
+        self.learners.add(&rule);
+        old.iter().for_each(|r| self.learners.remove(r));
         if self.watched {
             self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
@@ -75,6 +77,7 @@ impl Bridge {
     /// Removes a flow from its table.
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
+        self.learners.remove(&old);
         if self.watched {
             self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
         }
@@ -121,7 +124,7 @@ impl Bridge {
         }
     }
 
-    fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+    pub(super) fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some(t) = self.tables.get(usize::from(f.table)) else {
             return Err(E::FlowModBadTable.because(format!("table {} does not exist", f.table)));
         };

@@ -83,6 +83,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             fragments: self.fragments,
+            misses: self.misses.clone(),
             table_config: self.table_config.clone(),
             table_stats: Vec::new(),
             packet_ins: 0,
@@ -90,6 +91,7 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: self.timed.clone(),
+            learners: self.learners.clone(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: self.epoch,
@@ -130,6 +132,7 @@ impl Bridge {
         std::mem::swap(&mut self.meters, &mut draft.meters);
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
         std::mem::swap(&mut self.timed, &mut draft.timed);
+        std::mem::swap(&mut self.learners, &mut draft.learners);
         self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);
         self.touched.append(&mut draft.touched);

@@ -185,6 +185,17 @@ impl Conntrack {
         }
     }
 
+    /// Has what is in a slot told to a reader again, as a change. Slots that the table does not have are ignored.
+    pub fn tell_again(&mut self, id: ReaderId, slot: u32) {
+        let j = &mut self.journal;
+        let (Some(Some(r)), Some(mark)) = (j.readers.get_mut(id.0), j.marks.get_mut(slot as usize)) else { return };
+        let shift = id.0 * BITS;
+        if *mark >> shift & (CONTENT | STATE) == 0 {
+            r.queue.push_back(slot);
+        }
+        *mark |= CONTENT << shift;
+    }
+
     /// A number that is told ([`Change::Fence`]) when all has been told that changed until now.
     pub fn fence(&mut self, id: ReaderId) -> u64 {
         let j = &mut self.journal;

@@ -1,4 +1,7 @@
 //! Choice of translated addresses and ports.
+//!
+//! Where the search for a free port begins follows from the connection alone. So two gateways, even if neither is told of
+//! the other's connections, give a connection the same port, and different connections different ones where they can.
 
 use super::{Conntrack, Request, Tuple};
 use openflow_rs::action::NatSpec;
@@ -7,8 +10,6 @@ use std::time::Duration;
 
 /// Most ports tried before a connection is refused.
 const TRIES: u64 = 4096;
-/// Ports after a taken one that are tried first.
-const NEXT: u64 = 8;
 
 fn number(a: IpAddr) -> (bool, u128) {
     match a {
@@ -27,6 +28,12 @@ fn hash(t: &Tuple) -> u64 {
     [t.src as u64, (t.src >> 64) as u64, t.dst as u64, (t.dst >> 64) as u64, u64::from(t.proto)]
         .iter()
         .fold(0x1234, |h, v| mix(h ^ v))
+}
+
+/// Of all that a connection is known by: the same on every chassis and after each start.
+fn port_hash(t: &Tuple) -> u64 {
+    let ports = u64::from(t.sport) << 32 | u64::from(t.dport) << 16 | u64::from(t.icmp_type);
+    mix(hash(t) ^ mix(ports))
 }
 
 /// Prefixes of hosts whose last translation is remembered.
@@ -126,21 +133,12 @@ impl Conntrack {
         if !ports {
             return None;
         }
-        self.seed = mix(self.seed.wrapping_add(1));
-        let start = if n.hash {
-            hash(t)
-        } else if n.random || inside {
+        let start = if n.random {
+            self.seed = mix(self.seed.wrapping_add(1));
             self.seed
         } else {
-            0
+            port_hash(t)
         };
-        let next = |port: u16, lo: u16| u64::from(port.saturating_sub(lo)) + 1;
-        if inside && !n.random && !n.hash {
-            let found = self.search(zone, now, reply, range, (next(current, range.0), NEXT), put);
-            if found.is_some() {
-                return found;
-            }
-        }
         // If translating the destination makes two connections equal, the source port is changed, too.
         self.search(zone, now, reply, range, (start, TRIES), put).or_else(|| {
             let mut to = reply;
@@ -148,10 +146,7 @@ impl Conntrack {
             if !n.dst || icmp {
                 return None;
             }
-            let sources = class(t.sport);
-            let near = (next(t.sport, sources.0), NEXT);
-            let other = |at| self.search(zone, now, to, sources, at, |r, p| r.dport = p);
-            other(near).or_else(|| other((self.seed, TRIES)))
+            self.search(zone, now, to, class(t.sport), (start, TRIES), |r, p| r.dport = p)
         })
     }
 

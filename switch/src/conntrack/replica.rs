@@ -9,6 +9,7 @@
 //! back.
 
 use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The time of a connection that another chassis looks after.
@@ -69,6 +70,21 @@ struct Held(u32, u32);
 /// No connection.
 const NONE: Held = Held(u32::MAX, 0);
 
+/// The most refused slots that are remembered; of more, everything is asked for again.
+const REFUSED: usize = 4096;
+
+/// What a chassis lacks of what another one has told.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Lack {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What is in these slots of the other chassis.
+    Slots(Vec<u32>),
+    /// More than is worth naming: a dump is needed.
+    Much,
+}
+
 /// What one other chassis has told.
 #[derive(Debug)]
 pub struct Replica {
@@ -78,14 +94,29 @@ pub struct Replica {
     slots: Vec<Held>,
     /// After a dump: the next slot to look at, and how many had a connection.
     sweep: Option<(usize, u32)>,
+    /// Slots whose connections gave way to one of this chassis, with its slot; [`REFUSED`] at most and one more.
+    refused: BTreeMap<u32, u32>,
+    /// There was no room for some.
+    no_room: bool,
+    /// [`Conntrack::unheard`] when the other chassis was asked last.
+    unheard: u64,
     /// Counters.
     pub counters: ReplicaCounters,
+}
+
+/// Why a connection of another chassis is not taken.
+enum NotTaken {
+    /// This chassis has one there, in this slot.
+    Conflict(u32),
+    /// The table, or its share for other chassis, is full.
+    NoRoom,
 }
 
 impl Replica {
     /// Nothing has been told yet. `owner` is not 0.
     pub fn new(owner: Owner) -> Replica {
-        Replica { owner, epoch: 0, slots: Vec::new(), sweep: None, counters: ReplicaCounters::default() }
+        let (refused, counters) = (BTreeMap::new(), ReplicaCounters::default());
+        Replica { owner, epoch: 0, slots: Vec::new(), sweep: None, refused, no_room: false, unheard: 0, counters }
     }
 
     /// Whose connections these are.
@@ -152,10 +183,49 @@ impl Replica {
                 if let Some((i, false)) = other {
                     ct.delete(i);
                 }
-                let id = ct.put_remote(self.owner, self.epoch, c, now, &mut self.counters);
-                id.map_or(NONE, |id| Held(id.index, id.generation as u32))
+                match ct.put_remote(self.owner, self.epoch, c, now, &mut self.counters) {
+                    Ok(id) => Held(id.index, id.generation as u32),
+                    Err(NotTaken::Conflict(own)) => {
+                        if self.refused.len() <= REFUSED {
+                            self.refused.insert(slot, own);
+                        }
+                        return;
+                    }
+                    Err(NotTaken::NoRoom) => {
+                        self.no_room = true;
+                        NONE
+                    }
+                }
             }
         };
+        self.refused.remove(&slot);
+    }
+
+    /// What this chassis lacks since it was asked last, and would take now if it were told again: a connection that was
+    /// refused because of another one is welcome once that has gone, and who of two yields may be seen by now.
+    /// What went here and not there, as by a flush, is asked for, too.
+    /// The connections that were preferred are told again as well: the other chassis may not know of their last packets.
+    pub fn lacks(&mut self, ct: &mut Conntrack) -> Lack {
+        if std::mem::replace(&mut self.unheard, ct.unheard) != ct.unheard {
+            self.refused.clear();
+            return Lack::Much;
+        }
+        if self.no_room && ct.len() < ct.share() - ct.share() / 8 {
+            (self.no_room, self.refused) = (false, BTreeMap::new());
+            return Lack::Much;
+        }
+        match std::mem::take(&mut self.refused) {
+            refused if refused.is_empty() => Lack::Nothing,
+            refused => {
+                for own in refused.values() {
+                    if let Some(c) = ct.slots.get(*own as usize).and_then(Option::as_ref) {
+                        ct.journal.content(*own, c.zone);
+                    }
+                }
+                let all: Vec<u32> = refused.into_keys().collect();
+                if all.len() > REFUSED { Lack::Much } else { Lack::Slots(all) }
+            }
+        }
     }
 
     /// The connection of a slot has another state, mark or label.
@@ -167,6 +237,7 @@ impl Replica {
 
     /// A slot is empty.
     pub fn close(&mut self, ct: &mut Conntrack, slot: u32) {
+        self.refused.remove(&slot);
         let before = self.slots.get_mut(slot as usize).map_or(NONE, |s| std::mem::replace(s, NONE));
         if let Some((i, _)) = ct.held(before, self.owner) {
             ct.delete(i);
@@ -264,7 +335,7 @@ impl Conntrack {
         new: &RemoteConnection,
         now: Duration,
         counters: &mut ReplicaCounters,
-    ) -> Option<ConnId> {
+    ) -> Result<ConnId, NotTaken> {
         let at = |t| self.find(new.zone, t).map(|(i, _)| i);
         let there = [at(&new.original), at(&new.reply)];
         for i in there.into_iter().flatten().filter(|_| !new.ours_before) {
@@ -275,17 +346,16 @@ impl Conntrack {
             counters.conflicts += u64::from(!c.orphan && !new.orphan);
             // Both chassis decide alike: whoever has only inherited it yields, then whose last packet is older.
             if (c.orphan, self.idle(i, c, now)) <= (new.orphan, new.idle) {
-                return None;
+                return Err(NotTaken::Conflict(i));
             }
         }
         // What the same chassis had in another slot is gone, even if that has not been told yet.
         for i in there.into_iter().flatten() {
             self.delete(i);
         }
-        // A tenth of the table stays free for what this chassis itself serves.
-        if self.len() >= self.limit - self.limit / 10 {
+        if self.len() >= self.share() {
             counters.refused += 1;
-            return None;
+            return Err(NotTaken::NoRoom);
         }
         let id = self.store(
             Connection {
@@ -310,7 +380,12 @@ impl Conntrack {
             None,
         );
         counters.refused += u64::from(id.is_none());
-        id
+        id.ok_or(NotTaken::NoRoom)
+    }
+
+    /// How full the table may be for connections of other chassis: a tenth stays free for what this one itself serves.
+    fn share(&self) -> usize {
+        self.limit - self.limit / 10
     }
 
     /// Puts a connection of this chassis into the table, as it was before a restart: `left` is the time until it
@@ -320,7 +395,7 @@ impl Conntrack {
             return false;
         }
         let mut counters = ReplicaCounters::default();
-        let Some(id) = self.put_remote(1, 0, c, now, &mut counters) else { return false };
+        let Ok(id) = self.put_remote(1, 0, c, now, &mut counters) else { return false };
         if let Some(c) = self.slots.get_mut(id.index as usize).and_then(Option::as_mut) {
             c.owner = 0;
             c.expires = now + left;

@@ -86,6 +86,28 @@ fn errors_are_related() {
     assert_eq!(v.translated.expect("translated"), t.reversed());
 }
 
+/// Two gateways that do not hear each other give a connection the same port, and connections that ask for one port
+/// different ones, as far as a search of one chassis alone can.
+#[test]
+fn ports_follow_from_the_connection() {
+    let nat = snat(77, None);
+    let commit = Request { zone: 1, commit: true, nat: Some(&nat), ..Default::default() };
+    let port = |ct: &mut Conntrack, src| {
+        ct.process(&packet(tuple(17, src, 5000, 2, 53), 0), &commit, NOW).translated.expect("translated").sport
+    };
+    // Each has the port 5000 taken by another host, and then serves other hosts than the other one.
+    let (mut a, mut b) = (Conntrack::new(64), Conntrack::new(64));
+    let first = [port(&mut a, 1), port(&mut b, 1)];
+    assert_eq!(first, [5000, 5000]);
+    let of_a: Vec<u16> = (2..12).map(|src| port(&mut a, src)).collect();
+    let of_b: Vec<u16> = (12..22).map(|src| port(&mut b, src)).collect();
+    assert!(of_a.iter().all(|p| !of_b.contains(p)), "{of_a:?} {of_b:?}");
+    // What it has served before does not count.
+    let mut c = Conntrack::new(64);
+    port(&mut c, 99);
+    assert_eq!((2..12).map(|src| port(&mut c, src)).collect::<Vec<_>>(), of_a);
+}
+
 #[test]
 fn a_port_range_runs_out() {
     let mut ct = Conntrack::new(100);

@@ -87,9 +87,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.pipeline.match_original_tuple = *ct;
                 let p = if *port == PortNo::IN_PORT { self.own_port() } else { *port };
                 let t = if *table == 255 { self.pipeline.table } else { *table };
+                self.pipeline.heeds_misses = false;
                 self.lookup(t, p);
             }
-            Action::GotoTable(t) => self.lookup(*t, self.own_port()),
+            Action::GotoTable(t) => {
+                self.pipeline.heeds_misses = true;
+                self.lookup(*t, self.own_port());
+            }
             Action::Clone(list) => self.cloned(list, |x| x.actions(list)),
             Action::Ct(c) => self.ct(c),
             Action::CtClear => self.clear_ct(),

@@ -7,7 +7,7 @@ use crate::conntrack::Conntrack;
 use crate::conntrack::reassembly::Fragments;
 use crate::drops::DropCounters;
 use crate::events::Passage;
-use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
+use crate::tunnel::{Decapsulated, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use std::collections::{BTreeMap, HashMap};
@@ -44,8 +44,8 @@ pub(crate) struct Peers {
 }
 
 type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
-/// A tunnel port, and which of its packets belong to BFD.
-type TunnelEnd = (BridgeId, PortNo, Option<BfdPackets>);
+/// A tunnel port.
+type TunnelEnd = (BridgeId, PortNo);
 
 /// Places of the cache of tunnel ports.
 const TUNNELS: usize = 256;
@@ -248,7 +248,7 @@ impl Backer {
                 let score =
                     u32::from(c.key.is_some()) * 4 + u32::from(c.remote.is_some()) * 2 + u32::from(c.local.is_some());
                 if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
-                    best = Some((score, (i, p.no, c.bfd)));
+                    best = Some((score, (i, p.no)));
                 }
             }
         }

@@ -76,6 +76,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     pub(crate) fn controller(&mut self, c: &ControllerAction) {
+        self.packet_in(c, false);
+    }
+
+    /// Sends the packet to a controller; `unmatched`: because no flow matches it.
+    pub(super) fn packet_in(&mut self, c: &ControllerAction, unmatched: bool) {
         self.observer.side_effect();
         if !self.commit() {
             return;
@@ -127,6 +132,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 bridge: self.pipeline.bridge,
                 controller: c.id,
                 packet_in: Box::new(pin),
+                unmatched,
             });
         }
     }
@@ -147,7 +153,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 (pin.table, pin.cookie) = (0, self.pipeline.flow.cookie);
                 let at = &self.pipeline;
                 pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames));
-                self.out.events.push(Event::PacketIn { bridge: self.pipeline.bridge, controller, packet_in: pin });
+                self.out.events.push(Event::PacketIn {
+                    bridge: self.pipeline.bridge,
+                    controller,
+                    packet_in: pin,
+                    unmatched: false,
+                });
             }
             Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {
                 held.frames = frames;

@@ -1,17 +1,17 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{Port, PortKind};
+use crate::bridge::{BfdPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::Event;
 use crate::extract::PACKET_WORDS;
-use crate::tunnel::{self, BfdPackets, Egress, TunnelConfig, Unreachable};
+use crate::tunnel::{self, Egress, TunnelConfig, Unreachable};
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::ipproto;
 
-/// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
+/// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
 /// Bytes of an Ethernet header; shorter packets are dropped.
 const ETHERNET: usize = 14;
@@ -36,8 +36,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
             return self.because(DropReason::PortConfig);
         }
+        let session = port.and_then(|p| p.bfd_packets);
         self.copy(no, true);
-        if !self.slow_protocol(no) {
+        if !session.is_some_and(|b| self.bfd(&b, no)) && !self.slow_protocol(no) {
             self.run_table(0);
         }
     }
@@ -296,7 +297,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return true;
             }
         };
-        let Some((bridge, no, bfd)) = self.backer.tunnel_port(&d) else {
+        let Some((bridge, no)) = self.backer.tunnel_port(&d) else {
             self.because(DropReason::TunnelUnknown);
             return true;
         };
@@ -308,21 +309,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(l4) = self.packet.headers.l4 {
             self.observer.decapsulates(&self.packet.base, d.inner - l4, d.end - d.inner);
         }
-        let arrive = |x: &mut Self| {
-            if bfd.is_some_and(|b| x.is_bfd(&b, d.vni)) {
-                x.pipeline.sent += 1;
-                let n = x.packet.buf.data().len() as u64;
-                if let (false, Some(b)) = (x.observer.dry(), x.backer.bridges.get_mut(bridge))
-                    && let Some(p) = b.ports.get_mut(&no)
-                {
-                    p.stats[0] += 1;
-                    p.stats[2] += n;
-                }
-                let packet = x.packet.buf.data().to_vec();
-                return x.out.events.push(Event::Bfd { bridge, port: no, remote: d.src, packet });
-            }
-            x.enter_from_tunnel(bridge, no, &d);
-        };
+        let arrive = |x: &mut Self| x.enter_from_tunnel(bridge, no, &d);
         let inner = |p: &mut P| {
             p.truncate(d.end);
             p.shrink_front(d.inner);
@@ -340,18 +327,25 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    /// Whether a decapsulated packet belongs to the BFD session of the tunnel.
-    fn is_bfd(&mut self, wanted: &BfdPackets, vni: u32) -> bool {
+    /// Hands a BFD packet to the session of its port; false if it is another packet.
+    fn bfd(&mut self, wanted: &BfdPackets, no: PortNo) -> bool {
         let port = self.packet.key.get(F::UdpDst);
         self.observer.decides_whether(F::UdpDst, port, BFD.into());
-        let [kind, proto, ip, eth] = [F::EthType, F::IpProto, F::IpDst, F::EthDst].map(|f| self.packet.key.get(f));
-        if port != BFD.into() || kind != 0x0800 || proto != 17 {
+        let fields = [F::EthType, F::IpProto, F::IpDst, F::EthDst, F::TunId].map(|f| self.packet.key.get(f));
+        let [kind, proto, ip, eth, tunnel] = fields;
+        if port != BFD.into() || kind != 0x0800 || proto != ipproto::UDP.into() {
             return false;
         }
-        [F::EthDst, F::IpDst].into_iter().for_each(|f| self.observer.decides(f));
-        wanted.eth_dst.is_none_or(|m| u128::from(m) == eth)
+        [F::EthDst, F::IpDst, F::TunId].into_iter().for_each(|f| self.observer.decides(f));
+        let its = wanted.eth_dst.is_none_or(|m| u128::from(m) == eth)
             && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
-            && !(wanted.no_key && vni != 0)
+            && !(wanted.no_key && tunnel != 0);
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Bfd { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
     }
 
     fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {

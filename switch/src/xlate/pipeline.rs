@@ -1,13 +1,14 @@
 //! The pipeline: lookups, one by one or a segment at once, and lists of actions.
 
-use crate::bridge::Fragments;
 use crate::bridge::groups::ordered_action_set;
+use crate::bridge::misses::OnMiss;
+use crate::bridge::{Fragments, Port};
 use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule, Step, Steps};
 use crate::drops::DropReason;
 use crate::xlate::controller::Frozen;
 use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate};
-use openflow_rs::action::Action;
+use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, PortNo};
 use std::sync::Arc;
 
@@ -21,6 +22,11 @@ pub(crate) enum Within {
         of_set: bool,
     },
     PacketOut,
+}
+
+/// Whether a lookup is that of `goto_table`.
+fn is_goto(a: Option<&Action>) -> bool {
+    matches!(a, Some(Action::GotoTable(_)))
 }
 
 /// Where a walk is in the tables, and its result so far.
@@ -47,6 +53,9 @@ pub(crate) struct Pipeline {
     pub(crate) bridge_hops: u32,
     /// The next lookup sees the tuple that the packet's connection began with.
     pub(crate) match_original_tuple: bool,
+    /// If no flow matches in the next lookup, what the table is set to do is done. Behind `resubmit` such packets are
+    /// always dropped.
+    pub(crate) heeds_misses: bool,
     /// The packet is not used after the current action.
     pub(crate) last: bool,
     /// `exit` ended the walk.
@@ -83,6 +92,7 @@ impl Pipeline {
             ct_depth: 0,
             bridge_hops: 0,
             match_original_tuple: false,
+            heeds_misses: true,
             last: false,
             exit: false,
             metered: false,
@@ -98,6 +108,7 @@ impl Pipeline {
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Walks from a table to the end, action set included.
     pub(crate) fn run_table(&mut self, table: u8) {
+        self.pipeline.heeds_misses = true;
         self.lookup(table, self.own_port());
         self.finish();
     }
@@ -172,7 +183,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     continue;
                 }
             }
-            let Some(rule) = self.rule(table, in_port, deepens) else { break };
+            let rule = match self.rule(table, in_port, deepens) {
+                Ok(rule) => rule,
+                Err(further) => {
+                    next = further.map(|t| (t, in_port));
+                    continue;
+                }
+            };
             (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
             first.get_or_insert((table, rule.origin()));
             self.pipeline.depth += deepens;
@@ -191,22 +208,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         first
     }
 
-    /// Looks up a table and counts the packet for the rule.
-    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Rule>> {
+    /// Looks up a table and counts the packet for the rule. Without one, gives the table to go on with, if there is one.
+    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Result<Arc<Rule>, Option<u8>> {
         if self.pipeline.depth + deepens > MAX_DEPTH || self.pipeline.levels >= MAX_LEVELS {
             self.observer.segment_is_lost();
             self.because(DropReason::TooDeep);
-            return None;
+            return Err(None);
         }
         self.pipeline.resubmits += 1;
         if self.pipeline.resubmits > MAX_RESUBMITS {
             self.observer.segment_is_lost();
             self.because(DropReason::TooManyResubmits);
-            return None;
+            return Err(None);
         }
         let Some(ports) = self.hide_ports() else {
             self.because(DropReason::Fragment);
-            return None;
+            return Err(None);
         };
         let real = self.packet.key.get(F::InPort);
         self.packet.key.set(F::InPort, in_port.0.into());
@@ -243,17 +260,42 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.packet.key.set(F::TcpSrc, source);
             self.packet.key.set(F::TcpDst, destination);
         }
-        match &rule {
-            Some(r) if !dry => r.hits(1, self.packet.buf.data().len() as u64, self.backer.now),
-            Some(_) => {}
-            None => {
+        if let Some(r) = &rule
+            && !dry
+        {
+            r.hits(1, self.packet.buf.data().len() as u64, self.backer.now);
+        }
+        rule.ok_or_else(|| self.no_match(table))
+    }
+
+    /// No flow of a table matches: gives the table to go on with, if there is one.
+    fn no_match(&mut self, table: u8) -> Option<u8> {
+        let heeded = self.backer.bridges.get(self.pipeline.bridge).filter(|_| self.pipeline.heeds_misses);
+        let on_miss = heeded.map_or(OnMiss::Drop, |b| b.on_miss(table));
+        if on_miss != OnMiss::Drop {
+            self.observer.segment_is_lost();
+            self.observer.side_effect();
+        }
+        let port = heeded.and_then(|b| b.ports.get(&self.own_port()));
+        let silent = port.is_none_or(|p| p.config & Port::NO_PACKET_IN != 0);
+        match on_miss {
+            OnMiss::Table(t) => return Some(t),
+            OnMiss::Controller if !silent => {
+                (self.pipeline.table, self.pipeline.flow) = (table, Origin::with(0));
+                self.observer.open(Kind::Table, || format!("{table:2}. No match, and a \"packet-in\" is called for."));
+                self.observer.tell(Kind::Action, || "controller(reason=no_match)".into());
+                let reason = PacketInReason::NoMatch;
+                self.packet_in(&ControllerAction { max_len: u16::MAX, reason, ..Default::default() }, true);
+                self.observer.close();
+            }
+            OnMiss::Controller | OnMiss::Drop => {
                 self.observer.open(Kind::Table, || format!("{table:2}. No match."));
                 self.observer.tell(Kind::Action, || "drop".into());
                 self.observer.close();
                 self.because(DropReason::TableMiss);
             }
         }
-        rule
+        None
     }
 
     fn tell_rule(&mut self, table: u8, rule: &Rule) {
@@ -292,8 +334,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     at = run.next;
                     continue;
                 }
-                Step::Table(t) if i + 1 == steps.list.len() => return Some(t),
+                Step::Table(t) if i + 1 == steps.list.len() => {
+                    self.pipeline.heeds_misses = is_goto(actions.get(i));
+                    return Some(t);
+                }
                 Step::Table(t) => {
+                    self.pipeline.heeds_misses = is_goto(actions.get(i));
                     self.observer.resubmits(i + 1, self.pipeline.depth, self.pipeline.levels);
                     self.pipeline.last = last && i + 1 >= steps.seen;
                     self.lookup(t, self.own_port());

@@ -1,4 +1,4 @@
-//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets
+//! BFD of ports (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets
 //! go out.
 
 mod show;
@@ -48,7 +48,7 @@ impl BfdStatus {
     }
 }
 
-/// A session of a tunnel port.
+/// The session of a port.
 #[derive(Debug)]
 struct BfdSession {
     bridge: BridgeId,
@@ -85,6 +85,11 @@ pub struct BfdSessions {
     discriminator: u32,
 }
 
+/// Whether a session may come up: `held` and `ready` as in [`BfdSessions`].
+fn may_come_up(held: bool, ready: &HashSet<BridgeId>, bridge: BridgeId, spec: &BfdSpec) -> bool {
+    !held && (!spec.waits || ready.contains(&bridge))
+}
+
 fn micros(t: Duration) -> u64 {
     t.as_micros() as u64
 }
@@ -99,7 +104,7 @@ impl BfdSessions {
             }
             return;
         };
-        let ready = self.is_ready(bridge);
+        let ready = may_come_up(self.held, &self.ready, bridge, &spec);
         let config = Config { admin_down: !ready, ..spec.session };
         match at.and_then(|i| self.list.get_mut(i)) {
             Some(m) => {
@@ -135,10 +140,7 @@ impl BfdSessions {
         if !self.ready.insert(bridge) {
             return;
         }
-        let ready = self.is_ready(bridge);
-        for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
-            m.configure(ready, now);
-        }
+        self.configure_all(now);
     }
 
     /// Holds all sessions in AdminDown, or lets those of bridges whose tables are in place come up.
@@ -147,14 +149,14 @@ impl BfdSessions {
             return;
         }
         self.held = held;
-        for m in &mut self.list {
-            m.configure(!held && self.ready.contains(&m.bridge), now);
-        }
+        self.configure_all(now);
     }
 
-    /// Whether sessions of a bridge may come up.
-    fn is_ready(&self, bridge: BridgeId) -> bool {
-        !self.held && self.ready.contains(&bridge)
+    fn configure_all(&mut self, now: Duration) {
+        let BfdSessions { list, ready, held, .. } = self;
+        for m in list {
+            m.configure(may_come_up(*held, ready, m.bridge, &m.spec), now);
+        }
     }
 
     /// Forgets a removed bridge, whose number another may get.
@@ -163,7 +165,7 @@ impl BfdSessions {
         self.list.retain(|m| m.bridge != bridge);
     }
 
-    /// Takes a frame that came through a tunnel.
+    /// Takes a frame that a port received.
     pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
         let Some(m) = self.list.iter_mut().find(|m| (m.bridge, m.port) == (bridge, port)) else { return };
         let Some(h) = Headers::parse(frame) else { return };
@@ -305,6 +307,7 @@ mod tests {
         decay: None,
         forwarding_if_rx: false,
         check_key: false,
+        waits: true,
         oam: false,
     };
     const PORT_1: PortNo = PortNo(1);

@@ -1,7 +1,7 @@
 //! The journal of one table and the replica of another: what is told makes both tables the same.
 
 use super::super::journal::{Change, ReaderId};
-use super::super::replica::{RemoteConnection, Replica};
+use super::super::replica::{Lack, RemoteConnection, Replica};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -104,6 +104,20 @@ fn settle(pair: &mut [Chassis; 2], now: Duration) {
             pair[from].speak(usize::MAX, now);
             let all = std::mem::take(&mut pair[from].wire);
             pair[1 - from].hear(all, now);
+        }
+    }
+}
+
+/// Each asks for what it lacks.
+fn ask_again(pair: &mut [Chassis; 2]) {
+    for to in 0..2 {
+        let [a, b] = pair;
+        let (from, to) = if to == 0 { (a, b) } else { (b, a) };
+        let (lack, reader) = (to.replica.lacks(&mut to.ct), from.reader.expect("connected"));
+        match lack {
+            Lack::Nothing => {}
+            Lack::Slots(all) => all.iter().for_each(|s| from.ct.tell_again(reader, *s)),
+            Lack::Much => from.ct.dump_again(reader),
         }
     }
 }
@@ -240,13 +254,10 @@ proptest! {
     fn each_connection_has_one_owner(ops in proptest::collection::vec(op(2), 1..200)) {
         let (mut pair, now) = run(ops);
         settle(&mut pair, now);
-        // What was refused because of a connection that has itself been given up since is taken with a later dump: chains
-        // of them are as long as there are addresses here.
-        for _ in 0..4 {
-            for c in &mut pair {
-                let id = c.reader.expect("connected");
-                c.ct.dump_again(id);
-            }
+        // What was refused because of a connection that has itself been given up since is asked for again: chains of them
+        // are as long as there are addresses here.
+        for _ in 0..8 {
+            ask_again(&mut pair);
             settle(&mut pair, now);
         }
         for (a, b) in [(0, 1), (1, 0)] {
@@ -297,4 +308,39 @@ fn a_slow_reader_is_told_what_is_there() {
     assert_eq!(pair[0].ct.behind(pair[0].reader.expect("connected")), Some(2));
     pair[0].speak(usize::MAX, NOW);
     assert!(pair[0].wire.is_empty(), "{:?}", pair[0].wire);
+}
+
+/// Of what was refused, what is still there is asked for slot by slot; for want of room, all of it once there is some.
+#[test]
+fn what_was_refused_is_asked_for_again() {
+    let mut pair = [Chassis::new(), Chassis::new()];
+    let commit = Request { zone: 1, commit: true, ..Default::default() };
+    let t = tuple(17, 1, 1, 2, 2);
+    pair[0].ct.process(&packet(t, 0), &commit, NOW);
+    let later = NOW + Duration::from_millis(5);
+    pair[1].ct.process(&packet(t, 0), &commit, later);
+    pair[0].connect();
+    settle(&mut pair, later);
+    assert_eq!(pair[1].ct.of_owner(1), 0, "the second chassis saw the later packet");
+    let lacks = |c: &mut Chassis| c.replica.lacks(&mut c.ct);
+    assert_eq!(lacks(&mut pair[1]), Lack::Slots(vec![0]));
+    assert_eq!(lacks(&mut pair[1]), Lack::Nothing, "it has been asked for");
+    assert_eq!(pair[1].ct.flush_zone(1), 1);
+    let r = pair[0].reader.expect("connected");
+    pair[0].ct.tell_again(r, 0);
+    pair[0].ct.tell_again(r, 1_000_000);
+    settle(&mut pair, later);
+    assert_eq!((pair[1].ct.of_owner(1), lacks(&mut pair[1])), (1, Lack::Nothing));
+    // No room.
+    pair[1].ct.limit = 4;
+    for port in 10..20 {
+        pair[0].ct.process(&packet(tuple(17, 1, port, 2, 2), 0), &commit, later);
+    }
+    settle(&mut pair, later);
+    assert_eq!((pair[1].ct.of_owner(1), lacks(&mut pair[1])), (4, Lack::Nothing), "there is none yet");
+    pair[1].ct.limit = 100;
+    assert_eq!(lacks(&mut pair[1]), Lack::Much);
+    // A flush of what the other one still has.
+    assert_eq!((pair[1].ct.flush_zone(1), lacks(&mut pair[1])), (4, Lack::Much));
+    assert_eq!(lacks(&mut pair[1]), Lack::Nothing);
 }
