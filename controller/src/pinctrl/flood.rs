@@ -87,7 +87,7 @@ fn broken(good: &PacketIn, numbers: &mut Numbers) -> PacketIn {
         let at = 12 + numbers.next() as usize % (p.packet.len() - 12);
         p.packet[at] = numbers.next() as u8;
     }
-    if numbers.next() % 4 == 0 {
+    if numbers.next().is_multiple_of(4) {
         p.packet.truncate(12 + numbers.next() as usize % (p.packet.len() - 12));
     }
     p.metadata.set(FieldId::Reg0, u128::from(numbers.next() as u32));
