@@ -3,7 +3,6 @@
 mod apply;
 mod chassis;
 mod database;
-mod dhcp;
 mod document;
 mod drain;
 mod gateways;
@@ -113,18 +112,6 @@ enum Command {
     },
 }
 
-#[derive(Subcommand)]
-enum DhcpCommand {
-    /// Shows the last exchanges with this chassis' controller: what a machine asked and was answered, or why not.
-    Trace {
-        /// The machine's Ethernet address; without it, all machines.
-        mac: Option<String>,
-        /// The program, by its pidfile in the run directory (OVN_RUNDIR, /var/run/ovn), or its control socket.
-        #[arg(long, value_name = "TARGET")]
-        controller: Option<String>,
-    },
-}
-
 /// What to do with a gateway.
 #[derive(Subcommand)]
 enum Gateways {
@@ -138,6 +125,18 @@ enum Gateways {
     Undrain {
         /// The chassis.
         chassis: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum DhcpCommand {
+    /// Shows the last exchanges with this chassis' controller: what a machine asked and was answered, or why not.
+    Trace {
+        /// The machine's Ethernet address; without it, all machines.
+        mac: Option<String>,
+        /// The program, by its pidfile in the run directory (OVN_RUNDIR, /var/run/ovn), or its control socket.
+        #[arg(long, value_name = "TARGET")]
+        controller: Option<String>,
     },
 }
 
@@ -164,7 +163,7 @@ fn main() -> ExitCode {
             }
             Command::Why { table, row, northd } => why::run(northd.as_deref(), table, row, limit).await,
             Command::Dhcp { command: DhcpCommand::Trace { mac, controller } } => {
-                dhcp::trace(controller.as_deref(), mac, limit).await
+                why::dhcp_trace(controller.as_deref(), mac, limit).await
             }
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),

@@ -1,4 +1,5 @@
-//! `isthmusctl why`: asks the running northd. Other commands ask their daemons the same way.
+//! Questions to running daemons over their control sockets: `isthmusctl why` to northd, `isthmusctl dhcp trace` to a
+//! controller, and those of other commands.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -9,6 +10,8 @@ use tokio::net::UnixStream;
 
 /// The names under which northd runs.
 const NAMES: [&str; 2] = ["ovn-northd", "northd"];
+/// The names under which a chassis' controller runs.
+const CONTROLLER: [&str; 2] = ["ovn-controller", "controller"];
 
 /// Asks, and prints the answer.
 pub async fn run(northd: Option<&str>, table: Option<String>, row: String, limit: Duration) -> Result<()> {
@@ -16,6 +19,28 @@ pub async fn run(northd: Option<&str>, table: Option<String>, row: String, limit
     let northd = Program { names: NAMES, option: "--northd", target: northd };
     print!("{}", northd.ask("why", &arguments, limit).await?);
     Ok(())
+}
+
+/// Asks this chassis' controller for the last exchanges of DHCP, of one machine or of all, and prints them.
+pub async fn dhcp_trace(controller: Option<&str>, machine: Option<String>, limit: Duration) -> Result<()> {
+    let arguments: Vec<String> = machine.iter().cloned().collect();
+    let controller = Program { names: CONTROLLER, option: "--controller", target: controller };
+    let answer = controller.ask("dhcp/trace", &arguments, limit).await?;
+    if answer.is_empty() {
+        bail!("{}", nothing(machine.as_deref()));
+    }
+    print!("{answer}");
+    Ok(())
+}
+
+/// What it means that a controller has served nobody.
+fn nothing(machine: Option<&str>) -> String {
+    let who = machine.map_or_else(|| "any machine".to_string(), |m| format!("machine {m}"));
+    format!(
+        "no request of {who} has reached this chassis' controller: its port must have addresses with that MAC and an IP of its \
+         DHCP options, and be bound here; an external port's group must have this chassis active (isthmusctl gateways), and \
+         the machine's VLAN must reach the chassis (docs/bare-metal.md)"
+    )
 }
 
 /// A daemon on this machine.
@@ -92,5 +117,28 @@ mod tests {
         assert_eq!(find(dir.path(), None).unwrap(), dir.path().join("northd.17.ctl"));
         assert_eq!(find(dir.path(), Some("/tmp/x.ctl")).unwrap(), Path::new("/tmp/x.ctl"));
         assert!(find(dir.path(), Some("other")).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_controller_is_asked_for_exchanges() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.ctl");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = vec![0; 4096];
+            let n = stream.read(&mut buffer).await.unwrap();
+            stream.write_all(br#"{"id":0,"error":null,"result":"one\n"}"#).await.unwrap();
+            serde_json::from_slice::<Value>(&buffer[..n]).unwrap()
+        });
+        let (target, machine) = (path.to_str().unwrap(), vec!["02:00:00:00:00:01".to_string()]);
+        let answer = Program { names: CONTROLLER, option: "--controller", target: Some(target) }
+            .ask("dhcp/trace", &machine, Duration::from_secs(15))
+            .await
+            .unwrap();
+        assert_eq!(answer, "one\n");
+        let request = served.await.unwrap();
+        assert_eq!((&request["method"], &request["params"][0]), (&json!("dhcp/trace"), &json!("02:00:00:00:00:01")));
+        assert!(nothing(Some("02:00:00:00:00:01")).contains("machine 02:00:00:00:00:01"));
     }
 }

@@ -109,7 +109,6 @@ fn clear_stats(w: &mut MainPmd, args: &[String]) -> Answer {
     })
 }
 
-/// With a full table, new addresses are not learned; so no address is ever evicted.
 fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let b = w.switch.bridge(id).ok_or("no such bridge")?;
@@ -120,13 +119,14 @@ fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
   Current static MAC entries in the table : {fixed}
   Total number of learned MAC entries     : {}
   Total number of expired MAC entries     : {}
-  Total number of evicted MAC entries     : 0
+  Total number of evicted MAC entries     : {}
   Total number of port moved MAC entries  : {}
 ",
         b.name,
         b.macs.limit(),
         s.learned,
         s.expired,
+        s.evicted,
         s.moved
     ))
 }

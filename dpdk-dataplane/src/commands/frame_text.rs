@@ -90,7 +90,9 @@ pub(super) fn compose(text: &str, len: Option<usize>) -> Result<Vec<u8>, String>
 
 fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> {
     let word = |name: &str| words.iter().find(|w| w.name == name);
-    let eth = word("eth").ok_or("eth(): the flow has no Ethernet header")?;
+    // Of a header that the flow does not name any would fit.
+    let none = Word { name: "eth", text: "" };
+    let eth = word("eth").unwrap_or(&none);
     let mut f = eth.parsed("dst", Mac::ZERO)?.to_vec();
     f.extend_from_slice(&eth.parsed("src", Mac::ZERO)?[..]);
     let (mut kind, mut typed) = (0, false);

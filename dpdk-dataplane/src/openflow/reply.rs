@@ -8,7 +8,7 @@ use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
-use openflow_rs::{GroupId, MeterId, OfError, PortNo};
+use openflow_rs::{GroupId, GroupType, MeterId, OfError, PortNo};
 
 use openflow_rs::wire::DecodeError;
 use std::time::Duration;
@@ -298,11 +298,16 @@ fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
     groups(b, id)
         .map(|g| {
             let (duration_sec, duration_nsec) = age(g.created, now);
+            // Of type `all`, each bucket counts each packet of the group.
+            let once = |count: fn(&(u64, u64)) -> u64| match g.group.group_type {
+                GroupType::All => g.buckets.iter().map(count).max().unwrap_or(0),
+                _ => g.buckets.iter().map(count).sum(),
+            };
             GroupStats {
                 id: g.group.id,
                 ref_count: b.flows().filter(|r| outputs_to_group(&r.actions, g.group.id)).count() as u32,
-                packets: g.buckets.iter().map(|x| x.0).sum(),
-                bytes: g.buckets.iter().map(|x| x.1).sum(),
+                packets: once(|x| x.0),
+                bytes: once(|x| x.1),
                 duration_sec,
                 duration_nsec,
                 buckets: g.buckets.clone(),

@@ -15,6 +15,9 @@ pub const LIMIT: usize = 8192;
 /// Upper bound of the configurable limit.
 const MOST: usize = 1 << 20;
 
+/// Of so many addresses of a port one is forgotten when the table is full.
+const EVICTED: usize = 64;
+
 /// The time of an address that does not age.
 const NEVER: u64 = u64::MAX;
 
@@ -70,6 +73,8 @@ pub struct MacStats {
     pub expired: u64,
     /// Seen at another port.
     pub moved: u64,
+    /// Forgotten to make room for others.
+    pub evicted: u64,
 }
 
 /// An address that is known.
@@ -152,13 +157,39 @@ impl MacTable {
         }
         if self.index.len() >= self.limit {
             self.expire(now);
-            if self.index.len() >= self.limit {
-                return;
+            while self.index.len() >= self.limit {
+                if !self.evict() {
+                    return;
+                }
             }
         }
         if self.put(vlan, mac, port, time, None) {
             self.stats.learned += 1;
         }
+    }
+
+    /// Makes room in a full table: the port with the most addresses loses those that were not seen for the longest time, so that
+    /// one port cannot push others' addresses out. At a time it loses one in [`EVICTED`] of them, so that a flood of new
+    /// addresses does not look through the table for each. False: all were put there by hand.
+    fn evict(&mut self) -> bool {
+        let mut by_port: HashMap<PortNo, Vec<(u64, u16, u64)>> = HashMap::new();
+        for ((vlan, mac), i) in &self.index {
+            if let Some(Some(s)) = self.slots.get(*i as usize)
+                && s.fixed.is_none()
+            {
+                by_port.entry(s.port).or_default().push((self.shared.live.get(*i).1, *vlan, *mac));
+            }
+        }
+        let Some((_, mut list)) = by_port.into_iter().max_by_key(|(port, list)| (list.len(), port.0)) else {
+            return false;
+        };
+        let last = (list.len() / EVICTED).max(1) - 1;
+        list.select_nth_unstable(last);
+        for (_, vlan, mac) in list.into_iter().take(last + 1) {
+            self.remove(vlan, mac);
+            self.stats.evicted += 1;
+        }
+        true
     }
 
     /// Puts an address at a port for good. False: it was put somewhere by hand already, or there is no room.
@@ -286,5 +317,45 @@ impl MacTable {
             let seen = s.fixed.unwrap_or_else(|| Duration::from_nanos(self.shared.live.get(*i).1));
             Some(Known { port: s.port, vlan: *vlan, mac: *mac, seen, fixed: s.fixed.is_some() })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that is full forgets the oldest addresses of the port that has the most, whoever asks for room.
+    #[test]
+    fn a_port_with_many_addresses_pushes_out_its_own() {
+        let mut t = MacTable::default();
+        t.set_limits(AGE, 10);
+        let at = Duration::from_secs;
+        for mac in 0..3 {
+            t.learn(0, mac, PortNo(1), at(mac));
+        }
+        t.fix(0, 90, PortNo(2), at(0));
+        for mac in 10..16 {
+            t.learn(0, mac, PortNo(2), at(mac));
+        }
+        t.learn(0, 10, PortNo(2), at(20));
+        // The second port has six, and one by hand.
+        for (n, gone) in [(30, 11), (31, 12)] {
+            assert!(t.lookup(0, gone, at(n)).is_some());
+            t.learn(0, n, PortNo(1), at(n));
+            assert_eq!((t.index.len(), t.lookup(0, gone, at(n))), (10, None));
+        }
+        // Now the first one has five, the second one four.
+        t.learn(0, 33, PortNo(3), at(33));
+        assert_eq!((t.lookup(0, 0, at(33)), t.lookup(0, 1, at(33))), (None, Some(PortNo(1))));
+        assert_eq!((t.stats.evicted, t.lookup(0, 90, at(33))), (3, Some(PortNo(2))));
+        t.set_limits(AGE, 4);
+        t.learn(0, 34, PortNo(3), at(34));
+        assert_eq!((t.index.len(), t.lookup(0, 34, at(34))), (4, Some(PortNo(3))));
+        t.clear();
+        for mac in 0..4 {
+            t.fix(0, mac, PortNo(1), at(40));
+        }
+        t.learn(0, 9, PortNo(1), at(40));
+        assert_eq!(t.lookup(0, 9, at(40)), None, "what was put there by hand stays");
     }
 }

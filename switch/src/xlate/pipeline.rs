@@ -222,6 +222,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return Err(None);
         }
         let Some(ports) = self.hide_ports() else {
+            self.observer.open(Kind::Table, || {
+                format!("{table:2}. Packets are IP fragments and the fragment handling mode is \"drop\".")
+            });
+            self.observer.tell(Kind::Action, || "drop".into());
+            self.observer.close();
             self.because(DropReason::Fragment);
             return Err(None);
         };
