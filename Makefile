@@ -15,7 +15,7 @@ help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make demo-ic         two zones that interconnect joins, on this machine (root); KEEP=1 leaves them up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
-	@echo "make test-boot       emulated machines boot through an external port: BIOS with iPXE, UEFI by TFTP and by HTTP (root)"
+	@echo "make test-boot       emulated machines boot through an external port: BIOS with iPXE, UEFI by TFTP, HTTP and HTTP over IPv6 (root)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make check           formatting, lints, documentation, dependencies"
 	@echo "make verify          what CI runs: check and test"

@@ -119,8 +119,8 @@ fn a_bios_boots_by_its_ipxe_rom() {
     has(&rack.trace().unwrap(), &["(bios, iPXE)", "loads http://10.0.0.2/bios.ipxe (ipxe-bios)"]).unwrap();
 }
 
-/// Boots a machine with UEFI firmware: a first file by its own means, and iPXE's script then.
-fn uefi(rule: (&str, &str), firmware: &[&str], seen: &[&str]) {
+/// Boots a machine with UEFI firmware: a first file by its own means, and iPXE's script then, until a line stands there.
+fn uefi(rules: impl Fn(&Rack), firmware: &[&str], line: &str, seen: &[&str]) {
     const CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
     const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
     const LOADER: &str = "/usr/lib/ipxe/ipxe.efi";
@@ -135,7 +135,7 @@ fn uefi(rule: (&str, &str), firmware: &[&str], seen: &[&str]) {
     let mut rack = Rack::start().unwrap();
     let loader = std::fs::read(LOADER).unwrap();
     let dir = rack.serve(&[("loader.efi", &loader), ("efi.ipxe", SCRIPT.as_bytes())]).unwrap();
-    rack.boot(&[rule, ("ipxe-efi-x64", "http://10.0.0.2/efi.ipxe"), ("bios", "wrong.kpxe")]).unwrap();
+    rules(&rack);
     let variables = dir.with_file_name("variables");
     std::fs::copy(Path::new(VARIABLES), &variables).unwrap();
     let flash = [
@@ -144,22 +144,39 @@ fn uefi(rule: (&str, &str), firmware: &[&str], seen: &[&str]) {
     ];
     let args = [&["-machine", "q35", "-drive", &flash[0], "-drive", &flash[1]][..], firmware].concat();
     // Without the device's ROM the firmware's own network stack is at work.
-    let line = "The rack boots efi at 10.0.0.4";
     rack.machine(&args, ",romfile=,bootindex=0", line, Duration::from_secs(600)).unwrap();
     has(&rack.trace().unwrap(), seen).unwrap();
 }
 
+/// What iPXE says where it has its address by DHCPv4.
+const BY_V4: &str = "The rack boots efi at 10.0.0.4";
+/// QEMU's arguments for firmware that does not try TFTP.
+const NO_PXE: [&str; 4] = [
+    "-fw_cfg",
+    "name=opt/org.tianocore/IPv4PXESupport,string=no",
+    "-fw_cfg",
+    "name=opt/org.tianocore/IPv6PXESupport,string=no",
+];
+
 #[test]
 fn uefi_boots_by_tftp_and_then_ipxe_by_http() {
+    let rules =
+        [("efi-x64", "tftp://10.0.0.2/loader.efi"), ("ipxe-efi-x64", "http://10.0.0.2/efi.ipxe"), ("bios", "wrong")];
     let seen = ["(efi-x64)", "loads loader.efi from 10.0.0.2 (efi-x64)", "(efi-x64, iPXE)", "(ipxe-efi-x64)"];
-    uefi(("efi-x64", "tftp://10.0.0.2/loader.efi"), &[], &seen);
+    uefi(|rack| rack.boot(&rules).unwrap(), &[], BY_V4, &seen);
 }
 
 #[test]
 fn uefi_boots_by_http() {
-    let no_pxe = |v| format!("name=opt/org.tianocore/{v}PXESupport,string=no");
-    let (four, six) = (no_pxe("IPv4"), no_pxe("IPv6"));
-    let seen = ["(efi-x64, HTTP)", "loads http://10.0.0.2/loader.efi (efi-x64-http)", "(ipxe-efi-x64)"];
-    let url = "http://10.0.0.2/loader.efi";
-    uefi(("efi-x64-http", url), &["-fw_cfg", &four, "-fw_cfg", &six], &seen);
+    let rules =
+        [("efi-x64-http", "http://10.0.0.2/loader.efi"), ("ipxe", "http://10.0.0.2/efi.ipxe"), ("efi", "wrong")];
+    let seen = ["(efi-x64, HTTP)", "loads http://10.0.0.2/loader.efi (efi-x64-http)", "(ipxe)"];
+    uefi(|rack| rack.boot(&rules).unwrap(), &NO_PXE, BY_V4, &seen);
+}
+
+#[test]
+fn uefi_boots_by_http_over_ipv6() {
+    let rules = [("http", "http://[fd00::2]/loader.efi"), ("ipxe", "http://[fd00::2]/efi.ipxe"), ("efi", "wrong")];
+    let seen = ["DHCPv6 SOLICIT", "(efi-x64, HTTP)", "loads http://[fd00::2]/loader.efi (http)", "efi.ipxe (ipxe)"];
+    uefi(|rack| rack.boot_by_v6(&rules).unwrap(), &NO_PXE, "The rack boots efi at", &seen);
 }

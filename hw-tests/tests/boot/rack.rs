@@ -109,11 +109,21 @@ impl Rack {
         self.lab.exec("gw1", "ovn-nbctl", &[&[db.as_str()], args].concat())
     }
 
-    /// Says what machines of a kind load.
+    /// Says what machines of a kind load by DHCPv4.
     pub fn boot(&self, rules: &[(&str, &str)]) -> Result<()> {
+        self.rules(&self.options[0], rules)
+    }
+
+    /// The same by DHCPv6; by DHCPv4 they get no answer.
+    pub fn boot_by_v6(&self, rules: &[(&str, &str)]) -> Result<()> {
+        self.set(&["clear", "logical_switch_port", "bm1", "dhcpv4_options"])?;
+        self.rules(&self.options[1], rules)
+    }
+
+    fn rules(&self, options: &str, rules: &[(&str, &str)]) -> Result<()> {
         for (kind, file) in rules {
             let key = format!("external_ids:{}={}", quoted(&format!("boot:{kind}")), quoted(file));
-            self.set(&["set", "dhcp_options", &self.options[0], &key])?;
+            self.set(&["set", "dhcp_options", options, &key])?;
         }
         self.set(&["--wait=hv", "--timeout=60", "sync"])?;
         Ok(())
