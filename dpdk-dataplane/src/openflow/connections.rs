@@ -34,6 +34,8 @@ pub(super) struct Wants {
     pub miss_send_len: u16,
     pub role: u32,
     pub version: Version,
+    /// Over OpenFlow 1.0: it has asked for Nicira's matches (NXT_SET_FLOW_FORMAT).
+    pub nicira: bool,
     pub masks: AsyncConfig,
 }
 
@@ -41,7 +43,15 @@ impl Wants {
     /// What a new connection is told, as in Open vSwitch.
     pub fn new(v: Version, of_controller: bool) -> Wants {
         let miss_send_len = if of_controller { 128 } else { 0 };
-        Wants { controller: 0, format: 0, miss_send_len, role: EQUAL, version: v, masks: AsyncConfig::initial(v) }
+        Wants {
+            controller: 0,
+            format: 0,
+            miss_send_len,
+            role: EQUAL,
+            version: v,
+            nicira: false,
+            masks: AsyncConfig::initial(v),
+        }
     }
 
     /// The message of a packet-in; none if the connection does not want it.
@@ -268,7 +278,11 @@ impl Connections {
 
     /// Tells the connections of a bridge of a removed flow.
     pub fn flow_removed(&self, bridge: BridgeId, m: &openflow_rs::message::FlowRemoved) {
-        self.broadcast(bridge, |w| w.has(w.masks.flow_removed, m.reason).then(|| Message::FlowRemoved(m.clone())));
+        self.broadcast(bridge, |w| {
+            let plain = w.version == Version::Of10 && !w.nicira;
+            let message = if plain { Message::FlowRemovedOf10 } else { Message::FlowRemoved };
+            w.has(w.masks.flow_removed, m.reason).then(|| message(m.clone()))
+        });
     }
 
     /// Tells the connections of a bridge of a port: 0 added, 1 deleted, 2 changed.
