@@ -265,6 +265,28 @@ fn messages_round_trip() {
     }
 }
 
+/// A removed flow over OpenFlow 1.0: Nicira's message, or the plain one (OpenFlow 1.0 section 5.4.3).
+#[test]
+fn removed_flows_of_1_0_have_two_forms() {
+    let removed = FlowRemoved {
+        reason: 2,
+        priority: 7,
+        cookie: 9,
+        idle_timeout: 5,
+        packets: 2,
+        matches: "ip,nw_dst=1.2.3.4".parse().expect("match"),
+        ..Default::default()
+    };
+    for (message, kind, length) in
+        [(Message::FlowRemoved(removed.clone()), 4, None), (Message::FlowRemovedOf10(removed.clone()), 11, Some(88))]
+    {
+        let bytes = message.encode(Version::Of10, 7);
+        assert_eq!(bytes[1], kind);
+        assert!(length.is_none_or(|l| l == bytes.len()), "{} bytes", bytes.len());
+        assert_eq!(Message::decode(&bytes).expect("a message").1, Message::FlowRemoved(removed.clone()));
+    }
+}
+
 /// What 1.1 and 1.2 say otherwise than 1.3.
 #[test]
 fn messages_of_1_1_and_1_2_round_trip() {

@@ -304,6 +304,12 @@ impl Bridge {
         }
     }
 
+    /// Takes the flows that went since the last call and are to be told of; [`crate::Switch::tick`] tells of those that are
+    /// left then.
+    pub fn drain_removed(&mut self) -> Vec<FlowRemoved> {
+        std::mem::take(&mut self.removed)
+    }
+
     /// Takes the flow updates since the last call, in order.
     pub fn drain_flow_updates(&mut self) -> Vec<FlowUpdate> {
         std::mem::take(&mut self.told)

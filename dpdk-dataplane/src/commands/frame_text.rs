@@ -311,10 +311,11 @@ mod tests {
             let h = Headers::parse(&f).unwrap_or_else(|| panic!("{text}"));
             assert!(h.ip_ok && checksum::l4_ok(&f, &h), "{text}: {f:02x?}");
         }
-        for wrong in ["", "eth_type(0x0800)", "eth(", "eth(src=1),eth_type(1)", "eth(),eth_type(x)", "word"] {
+        for wrong in ["eth(", "eth(src=1),eth_type(1)", "eth(),eth_type(x)", "word"] {
             assert!(compose(wrong, None).is_err(), "{wrong}");
         }
         assert_eq!(compose("eth()", None), Ok(vec![0; 14]), "without an EtherType it is 0");
+        assert_eq!(compose("in_port(1)", None), Ok(vec![0; 14]), "of a header that is not named any would fit");
         let label = "eth(),eth_type(0x8847),mpls(label=10,tc=3,ttl=64,bos=1)";
         assert_eq!(compose(label, None).map(|f| f[14..].to_vec()), Ok(vec![0, 0, 0xa7, 0x40]));
         let stack = "eth(),eth_type(0x8847),mpls(lse0=0xa040,lse1=0x14140)";

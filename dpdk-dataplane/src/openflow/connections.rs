@@ -1,7 +1,7 @@
 //! The connections of all bridges, and what each wants to be told.
 
 use super::{monitors, reply};
-use crate::pmd::MainPmd;
+use crate::pmd::{ControllerEvent, MainPmd};
 use openflow_rs::Message;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{
@@ -11,7 +11,7 @@ use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use switch::BridgeId;
+use switch::{BridgeId, Event};
 use tokio::sync::mpsc;
 
 /// The most asynchronous messages that wait for a connection; more are dropped.
@@ -34,6 +34,8 @@ pub(super) struct Wants {
     pub miss_send_len: u16,
     pub role: u32,
     pub version: Version,
+    /// Over OpenFlow 1.0: it has asked for Nicira's matches (NXT_SET_FLOW_FORMAT).
+    pub nicira: bool,
     pub masks: AsyncConfig,
 }
 
@@ -41,7 +43,15 @@ impl Wants {
     /// What a new connection is told, as in Open vSwitch.
     pub fn new(v: Version, of_controller: bool) -> Wants {
         let miss_send_len = if of_controller { 128 } else { 0 };
-        Wants { controller: 0, format: 0, miss_send_len, role: EQUAL, version: v, masks: AsyncConfig::initial(v) }
+        Wants {
+            controller: 0,
+            format: 0,
+            miss_send_len,
+            role: EQUAL,
+            version: v,
+            nicira: false,
+            masks: AsyncConfig::initial(v),
+        }
     }
 
     /// The message of a packet-in; none if the connection does not want it.
@@ -173,9 +183,13 @@ impl Connections {
         self.flow_monitors.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells flow monitors what has changed, in the main PMD thread; `origin` is who made the changes. Updates for a
-    /// connection that does not read are dropped and counted.
+    /// Tells of flows that went, and flow monitors of all that has changed, in the main PMD thread; `origin` is who made the
+    /// changes. So this comes before the answer to a barrier behind them. Updates for a connection that does not read are
+    /// dropped and counted.
     pub fn send_flow_updates(&self, w: &mut MainPmd, bridge: BridgeId, origin: Option<Origin>) {
+        let mut removed = Vec::new();
+        w.switch.with_tables(bridge, |b| removed = b.drain_removed());
+        removed.iter().for_each(|r| self.flow_removed(bridge, r));
         if !self.have_flow_monitors() {
             return;
         }
@@ -260,15 +274,33 @@ impl Connections {
         }
     }
 
+    /// Tells connections what the main PMD thread tells, for as long as that runs.
+    pub async fn tell(self, mut events: mpsc::UnboundedReceiver<ControllerEvent>) {
+        while let Some(e) = events.recv().await {
+            match e {
+                ControllerEvent::Event(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
+                    self.packet_in(bridge, controller, &packet_in, unmatched);
+                }
+                ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
+                ControllerEvent::Event(_) => {}
+                ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
+            }
+        }
+    }
+
     /// Sends a packet-in to the connections of a bridge that have this controller id.
     /// `unmatched`: because no flow matches the packet.
-    pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool) {
+    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool) {
         self.broadcast(bridge, |w| w.packet_in(controller, p, unmatched));
     }
 
     /// Tells the connections of a bridge of a removed flow.
-    pub fn flow_removed(&self, bridge: BridgeId, m: &openflow_rs::message::FlowRemoved) {
-        self.broadcast(bridge, |w| w.has(w.masks.flow_removed, m.reason).then(|| Message::FlowRemoved(m.clone())));
+    fn flow_removed(&self, bridge: BridgeId, m: &openflow_rs::message::FlowRemoved) {
+        self.broadcast(bridge, |w| {
+            let plain = w.version == Version::Of10 && !w.nicira;
+            let message = if plain { Message::FlowRemovedOf10 } else { Message::FlowRemoved };
+            w.has(w.masks.flow_removed, m.reason).then(|| message(m.clone()))
+        });
     }
 
     /// Tells the connections of a bridge of a port: 0 added, 1 deleted, 2 changed.
@@ -336,5 +368,29 @@ mod tests {
             [Some(none), Some(none), None]
         );
         assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, true)), [Some(action), Some(none)]);
+    }
+
+    /// What the main PMD thread tells reaches the connections of its bridge, whatever else the control plane does.
+    #[tokio::test]
+    async fn packet_ins_and_ports_are_told_by_their_own_task() {
+        let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
+        let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
+        let (_, mut other) = all.add(2, Wants::new(Version::Of13, true));
+        let telling = tokio::spawn(all.clone().tell(told));
+        let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
+        let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
+        for e in [
+            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, unmatched: false }),
+            ControllerEvent::Event(Event::FlowRemoved { bridge: 1, removed: Box::default() }),
+            ControllerEvent::Port(1, port),
+        ] {
+            events.send(e).expect("it listens");
+        }
+        assert!(matches!(own.recv().await, Some(Message::PacketIn(_))));
+        assert!(matches!(own.recv().await, Some(Message::FlowRemoved(_))));
+        assert!(matches!(own.recv().await, Some(Message::PortStatus(PortStatus { reason: 2, .. }))));
+        assert!(other.try_recv().is_err());
+        drop(events);
+        telling.await.expect("it ends with the thread");
     }
 }

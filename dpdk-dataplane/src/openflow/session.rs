@@ -316,7 +316,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     async fn handle(&mut self, h: Header, m: Message) {
         let bridge = self.bridge;
         match m {
-            Message::Hello(_) | Message::EchoReply(_) | Message::Error { .. } | Message::SetFlowFormat(_) => {}
+            Message::Hello(_) | Message::EchoReply(_) | Message::Error { .. } => {}
+            // NXFF_NXM
+            Message::SetFlowFormat(format) => self.all.set(self.id, |w| w.nicira = format == 2),
             Message::EchoRequest(data) => self.reply(h, &Message::EchoReply(data)),
             Message::FeaturesRequest => self.features(h).await,
             Message::GetConfigRequest => {

@@ -52,15 +52,17 @@ pub enum CollectorInput {
     Passage(BridgeId, u32, Box<switch::Passage>),
 }
 
-/// Something that the main PMD thread tells the control plane.
+/// A BFD session's status changed, which the database is to show.
 #[derive(Debug)]
-pub enum Notice {
-    /// A packet-in or a removed flow, for OpenFlow connections.
+pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
+
+/// Something that the main PMD thread tells OpenFlow connections.
+#[derive(Debug)]
+pub enum ControllerEvent {
+    /// A packet-in or a removed flow.
     Event(Event),
-    /// A BFD session's status changed.
-    Bfd(BridgeId, PortNo, BfdStatus),
-    /// A port began or ceased to carry packets.
-    Live(BridgeId, Box<switch::Port>),
+    /// A port began or ceased to carry packets, or controllers configured it.
+    Port(BridgeId, Box<switch::Port>),
 }
 
 /// Counters of the loop.
@@ -131,7 +133,8 @@ pub struct MainPmd {
     /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
     out: Outputs<Frame>,
-    notices: mpsc::UnboundedSender<Notice>,
+    bfd_changes: mpsc::UnboundedSender<BfdChange>,
+    events: mpsc::UnboundedSender<ControllerEvent>,
     samples: mpsc::Sender<CollectorInput>,
     /// Chooses the received packets that are observed; none: no bridge is observed.
     sampler: Option<PacketSampler>,
@@ -166,8 +169,10 @@ pub enum StartError {
 pub struct Running {
     /// Gives it requests.
     pub handle: Handle,
-    /// What it tells the control plane.
-    pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// What it tells the database.
+    pub bfd: mpsc::UnboundedReceiver<BfdChange>,
+    /// What it tells OpenFlow connections.
+    pub events: mpsc::UnboundedReceiver<ControllerEvent>,
     /// Packets for collectors.
     pub samples: mpsc::Receiver<CollectorInput>,
     /// The thread; [`stop`] waits for its end.
@@ -188,7 +193,8 @@ pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
 pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
-    let (notice_tx, notices) = mpsc::unbounded_channel();
+    let (bfd_tx, bfd) = mpsc::unbounded_channel();
+    let (event_tx, events) = mpsc::unbounded_channel();
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
     let clock = Clock::default();
     let time = clock.clone();
@@ -198,7 +204,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx, time);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, (bfd_tx, event_tx), sample_tx, time);
         if tx.send(Ok(eal)).is_ok() {
             // Without a thread that wakes this one, it polls.
             pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
@@ -208,7 +214,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
-    Ok(Running { handle, notices, samples, thread })
+    Ok(Running { handle, bfd, events, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
@@ -255,7 +261,7 @@ impl MainPmd {
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
-        notices: mpsc::UnboundedSender<Notice>,
+        (bfd_changes, events): (mpsc::UnboundedSender<BfdChange>, mpsc::UnboundedSender<ControllerEvent>),
         samples: mpsc::Sender<CollectorInput>,
         clock: Clock,
     ) -> MainPmd {
@@ -282,7 +288,8 @@ impl MainPmd {
             isolate: true,
             shaped: Vec::new(),
             out: Outputs::default(),
-            notices,
+            bfd_changes,
+            events,
             samples,
             sampler: None,
             jobs,
@@ -461,7 +468,7 @@ impl MainPmd {
                 }
                 BfdAction::Status(bridge, port, status) => {
                     self.liveness_due = true;
-                    let _ = self.notices.send(Notice::Bfd(bridge, port, status));
+                    let _ = self.bfd_changes.send(BfdChange(bridge, port, status));
                 }
             }
         }
@@ -521,7 +528,7 @@ impl MainPmd {
             if self.switch.set_inputs(at.0, at.1, |p| (p.bfd, p.lacp) = now)
                 && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
             {
-                let _ = self.notices.send(Notice::Live(at.0, Box::new(p.clone())));
+                let _ = self.events.send(ControllerEvent::Port(at.0, Box::new(p.clone())));
             }
         }
     }
@@ -532,7 +539,7 @@ impl MainPmd {
         self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
         if let Some(p) = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|p| Some(p.config) != before)
         {
-            let _ = self.notices.send(Notice::Live(bridge, Box::new(p.clone())));
+            let _ = self.events.send(ControllerEvent::Port(bridge, Box::new(p.clone())));
         }
     }
 
@@ -638,7 +645,7 @@ impl MainPmd {
                         let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
                         self.export(CollectorInput::Passage(bridge, rate, passage));
                     }
-                    e => drop(self.notices.send(Notice::Event(e))),
+                    e => drop(self.events.send(ControllerEvent::Event(e))),
                 }
             }
         }

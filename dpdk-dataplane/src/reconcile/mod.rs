@@ -35,7 +35,7 @@ use crate::kernel::netlink::{KernelSnapshot, KernelTables};
 use crate::kernel::os_statistics;
 use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
-use crate::pmd::{self, Handle, Jobs, Notice};
+use crate::pmd::{self, BfdChange, Handle, Jobs};
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
 use crate::ports::dummy::Dummies;
@@ -194,8 +194,8 @@ pub struct Inputs {
     pub db: Database,
     /// The kernel's tables.
     pub kernel: KernelTables,
-    /// What the main PMD thread tells.
-    pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// What the main PMD thread tells of BFD sessions.
+    pub bfd: mpsc::UnboundedReceiver<BfdChange>,
     /// Commands of operators.
     pub requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// What is in the place of the machine.
@@ -222,7 +222,7 @@ pub struct Reconciler {
     pub(crate) spare: Vec<BridgeId>,
     pub(crate) rundir: PathBuf,
     db: Database,
-    notices: mpsc::UnboundedReceiver<Notice>,
+    bfd: mpsc::UnboundedReceiver<BfdChange>,
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
@@ -254,7 +254,7 @@ impl Reconciler {
         ha: watch::Sender<HaSpec>,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
-        let Inputs { db, kernel, notices, requests, test_bed } = inputs;
+        let Inputs { db, kernel, bfd, requests, test_bed } = inputs;
         let host = kernel.watch();
         Reconciler {
             next_statistics: pmd.clock.instant(),
@@ -265,7 +265,7 @@ impl Reconciler {
             spare: Vec::new(),
             rundir,
             db,
-            notices,
+            bfd,
             requests,
             own_routes: Vec::new(),
             host,
@@ -302,7 +302,7 @@ impl Reconciler {
             let (mut rows, mut host, mut time, mut ticked) = (false, false, false, None);
             tokio::select! {
                 () = daemon.exiting() => return,
-                Some(n) = self.notices.recv() => self.notice(n),
+                Some(c) = self.bfd.recv() => self.bfd_changed(c),
                 Some((request, answer)) = self.requests.recv() => match request {
                     Request::Tick => (time, ticked) = (true, Some(answer)),
                     _ => host = self.serve_request((request, answer)),
@@ -315,8 +315,8 @@ impl Reconciler {
             if time {
                 tick = clock.instant() + TICK;
             }
-            while let Ok(n) = self.notices.try_recv() {
-                self.notice(n);
+            while let Ok(c) = self.bfd.try_recv() {
+                self.bfd_changed(c);
             }
             while let Ok(e) = self.db.events.try_recv() {
                 rows |= self.db.take(e);
@@ -357,30 +357,13 @@ impl Reconciler {
         self.pmd.post(move |w| ids.into_iter().for_each(|id| all.send_flow_updates(w, id, None)));
     }
 
-    fn notice(&mut self, n: Notice) {
-        match n {
-            Notice::Event(switch::Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                self.connections.packet_in(bridge, controller, &packet_in, unmatched);
+    fn bfd_changed(&mut self, BfdChange(bridge, no, status): BfdChange) {
+        let ports = self.bridges.values_mut().filter(|b| b.id == bridge).flat_map(|b| b.ports.values_mut());
+        if let Some(p) = ports.into_iter().find(|p| p.no == Some(no)) {
+            if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
+                tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
             }
-            Notice::Event(switch::Event::FlowRemoved { bridge, removed }) => {
-                self.connections.flow_removed(bridge, &removed);
-            }
-            Notice::Event(_) => {}
-            Notice::Live(bridge, port) => self.connections.port_status(bridge, 2, &port),
-            Notice::Bfd(bridge, no, status) => {
-                let port = self
-                    .bridges
-                    .values_mut()
-                    .filter(|b| b.id == bridge)
-                    .flat_map(|b| b.ports.values_mut())
-                    .find(|p| p.no == Some(no));
-                if let Some(p) = port {
-                    if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
-                        tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
-                    }
-                    p.bfd = Some(status);
-                }
-            }
+            p.bfd = Some(status);
         }
     }
 

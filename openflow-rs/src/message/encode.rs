@@ -142,7 +142,7 @@ impl Message {
             Message::NxPacketIn(p) => nx(17, &|o| of10::put_packet_in(o, p)),
             Message::PacketIn2(p) => nx(30, &|o| packet::put_packet_in2(o, p, false)),
             Message::Resume(p) => nx(28, &|o| packet::put_packet_in2(o, p, true)),
-            Message::FlowRemoved(m) => f(11, &|o| flow::put_flow_removed(o, m, v)),
+            Message::FlowRemoved(m) | Message::FlowRemovedOf10(m) => f(11, &|o| flow::put_flow_removed(o, m, v)),
             Message::PortStatus(s) => f(12, &|o| {
                 o.p8(s.reason);
                 o.zeros(7);

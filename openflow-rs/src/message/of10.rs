@@ -72,6 +72,19 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
             }
             o.extend_from_slice(data);
         }),
+        Message::FlowRemovedOf10(r) => std(11, |o| {
+            of10::put_match(o, &r.matches);
+            o.p64(r.cookie);
+            o.p16(r.priority);
+            o.p8(r.reason);
+            o.zeros(1);
+            o.p32(r.duration_sec);
+            o.p32(r.duration_nsec);
+            o.p16(r.idle_timeout);
+            o.zeros(2);
+            o.p64(r.packets);
+            o.p64(r.bytes);
+        }),
         Message::FlowRemoved(r) => nx(14, |o| {
             o.p64(r.cookie);
             o.p16(r.priority);

@@ -37,7 +37,7 @@ fn name(m: &Message) -> String {
         M::PacketIn2(_) => "NXT_PACKET_IN2",
         M::Resume(_) => "NXT_RESUME",
         M::PacketOut(_) => "OFPT_PACKET_OUT",
-        M::FlowRemoved(_) => "OFPT_FLOW_REMOVED",
+        M::FlowRemoved(_) | M::FlowRemovedOf10(_) => "OFPT_FLOW_REMOVED",
         M::PortStatus(_) => "OFPT_PORT_STATUS",
         M::FlowMod(_) => "OFPT_FLOW_MOD",
         M::GroupMod(_) => "OFPT_GROUP_MOD",
