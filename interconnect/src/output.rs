@@ -1,6 +1,7 @@
 //! What is derived: the rows that the databases should have, by keys that name them.
 
 use ovn_schema::{Map, Set, Str, Uuid};
+use std::sync::Arc;
 
 /// A transit switch or router, as a row of `Datapath_Binding` in the interconnection southbound database names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,7 +44,7 @@ pub struct MonitorId {
     pub src_ip: Str,
 }
 
-/// The name of a derived row. There are as many as rows, and several tables of them: large names are boxed.
+/// The name of a derived row. There are as many as rows, and several tables of them: large names are boxed or shared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// Interconnection southbound `Gateway` with its `Encap`s: its zone and name.
@@ -53,7 +54,7 @@ pub enum Key {
     /// Interconnection southbound `Port_Binding`, by its logical port.
     Port(Str),
     /// Interconnection southbound `Route`.
-    Route(Box<RouteId>),
+    Route(Arc<RouteId>),
     /// Interconnection southbound `Address_Set`: its zone and name.
     IcAddressSet(Uuid, Str),
     /// Interconnection southbound `Service_Monitor`: the zone that is to check, and what.

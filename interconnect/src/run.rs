@@ -24,6 +24,12 @@ pub const SHARED_LOCK: &str = "ovn_ic_sb";
 /// How long another zone of the same name may have its lock before it is said.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many units have to have run before unused room is looked for.
+const MUCH: usize = 1000;
+
+/// How long after that nothing of the kind must happen.
+const REST: Duration = Duration::from_secs(2);
+
 /// Units of the derivation that ran.
 pub static UNITS: Counter = Counter::new("ic_units_run");
 /// Transactions that were sent.
@@ -248,6 +254,8 @@ pub struct Interconnector {
     name_lock: Option<(String, Instant)>,
     said: bool,
     paused: bool,
+    /// When unused room is to be given back; none where little happened.
+    trim_at: Option<Instant>,
     shared: Shared,
     requests: mpsc::UnboundedReceiver<RoutesRequest>,
 }
@@ -292,6 +300,7 @@ impl Interconnector {
             name_lock: None,
             said: false,
             paused: false,
+            trim_at: None,
             shared,
             requests,
         };
@@ -487,7 +496,14 @@ impl Interconnector {
         if !self.check_zone() {
             return;
         }
-        UNITS.add(self.plan.derive(&self.input, std::mem::take(&mut self.reads)) as u64);
+        let ran = self.plan.derive(&self.input, std::mem::take(&mut self.reads));
+        UNITS.add(ran as u64);
+        if ran >= MUCH {
+            self.trim_at = Some(Instant::now() + REST);
+        } else if self.trim_at.is_some_and(|at| at <= Instant::now()) {
+            self.trim_at = None;
+            self.plan.trim();
+        }
         for place in Place::ALL {
             self.write(place);
         }

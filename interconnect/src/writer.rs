@@ -6,8 +6,9 @@ use ovsdb_rs::client::{Client, ClientError};
 use serde_json::{Value as Json, json};
 use std::time::{Duration, Instant};
 
-/// The most rows of one transaction.
-pub const ROWS: usize = 2000;
+/// The most rows of one transaction: a row takes some KiB while its transaction is made, and nothing is written faster by
+/// larger ones.
+pub const ROWS: usize = 500;
 
 /// How long a refused row is left alone.
 const PARKED: Duration = Duration::from_secs(30);

@@ -144,7 +144,7 @@ impl IcSouthbound {
                 e.reads.extend(name(&c.old).into_iter().chain(name(&c.new)).map(Read::IcPort));
             }
             A::Route(c) => {
-                self.present.set(id, c.new.as_deref().map(|r| Key::Route(Box::new(route_id(r)))), &mut e);
+                self.present.set(id, c.new.as_deref().map(|r| Key::Route(Arc::new(route_id(r)))), &mut e);
                 e.reads.push(Read::IcRoute(id));
             }
             A::AddressSet(c) => {

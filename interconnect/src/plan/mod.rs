@@ -87,6 +87,11 @@ impl Plan {
         }
     }
 
+    /// Gives back room that is not used, as after much came at once.
+    pub fn trim(&mut self) {
+        self.engine.trim();
+    }
+
     /// Derives everything anew the next time.
     pub fn restart(&mut self) {
         self.engine = Engine::new(Interconnect);

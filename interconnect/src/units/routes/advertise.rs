@@ -7,6 +7,7 @@ use crate::model::{Northbound, Read};
 use crate::output::{Key, Route, RouteId, Source, Value};
 use ipnetwork::IpNetwork;
 use ovn_schema::{Str, Uuid, nb, options::flag};
+use std::sync::Arc;
 
 /// A route that a router may tell on one transit switch, and what comes of it.
 pub struct Ad<'a> {
@@ -24,7 +25,7 @@ pub type Sink<'s> = dyn FnMut(Ad<'_>) + 's;
 /// Puts out a route that is told.
 pub fn emit(ad: Ad<'_>, v: &mut V<'_>) {
     match ad.outcome {
-        Ok((id, route)) => v.emit(Key::Route(Box::new(id)), Value::Route(Box::new(route))),
+        Ok((id, route)) => v.emit(Key::Route(Arc::new(id)), Value::Route(Box::new(route))),
         Err(Reason::BadVip) => warn(v, format!("Route ad: Parsing failed for lb vip {}", ad.prefix)),
         Err(_) => {}
     }

@@ -7,6 +7,7 @@ use crate::model::Input;
 use crate::output::{Key, Value};
 use ovn_schema::Str;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Which way a route goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +73,7 @@ fn told(a: &Attached, input: &Input, v: &mut V<'_>, out: &mut Vec<Shown>) {
             direction: Direction::Told,
             prefix: ad.prefix.into(),
             of: of.into(),
-            outcome: ad.outcome.map(|(id, route)| (Key::Route(Box::new(id)), Value::Route(Box::new(route)))),
+            outcome: ad.outcome.map(|(id, route)| (Key::Route(Arc::new(id)), Value::Route(Box::new(route)))),
         });
     };
     for id in &router.static_routes {
