@@ -12,7 +12,7 @@ use switch::classifier::Rule;
 use switch::conntrack::journal::{Change, Put, ReaderId};
 use switch::conntrack::replica::{Lack, Owner, RemoteConnection, RemoteState, Replica, ReplicaCounters};
 use switch::conntrack::{Connection, Phase, TcpState, Translates, Tuple};
-use switch::{Conntrack, Switch};
+use switch::{BridgeId, Conntrack, Switch};
 use tokio::sync::mpsc;
 
 /// A batch is told that often, if something changed.
@@ -25,6 +25,11 @@ const FENCE: Duration = Duration::from_millis(100);
 const ASK: Duration = Duration::from_secs(1);
 /// How often learned flows are looked at.
 const LEARNED: Duration = Duration::from_millis(250);
+/// The most flows of one look; the next one goes on behind them, and soon.
+const LOOKED: usize = 1024;
+const SOON: Duration = Duration::from_millis(20);
+/// The most bytes of learned flows in a batch.
+const BATCH: usize = 1 << 20;
 /// A learned flow that is used is told so often in the time that it lasts.
 const USES: u32 = 8;
 /// The most learned flows that wait for the flows that learn them.
@@ -98,6 +103,8 @@ pub struct ConnSync {
     peers: HashMap<String, Peer>,
     next: Duration,
     next_learned: Duration,
+    /// Where the next look at learned flows begins: a bridge, and a place there.
+    look: (BridgeId, usize),
     /// Flows of peers that no flow here learns yet, with their last use: after a start they come before the controller's.
     waiting: Vec<(Box<FlowMod>, Duration)>,
 }
@@ -205,31 +212,35 @@ impl ConnSync {
         if now < self.next_learned || self.feeds.is_empty() && self.waiting.is_empty() {
             return;
         }
-        self.next_learned = now + LEARNED;
-        self.waiting.retain(|(f, used)| {
-            let idle = now.saturating_sub(*used);
-            idle.as_secs() < f.idle_timeout.into() && !switch.take_learned(f, idle, now)
-        });
+        let (found, all) = self.look_at_learned(switch);
+        self.next_learned = now + if all { LEARNED } else { SOON };
+        if all {
+            self.waiting.retain(|(f, used)| {
+                let idle = now.saturating_sub(*used);
+                idle.as_secs() < f.idle_timeout.into() && !switch.take_learned(f, idle, now)
+            });
+            self.feeds.iter_mut().for_each(|f| f.learned.retain(|_, (r, _)| r.strong_count() > 0));
+        }
         for f in &mut self.feeds {
-            f.learned.retain(|_, (r, _)| r.strong_count() > 0);
+            // What does not fit is told at the next look.
             let Ok(place) = f.to.try_reserve() else { continue };
             let mut batch = Batch { bytes: Vec::new(), records: 0, fences: Vec::new() };
-            for (r, used) in switch.bridges().flat_map(|(_, b)| b.learned()) {
+            for (r, used) in &found {
                 let lasts = Duration::from_secs(r.idle_timeout.into());
-                let at = Arc::as_ptr(&r) as usize;
+                let at = Arc::as_ptr(r) as usize;
                 // It lives on with the peer while it is used here.
-                if f.learned.get(&at).is_some_and(|(_, told)| used < *told + lasts / USES) {
+                if f.learned.get(&at).is_some_and(|(_, told)| *used < *told + lasts / USES) {
                     continue;
                 }
                 let bytes = Message::FlowMod(r.to_flow_mod()).encode(Version::Of15, 0);
                 if bytes.len() > FLOW {
                     continue;
                 }
-                f.learned.insert(at, (Arc::downgrade(&r), used));
-                let idle = u32::try_from(millis(now.saturating_sub(used))).unwrap_or(u32::MAX);
+                f.learned.insert(at, (Arc::downgrade(r), *used));
+                let idle = u32::try_from(millis(now.saturating_sub(*used))).unwrap_or(u32::MAX);
                 Record::Learn(idle, bytes).encode(&mut batch.bytes);
                 batch.records += 1;
-                if batch.records >= MOST {
+                if batch.bytes.len() >= BATCH {
                     break;
                 }
             }
@@ -237,6 +248,23 @@ impl ConnSync {
                 place.send(batch);
             }
         }
+    }
+
+    /// The next learned flows with their last use, and whether all have been looked at since the last time that was so.
+    fn look_at_learned(&mut self, switch: &Switch) -> (Vec<(Arc<Rule>, Duration)>, bool) {
+        let (mut found, mut left) = (Vec::new(), LOOKED);
+        let (first, mut from) = std::mem::take(&mut self.look);
+        for (id, b) in switch.bridges().filter(|(id, _)| *id >= first) {
+            let start = if id == first { std::mem::take(&mut from) } else { 0 };
+            let end = b.timed_flows().min(start.saturating_add(left));
+            found.extend(b.learned(start.min(end)..end));
+            left -= end.saturating_sub(start);
+            if left == 0 {
+                self.look = (id, end);
+                return (found, false);
+            }
+        }
+        (found, true)
     }
 
     /// Tells and sweeps what is due.

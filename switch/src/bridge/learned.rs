@@ -9,6 +9,7 @@ use crate::classifier::Rule;
 use openflow_rs::action::Action;
 use openflow_rs::{FlowMod, FlowModCommand};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -59,13 +60,19 @@ impl Bridge {
         self.tables.get(usize::from(table))?.find(&f.matches, f.priority)
     }
 
-    /// Learned flows that end when they are not used, with the time of their last use.
-    pub fn learned(&self) -> impl Iterator<Item = (Arc<Rule>, Duration)> + '_ {
+    /// How many flows with timeouts there are, learned ones among them.
+    pub fn timed_flows(&self) -> usize {
+        self.timed.len()
+    }
+
+    /// Learned flows that end when they are not used, with the time of their last use: those at these places of all flows
+    /// with timeouts, which move when flows end.
+    pub fn learned(&self, places: Range<usize>) -> impl Iterator<Item = (Arc<Rule>, Duration)> + '_ {
         let there = |r: &Arc<Rule>| {
             let t = self.tables.get(usize::from(r.table));
             t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
         };
-        let all = self.timed.iter().filter_map(Weak::upgrade);
+        let all = self.timed.get(places).unwrap_or_default().iter().filter_map(Weak::upgrade);
         let learned = all.filter(move |r| r.idle_timeout != 0 && self.learners.learns(r.table, r.cookie) && there(r));
         learned.map(|r| {
             let (_, _, used) = r.counters();
@@ -121,7 +128,7 @@ mod tests {
     }
 
     fn uses(b: &Bridge) -> Vec<(String, Duration)> {
-        b.learned().map(|(r, used)| (format!("{:?}", r.actions), used)).collect()
+        b.learned(0..b.timed_flows()).map(|(r, used)| (format!("{:?}", r.actions), used)).collect()
     }
 
     #[test]
