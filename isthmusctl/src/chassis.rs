@@ -1,6 +1,6 @@
 //! `isthmusctl chassis`: the local database's settings, for machines without ovs-vsctl.
 
-use crate::database::connect;
+use crate::database::{connect, rows};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
@@ -63,15 +63,7 @@ const TABLES: [&str; 4] = ["Open_vSwitch", "Bridge", "Port", "Interface"];
 /// The local database, typed.
 fn load(client: &Client) -> Result<ovs::Database> {
     let mut db = ovs::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in TABLES {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(client, &TABLES, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok(db)
 }
 

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ovsdb_rs::client::{Client, Config, Event, TableRequest};
+use ovsdb_rs::{Row, TableSchema, Uuid};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -40,6 +41,23 @@ pub enum Command {
 /// Connects and waits for the first copy of these tables.
 pub async fn connect(remote: &str, database: &str, tables: &[&str], limit: Duration) -> Result<Client> {
     Ok(connect_watching(remote, database, tables, limit).await?.0)
+}
+
+/// Gives each row of these tables to `apply`, which puts it into a typed database.
+pub fn rows<T>(
+    client: &Client,
+    tables: &[&str],
+    mut apply: impl FnMut(&str, &TableSchema, Uuid, Option<&Row>) -> Result<T, ovsdb_rs::Error>,
+) -> Result<()> {
+    client.replica(|r| {
+        let schema = r.schema().context("the database has no schema")?;
+        for table in tables {
+            for (id, row) in r.rows(table) {
+                apply(table, schema.table(table)?, *id, Some(row))?;
+            }
+        }
+        Ok(())
+    })
 }
 
 async fn connect_watching(

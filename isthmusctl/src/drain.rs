@@ -4,7 +4,7 @@
 //! stored where every OVN tool shows it (`ovn-nbctl lrp-get-gateway-chassis`), survives restarts, and the C stack's
 //! gateways follow it, too.
 
-use crate::database::connect;
+use crate::database::{connect, rows};
 use crate::show::southbound;
 use anyhow::{Context, Result, bail};
 use ovn_schema::{Map, Str, Uuid, Write, nb, sb};
@@ -29,7 +29,11 @@ struct Member<'a> {
     external_ids: &'a Map<Str, Str>,
 }
 
-impl Member<'_> {
+impl<'a> Member<'a> {
+    fn of(id: Uuid, chassis: &'a str, priority: i64, external_ids: &'a Map<Str, Str>) -> Member<'a> {
+        Member { id, chassis, priority, external_ids }
+    }
+
     /// Its own priority, if it is drained.
     fn drained(&self) -> Option<i64> {
         self.external_ids.get(KEY)?.parse().ok()
@@ -45,35 +49,15 @@ struct Group<'a> {
 }
 
 fn groups(db: &nb::Database) -> Vec<Group<'_>> {
-    let ports = db.logical_router_port.values().map(|p| Group {
-        name: &p.name,
-        table: "Gateway_Chassis",
-        members: p
-            .gateway_chassis
-            .iter()
-            .filter_map(|id| db.gateway_chassis.get_key_value(id))
-            .map(|(id, m)| Member {
-                id: *id,
-                chassis: &m.chassis_name,
-                priority: m.priority,
-                external_ids: &m.external_ids,
-            })
-            .collect(),
+    let ports = db.logical_router_port.values().map(|p| {
+        let members = p.gateway_chassis.iter().filter_map(|id| db.gateway_chassis.get_key_value(id));
+        let members = members.map(|(id, m)| Member::of(*id, &m.chassis_name, m.priority, &m.external_ids));
+        Group { name: &p.name, table: "Gateway_Chassis", members: members.collect() }
     });
-    let groups = db.ha_chassis_group.values().map(|g| Group {
-        name: &g.name,
-        table: "HA_Chassis",
-        members: g
-            .ha_chassis
-            .iter()
-            .filter_map(|id| db.ha_chassis.get_key_value(id))
-            .map(|(id, m)| Member {
-                id: *id,
-                chassis: &m.chassis_name,
-                priority: m.priority,
-                external_ids: &m.external_ids,
-            })
-            .collect(),
+    let groups = db.ha_chassis_group.values().map(|g| {
+        let members = g.ha_chassis.iter().filter_map(|id| db.ha_chassis.get_key_value(id));
+        let members = members.map(|(id, m)| Member::of(*id, &m.chassis_name, m.priority, &m.external_ids));
+        Group { name: &g.name, table: "HA_Chassis", members: members.collect() }
     });
     ports.chain(groups).filter(|g| !g.members.is_empty()).collect()
 }
@@ -135,15 +119,7 @@ fn undrained(groups: &[Group<'_>], chassis: &str) -> Vec<Change> {
 async fn load(remote: &str, limit: Duration) -> Result<(Client, nb::Database)> {
     let client = connect(remote, "OVN_Northbound", &TABLES, limit).await?;
     let mut db = nb::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in TABLES {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(&client, &TABLES, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok((client, db))
 }
 

@@ -1,6 +1,6 @@
 //! `isthmusctl ic`: zones that are joined, as the interconnection southbound database has them.
 
-use crate::database::connect;
+use crate::database::{connect, rows};
 use crate::why::Program;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
@@ -50,15 +50,7 @@ const TABLES: [&str; 8] = [
 
 fn load(client: &Client) -> Result<ic_sb::Database> {
     let mut db = ic_sb::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in TABLES {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(client, &TABLES, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok(db)
 }
 

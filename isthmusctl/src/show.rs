@@ -1,7 +1,7 @@
 //! `isthmusctl show`: the logical network as a tree, with where its ports are.
 
-use crate::database::connect;
-use anyhow::{Context, Result};
+use crate::database::{connect, rows};
+use anyhow::Result;
 use ovn_schema::{Str, nb, sb};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,15 +23,7 @@ const SB: [&str; 7] =
 async fn northbound(remote: &str, limit: Duration) -> Result<nb::Database> {
     let client = connect(remote, "OVN_Northbound", &NB, limit).await?;
     let mut db = nb::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in NB {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(&client, &NB, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok(db)
 }
 
@@ -39,15 +31,7 @@ async fn northbound(remote: &str, limit: Duration) -> Result<nb::Database> {
 pub async fn southbound(remote: &str, limit: Duration) -> Result<sb::Database> {
     let client = connect(remote, "OVN_Southbound", &SB, limit).await?;
     let mut db = sb::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in SB {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(&client, &SB, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok(db)
 }
 

@@ -1,6 +1,6 @@
 //! `isthmusctl vtep`: top-of-rack switches as both sides see them.
 
-use crate::database::connect;
+use crate::database::{connect, rows};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use ovn_schema::{Map, Str, Uuid, sb, vtep};
@@ -35,30 +35,15 @@ const SB: [&str; 4] = ["Chassis", "Encap", "Port_Binding", "Datapath_Binding"];
 async fn switches(remote: &str, limit: Duration) -> Result<(vtep::Database, String)> {
     let client = connect(remote, vtep::Database::NAME, &VTEP, limit).await?;
     let mut db = vtep::Database::default();
-    let version = client.replica(|r| -> Result<String> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in VTEP {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(schema.version.clone())
-    })?;
-    Ok((db, version))
+    rows(&client, &VTEP, |table, schema, id, row| db.apply(table, schema, id, row))?;
+    let schema = client.schema().context("the database has no schema")?;
+    Ok((db, schema.version.clone()))
 }
 
 async fn southbound(remote: &str, limit: Duration) -> Result<sb::Database> {
     let client = connect(remote, sb::Database::NAME, &SB, limit).await?;
     let mut db = sb::Database::default();
-    client.replica(|r| -> Result<()> {
-        let schema = r.schema().context("the database has no schema")?;
-        for table in SB {
-            for (uuid, row) in r.rows(table) {
-                db.apply(table, schema.table(table)?, *uuid, Some(row))?;
-            }
-        }
-        Ok(())
-    })?;
+    rows(&client, &SB, |table, schema, id, row| db.apply(table, schema, id, row))?;
     Ok(db)
 }
 
