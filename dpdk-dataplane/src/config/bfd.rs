@@ -49,8 +49,8 @@ impl BfdSpec {
     }
 }
 
-/// An interface's BFD, if it is enabled.
-pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
+/// An interface's BFD, if it is enabled; `src` is the interface's address, `waits` as in [`BfdSpec`].
+pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac, waits: bool) -> Option<BfdSpec> {
     if !options::flag(c, "enable") {
         return None;
     }
@@ -84,7 +84,7 @@ pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
         decay: decay.filter(|d| *d >= min_rx),
         forwarding_if_rx: flag("forwarding_if_rx"),
         check_key: flag("check_tnl_key"),
-        waits: true,
+        waits,
         oam: flag("oam"),
     })
 }
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), Mac([2; 6])).expect("enabled");
+        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), Mac([2; 6]), true).expect("enabled");
         assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
         assert_eq!((b.local_dst, b.remote_dst), (Mac([0, 0x23, 0x20, 0, 0, 1]), None));
         assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), Mac([2; 6])), None);
-        let asked = |on| bfd("tun", &map(&[("enable", on), ("cpath_down", on)]), Mac([2; 6]));
+        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), Mac([2; 6]), true), None);
+        let asked = |on| bfd("tun", &map(&[("enable", on), ("cpath_down", on)]), Mac([2; 6]), true);
         assert!(asked("True").is_some_and(|b| b.session.concatenated_path_down) && asked("yes").is_none());
     }
 }

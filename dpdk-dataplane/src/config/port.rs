@@ -144,7 +144,6 @@ pub(super) struct Owner<'a> {
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<'_>, dummies: DummyMode) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
-    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac));
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
@@ -154,7 +153,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         name: i.name.to_string(),
         complaint: complaint(i, &kind),
         dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
-        bfd: bfd.map(|b| BfdSpec { waits: matches!(kind, Ok(Kind::Tunnel(_))), ..b }),
+        bfd: bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac), matches!(kind, Ok(Kind::Tunnel(_)))),
         kind,
         vlan: vlan(p),
         priority_tags: match get(&p.other_config, "priority-tags") {
