@@ -285,7 +285,7 @@ const UNREAD: &[(&str, &[&str])] =
 /// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
 const UNREAD_LOCAL: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["cur_cfg", "statistics", "db_version", "ovs_version", "system_type", "system_version"]),
-    ("Bridge", &["status", "rstp_status", "datapath_version"]),
+    ("Bridge", &["rstp_status", "datapath_version"]),
     ("Port", &["status", "statistics", "rstp_status", "rstp_statistics", "bond_active_slave"]),
     ("Mirror", &["statistics"]),
     (
