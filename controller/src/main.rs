@@ -17,7 +17,7 @@ struct Args {
     /// The chassis' name; without it the file system-id-override's, or external_ids:system-id's of the Open_vSwitch table.
     #[arg(short = 'n', long, value_name = "CHASSIS")]
     chassis: Option<String>,
-    /// Accepted for compatibility: there is no provider of plugged interfaces.
+    /// Plugs internal ports in for logical ports with options:vif-plug-type=dummy, as tests of the field do.
     #[arg(long)]
     enable_dummy_vif_plug: bool,
     /// Accepted for compatibility: the CA of the peer is --ca-cert's.
@@ -69,9 +69,6 @@ fn main() -> ExitCode {
     let files = TlsFiles::from_options(&args.daemon.tls);
     let limits = Limits::from_options(&args.daemon.tls);
     daemon::run(program, &args.daemon, async move |d: Daemon| {
-        if args.enable_dummy_vif_plug {
-            tracing::info!(target: "vif_plug", "--enable-dummy-vif-plug has no effect: there is no dummy provider yet");
-        }
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
@@ -81,6 +78,9 @@ fn main() -> ExitCode {
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
         let mut c =
             Controller::start(&database, daemon::dirs::ovs_rundir(), (files, limits?), identity, (shared, requests))?;
+        if args.enable_dummy_vif_plug {
+            c.provide("dummy", Box::new(controller::plug::Dummy));
+        }
         tracing::info!(target: "main", "OVN internal version is : [{}]", controller::run::INTERNAL_VERSION);
         d.ready()?;
         c.run(&d).await;

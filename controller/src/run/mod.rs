@@ -15,6 +15,7 @@ use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::Task;
 use crate::plan::Failure;
+use crate::plug::Provider;
 use crate::settings::{Incomplete, Settings};
 use daemon::Daemon;
 use ovn_schema::Str;
@@ -25,6 +26,11 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 impl Controller {
+    /// Adds what plugs devices of a kind in (`options:vif-plug-type` of logical ports).
+    pub fn provide(&mut self, kind: &'static str, provider: Box<dyn Provider>) {
+        self.plugs.provide(kind, provider);
+    }
+
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
         loop {
