@@ -1,6 +1,7 @@
 //! The chassis controller: takes the place of ovn-controller.
 
 use clap::Parser;
+use controller::plug;
 use controller::run::{Controller, Exit, Shared, Status};
 use controller::settings::Identity;
 use daemon::{Daemon, Family, Program};
@@ -20,6 +21,10 @@ struct Args {
     /// Plugs internal ports in for logical ports with options:vif-plug-type=dummy, as tests of the field do.
     #[arg(long)]
     enable_dummy_vif_plug: bool,
+    /// Takes the network cards' representors (options:vif-plug-type=representor) out of this file
+    /// instead of asking the kernel.
+    #[arg(long, value_name = "FILE")]
+    representors: Option<std::path::PathBuf>,
     /// Accepted for compatibility: the CA of the peer is --ca-cert's.
     #[arg(long, value_name = "FILE")]
     peer_ca_cert: Option<std::path::PathBuf>,
@@ -79,8 +84,10 @@ fn main() -> ExitCode {
         let mut c =
             Controller::start(&database, daemon::dirs::ovs_rundir(), (files, limits?), identity, (shared, requests))?;
         if args.enable_dummy_vif_plug {
-            c.provide("dummy", Box::new(controller::plug::Dummy));
+            c.provide("dummy", Box::new(plug::Dummy));
         }
+        let cards = args.representors.map_or(plug::Source::Kernel, plug::Source::File);
+        c.provide("representor", Box::new(plug::Representors::new(cards, c.devices())));
         tracing::info!(target: "main", "OVN internal version is : [{}]", controller::run::INTERNAL_VERSION);
         d.ready()?;
         c.run(&d).await;

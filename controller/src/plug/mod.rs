@@ -5,10 +5,12 @@
 //! controller's where `external_ids:ovn-plugged` names the provider of its device. All others are left alone.
 
 mod dummy;
+mod representor;
 #[cfg(test)]
 mod tests;
 
 pub use dummy::Dummy;
+pub use representor::{Representors, Source};
 
 use crate::claims::{Role, role};
 use crate::interfaces::{Interfaces, PLUGGED_ID};
@@ -36,13 +38,28 @@ pub struct Device {
     pub options: Map<Str, Str>,
 }
 
+/// Why a port gets no device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Which devices there are is not known yet: all stays as it is.
+    Unknown,
+    /// The reason, and what would mend it.
+    Because(String),
+}
+
+impl From<String> for Refusal {
+    fn from(text: String) -> Refusal {
+        Refusal::Because(text)
+    }
+}
+
 /// Knows the devices of a kind.
 pub trait Provider: Debug + Send {
     /// The device that a port with these options (`vif-plug:…`) is to have.
     ///
     /// # Errors
-    /// Why there is none, and what would mend that.
-    fn device(&self, port: &str, options: &Map<Str, Str>) -> Result<Device, String>;
+    /// Why there is none.
+    fn device(&self, port: &str, options: &Map<Str, Str>) -> Result<Device, Refusal>;
 
     /// The options of interfaces that are the provider's; others are left as they are.
     fn maintains(&self) -> &'static [&'static str];
@@ -174,14 +191,15 @@ impl Plugs {
     }
 
     /// What each port gets, or why it gets nothing.
-    fn device(&self, lport: &str, wish: &Wish) -> Result<Device, String> {
+    fn device(&self, lport: &str, wish: &Wish) -> Result<Device, Refusal> {
         let Some(provider) = self.providers.get(&*wish.provider) else {
             let known = self.providers.keys().copied().collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "there is none".to_string() } else { format!("there are {known}") };
-            return Err(format!(
+            let text = format!(
                 "Unable to open VIF plug provider for vif-plug-type: '{}' lport {lport}; {known}",
                 wish.provider
-            ));
+            );
+            return Err(text.into());
         };
         provider.device(lport, &wish.options)
     }
@@ -193,7 +211,7 @@ impl Plugs {
         (plugged, wishes): (&Interfaces, &BTreeMap<Str, Wish>),
         problems: &mut BTreeMap<Str, String>,
     ) -> Vec<(Str, Act<'a>)> {
-        let devices: BTreeMap<&Str, Result<Device, String>> =
+        let devices: BTreeMap<&Str, Result<Device, Refusal>> =
             wishes.iter().map(|(lport, w)| (lport, self.device(lport, w))).collect();
         let device = |lport: &Str| devices.get(lport).and_then(|d| d.as_ref().ok());
         // Of several interfaces of a port that one counts that has the right device.
@@ -238,13 +256,13 @@ impl Plugs {
                 continue;
             }
             let result = d.clone().and_then(|d| match holders.get(&d.name) {
-                Some(holder) if holder != lport => Err(taken(&d.name, holder)),
+                Some(holder) if holder != lport => Err(taken(&d.name, holder).into()),
                 _ => Ok(d),
             });
             match result.and_then(|d| self.place(d, have, own, &names)) {
                 Ok(Some(act)) => out.push(((*lport).clone(), act)),
-                Ok(None) => {}
-                Err(text) => {
+                Ok(None) | Err(Refusal::Unknown) => {}
+                Err(Refusal::Because(text)) => {
                     problems.insert((*lport).clone(), text);
                     // What it has stays, unless it is another port's by right.
                     let act = |o: Own<'a>| match holders.get(o.name) {
@@ -265,7 +283,7 @@ impl Plugs {
         have: Option<Own<'a>>,
         own: &[Own<'a>],
         names: &HashMap<Str, Option<Uuid>>,
-    ) -> Result<Option<Act<'a>>, String> {
+    ) -> Result<Option<Act<'a>>, Refusal> {
         if let Some(o) = have.filter(|o| *o.name == d.name) {
             return Ok(Some(Act::Tune(o, Some(d))));
         }
@@ -273,10 +291,10 @@ impl Plugs {
             (None, None) => Ok(Some(Act::Plug(d))),
             (None, Some(o)) => Ok(Some(Act::Replace(o, d))),
             (Some(Some(row)), have) if own.iter().any(|o| o.row == *row) => Ok(have.map(Act::Unplug)),
-            _ => Err(format!(
+            _ => Err(Refusal::Because(format!(
                 "its device {0} is a port already that this controller did not plug in: take it out with ovs-vsctl del-port {0}",
                 d.name
-            )),
+            ))),
         }
     }
 

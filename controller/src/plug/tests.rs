@@ -12,12 +12,12 @@ use std::time::Instant;
 struct Scripted(Arc<Mutex<BTreeSet<Str>>>);
 
 impl Provider for Scripted {
-    fn device(&self, _: &str, options: &Map<Str, Str>) -> Result<Device, String> {
-        let name = options.get("vif-plug:test").ok_or("no device is named")?;
+    fn device(&self, _: &str, options: &Map<Str, Str>) -> Result<Device, Refusal> {
+        let name = options.get("vif-plug:test").ok_or(Refusal::Unknown)?;
         let there = self.0.lock().unwrap().contains(name);
         let options = Map::from([("test-option".into(), "value".into())]);
         let device = Device { name: name.clone(), kind: "internal".into(), options };
-        if there { Ok(device) } else { Err(format!("{name} does not exist")) }
+        if there { Ok(device) } else { Err(format!("{name} does not exist").into()) }
     }
 
     fn maintains(&self) -> &'static [&'static str] {
@@ -213,6 +213,12 @@ fn a_device_follows_its_port() {
     w.settle();
     let i = w.db.interface.values().next().unwrap();
     assert_eq!((i.mtu_request, i.options.len()), (Some(1400), 2), "what the provider does not maintain is kept");
+    // Which one is not known: all stays as it is.
+    let named = w.wishes.get_mut(&lport(0)).unwrap().options.clone();
+    w.wishes.get_mut(&lport(0)).unwrap().options.clear();
+    assert_eq!(w.look(false), 0);
+    assert!(w.plugs.problems.is_empty());
+    w.wishes.get_mut(&lport(0)).unwrap().options = named;
     // Another device: the port is never without one.
     w.wish(0, Some(1), true);
     assert!(w.look(false) > 0);

@@ -22,6 +22,7 @@ impl Controller {
             counts: self.counts(),
             updates: self.local_updates,
             zones: self.input.zones_generation(),
+            devices: self.plugs.version(),
             installed: self.is_installed(),
             realised: self.realised_cfg,
             known: southbound_ready,

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// A database with its typed copy.
 pub(super) struct Link<D> {
@@ -103,6 +103,8 @@ pub(super) struct LocalState {
     /// Updates of the database, and changes of zones.
     pub(super) updates: u64,
     pub(super) zones: u64,
+    /// Devices that may be plugged in.
+    pub(super) devices: u64,
     /// The switch has all flows.
     pub(super) installed: bool,
     /// The configuration that it has.
@@ -228,6 +230,8 @@ pub struct Controller {
     pub(super) patch_said: Once,
     /// What plugs devices in.
     pub(super) plugs: Plugs,
+    /// Devices changed.
+    pub(super) devices: Arc<Notify>,
     /// The integration bridge of the last look; none at the start.
     pub(super) bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
@@ -446,6 +450,7 @@ impl Controller {
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
             plugs: Plugs::default(),
+            devices: Arc::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
             to_forget: BTreeSet::new(),
