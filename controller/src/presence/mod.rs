@@ -274,6 +274,7 @@ fn peer(id: Uuid, view: &mut Seen<'_>) {
         view.emit(Key::Watched(id), Value::Is);
     }
     view.read(Read::Tunnelling);
+    view.read(Read::Options);
     let me = view.read(Read::Chassis).local.chassis;
     let own = me.and_then(|me| row::<sb::Chassis>(view, TableId::Chassis, me));
     for e in c.encaps.iter().chain(own.into_iter().flat_map(|c| &c.encaps)) {
