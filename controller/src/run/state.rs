@@ -14,6 +14,7 @@ use crate::pinctrl::task::Task;
 use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
+use crate::plug::Plugs;
 use crate::plumbing::Sessions;
 use crate::presence::Presence;
 use crate::request::Request;
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// A database with its typed copy.
 pub(super) struct Link<D> {
@@ -102,6 +103,8 @@ pub(super) struct LocalState {
     /// Updates of the database, and changes of zones.
     pub(super) updates: u64,
     pub(super) zones: u64,
+    /// Devices that may be plugged in.
+    pub(super) devices: u64,
     /// The switch has all flows.
     pub(super) installed: bool,
     /// The configuration that it has.
@@ -126,6 +129,8 @@ pub(super) struct Sinks {
     pub(super) peers: InLine<(u64, [u64; 3])>,
     /// Mirrors.
     pub(super) mirrors: InLine<(u64, u64)>,
+    /// Plugged devices: by the bridge's interfaces, what is asked for, and the devices that there are.
+    pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
     /// This chassis' rows: by the local database's state, and their own.
@@ -223,6 +228,10 @@ pub struct Controller {
     pub(super) sb_attempts: Attempts,
     pub(super) local_attempts: Attempts,
     pub(super) patch_said: Once,
+    /// What plugs devices in.
+    pub(super) plugs: Plugs,
+    /// Devices changed.
+    pub(super) devices: Arc<Notify>,
     /// The integration bridge of the last look; none at the start.
     pub(super) bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
@@ -307,7 +316,6 @@ const UNREAD_LOCAL: &[(&str, &[&str])] = &[
             "lldp",
             "mac",
             "mac_in_use",
-            "mtu_request",
             "ofport_request",
             "statistics",
         ],
@@ -441,6 +449,8 @@ impl Controller {
             sb_attempts: Attempts::default(),
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
+            plugs: Plugs::default(),
+            devices: Arc::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
             to_forget: BTreeSet::new(),
