@@ -488,6 +488,8 @@ enum Step {
     Check(usize, u8),
     /// A next hop behind a port.
     NextHop(usize, bool),
+    /// A BFD session of a port: absent, for any next hop, one of another family, or needed by nobody.
+    Session(usize, u8),
     /// A mirror: absent, or to which kind of sink.
     Mirror(u8),
     /// What came so far is derived.
@@ -537,6 +539,16 @@ impl Chassis {
                         p.mac = [text("02:00:00:00:00:02 10.0.0.2/24")].into();
                         p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
                         p.options.insert(text("peer"), text("vm2"));
+                    }
+                    // A distributed port of a router, and a redirect port of the next one.
+                    16 => {
+                        p.r#type = text("patch");
+                        p.mac = [text("02:00:00:00:00:03 10.0.0.3/24")].into();
+                        p.options.insert(text("peer"), text("vm2"));
+                    }
+                    17 => {
+                        p.logical_port = text(format!("cr-vm{}", (n + 1) % PORTS));
+                        (p.r#type, p.chassis) = (text("chassisredirect"), Some(ME));
                     }
                     _ => {}
                 }
@@ -677,6 +689,17 @@ impl Chassis {
                 let row = sb::EcmpNexthop { port: id(2, n), nexthop: text("10.0.0.9"), ..Default::default() };
                 self.set(id(19, n), there.then_some(row));
             }
+            Step::Session(n, kind) => {
+                let row = sb::Bfd {
+                    logical_port: text(format!("vm{n}")),
+                    dst_ip: text(if kind == 2 { "fd00::9" } else { "10.0.0.9" }),
+                    src_port: 49152 + n as i64,
+                    disc: n as i64 + 1,
+                    status: text(if kind == 3 { "admin_down" } else { "down" }),
+                    ..Default::default()
+                };
+                self.set(id(23, n), (kind > 0).then_some(row));
+            }
             Step::Mirror(kind) => {
                 let row =
                     sb::Mirror { r#type: text(["lport", "gre", "local"][kind as usize % 3]), ..mirror("192.0.2.9") };
@@ -691,8 +714,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let b = any::<bool>;
     let one = prop_oneof![
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
-        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
-        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
         (0..SWITCHES, b(), b()).prop_map(|(n, t, p)| Step::Localnet(n, t, p)),
         (0..8u8).prop_map(Step::Gateways),
         (0..7u8).prop_map(Step::Peer),
@@ -712,6 +735,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..3u16).prop_map(|n| Step::Tunnel(n * 100)),
         (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Check(n, k)),
         (0..PORTS, b()).prop_map(|(n, t)| Step::NextHop(n, t)),
+        (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Session(n, k)),
         (0..4u8).prop_map(Step::Mirror),
         Just(Step::Derive),
     ];

@@ -3,6 +3,7 @@
 mod acl_log;
 pub mod advertise;
 pub mod announce;
+pub mod bfd;
 pub mod boot;
 mod dhcp;
 mod dhcpv6;
@@ -84,6 +85,8 @@ pub enum Report {
     /// A packet waits for a neighbour: the keys of datapath and port, and its address. It may be known by now: the packet came before
     /// the flow did, and no answer of the neighbour will be told again.
     Waits(u64, u32, IpAddr),
+    /// The state of a BFD session, by its row.
+    Session(Uuid, bfd_rs::State),
     /// A packet for [`Monitors`].
     Packet(Box<PacketIn>),
 }

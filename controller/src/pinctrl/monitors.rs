@@ -1,7 +1,7 @@
 //! The services that keep account and write rows: multicast, health checks, events. They are the loop's, which has the rows; packets
 //! for them come from the packet thread as reports.
 
-use super::{events, health, multicast, next_hops};
+use super::{bfd, events, health, multicast, next_hops};
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
@@ -21,6 +21,8 @@ pub struct Monitors {
     pub health: health::Checks,
     /// Next hops of symmetric replies.
     pub next_hops: next_hops::NextHops,
+    /// States of BFD sessions.
+    pub sessions: bfd::Found,
     /// The longest pause between questions to them, see [`next_hops::NextHops::pause`].
     pub next_hop_pause: Option<Duration>,
 }
@@ -66,7 +68,8 @@ impl Monitors {
     }
 
     /// Puts what they found out into the plan.
-    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
+    pub fn write(&mut self, input: &Input, here: &Presence, now: Instant, plan: &mut Plan) {
+        self.sessions.write(input, &here.sessions, plan);
         self.health.write(input, plan);
         self.multicast.write(input, plan);
         self.events.write(input, now, plan);

@@ -5,6 +5,7 @@ use crate::claims::Step;
 use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
+use crate::pinctrl::bfd;
 use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
 use crate::pinctrl::{health, next_hops};
@@ -83,6 +84,8 @@ pub struct Presence {
     pub next_hops: BTreeMap<Uuid, next_hops::Question>,
     /// See [`Presence::next_hops`].
     pub next_hops_anew: BTreeSet<Uuid>,
+    /// BFD sessions of this chassis.
+    pub sessions: BTreeMap<Uuid, bfd::Wanted>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
     boot: BTreeMap<(u64, Mac), Arc<Rules>>,
@@ -122,6 +125,7 @@ impl Default for Presence {
             checks_anew: BTreeSet::new(),
             next_hops: BTreeMap::new(),
             next_hops_anew: BTreeSet::new(),
+            sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
             boot: BTreeMap::new(),
@@ -307,6 +311,11 @@ impl Presence {
                 let question = now.and_then(|n| if let Value::Question(q) = n { Some(q) } else { None });
                 put(&mut self.next_hops, id, question);
             }
+            Key::Session(row) => {
+                let wanted = now.and_then(|n| if let Value::Session(w) = n { Some(w) } else { None });
+                put(&mut self.sessions, row, wanted.clone());
+                self.tell(Told::Session(*row, wanted));
+            }
             Key::Names(datapath, row) => {
                 let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
                 put(&mut self.names, &(*datapath, *row), names.clone());
@@ -347,6 +356,9 @@ impl Presence {
         for (port, behind) in &self.distributed {
             out.take(Told::Distributed(*port, Some(*behind)));
         }
+        for (row, wanted) in &self.sessions {
+            out.take(Told::Session(*row, Some(wanted.clone())));
+        }
         for (machine, rules) in &self.boot {
             out.take(Told::Boot(*machine, Some(rules.clone())));
         }
@@ -375,6 +387,7 @@ impl Presence {
                 format!("mirrored {:?}", p.mirrored),
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),
+                format!("sessions {:?}", p.sessions),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),
                 format!("boot {:?}", p.boot),

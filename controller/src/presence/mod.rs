@@ -17,7 +17,7 @@ use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
-use crate::pinctrl::{boot, health, next_hops};
+use crate::pinctrl::{bfd, boot, health, next_hops};
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
@@ -42,6 +42,8 @@ pub enum Unit {
     Check(Uuid),
     /// A next hop of symmetric replies.
     NextHop(Uuid),
+    /// A BFD session.
+    Session(Uuid),
     /// A chassis, as one to which tunnels may lead.
     Peer(Uuid),
     /// A group of chassis whose tunnels may be watched.
@@ -100,6 +102,8 @@ pub enum Key {
     Check(Uuid),
     /// A next hop that this chassis asks.
     NextHop(Uuid),
+    /// A BFD session that is this chassis'.
+    Session(Uuid),
     /// The names of a row that a datapath knows, by its key.
     Names(u64, Uuid),
     /// A redirect port, by the keys of its datapath and its own.
@@ -133,6 +137,8 @@ pub enum Value {
     Tunnel(Tunnel),
     /// What is asked.
     Question(next_hops::Question),
+    /// A BFD session.
+    Session(bfd::Wanted),
     /// What is to be loaded.
     Boot(Arc<boot::Rules>),
 }
@@ -198,10 +204,19 @@ impl Derivation for Derive {
         let names = input.sb.dns.keys().copied().map(Unit::Names);
         let checks = input.sb.service_monitor.keys().copied().map(Unit::Check);
         let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
+        let sessions = input.sb.bfd.keys().copied().map(Unit::Session);
         let bindings = input.candidates().into_iter().map(Unit::Binding);
         let peers = input.sb.chassis.keys().copied().map(Unit::Peer);
         let groups = input.sb.ha_chassis_group.keys().copied().map(Unit::Group);
-        datapaths.chain(bindings).chain(names).chain(checks).chain(next_hops).chain(peers).chain(groups).collect()
+        datapaths
+            .chain(bindings)
+            .chain(names)
+            .chain(checks)
+            .chain(next_hops)
+            .chain(sessions)
+            .chain(peers)
+            .chain(groups)
+            .collect()
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
@@ -217,6 +232,7 @@ impl Derivation for Derive {
             Read::Row(TableId::HaChassisGroup, id) => {
                 vec![(Unit::Group(*id), input.sb.ha_chassis_group.contains_key(id))]
             }
+            Read::Row(TableId::Bfd, id) => vec![(Unit::Session(*id), input.sb.bfd.contains_key(id))],
             Read::Row(TableId::EcmpNexthop, id) => {
                 vec![(Unit::NextHop(*id), input.sb.ecmp_nexthop.contains_key(id))]
             }
@@ -233,6 +249,7 @@ impl Derivation for Derive {
             Unit::Names(id) => names(*id, view),
             Unit::Check(id) => check(*id, view),
             Unit::NextHop(id) => next_hop(*id, view),
+            Unit::Session(id) => session(*id, view),
             Unit::Peer(id) => peer(*id, view),
             Unit::Group(id) => group(*id, view),
         }
@@ -301,6 +318,21 @@ fn next_hop(id: Uuid, view: &mut Seen<'_>) {
     let input = look(view, p);
     if let Some(question) = next_hops::question(n, input) {
         view.emit(Key::NextHop(id), Value::Question(question));
+    }
+}
+
+fn session(id: Uuid, view: &mut Seen<'_>) {
+    let Some(b) = row::<sb::Bfd>(view, TableId::Bfd, id) else { return };
+    let redirect = bfd::redirect_port(&b.logical_port);
+    for p in [&b.logical_port, &redirect].into_iter().filter_map(|n| named(view, n)).collect::<Vec<_>>() {
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+        look(view, p);
+        if let Some(peer) = p.options.get("peer") {
+            named(view, peer);
+        }
+    }
+    if let Some(wanted) = bfd::wanted(b, view.read(Read::Chassis)) {
+        view.emit(Key::Session(id), Value::Session(wanted));
     }
 }
 

@@ -27,7 +27,7 @@ impl Controller {
         self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
-        self.monitors.write(&self.input, now, &mut plan);
+        self.monitors.write(&self.input, &self.presence, now, &mut plan);
         self.activated.write(&self.input, &mut plan);
         self.aging.write(&self.input, &mut plan);
         learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);

@@ -271,6 +271,7 @@ pub(super) const TABLES: &[&str] = &[
     "Chassis_Template_Var",
     "Service_Monitor",
     "ECMP_Nexthop",
+    "BFD",
     "ACL_ID",
     "Controller_Event",
     "Mirror",
