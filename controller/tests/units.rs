@@ -5,7 +5,7 @@
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local, Tunnel, Tunnelling, Vif};
-use controller::pinctrl::{Snapshot, health, next_hops};
+use controller::pinctrl::{Snapshot, health, next_hops, prefix};
 use controller::presence::Presence;
 use controller::zones;
 use incremental::Engine;
@@ -43,6 +43,7 @@ struct Chassis {
     /// What is checked and asked by the differences that were told.
     checks: BTreeMap<Uuid, health::Target>,
     next_hops: BTreeMap<Uuid, next_hops::Question>,
+    delegations: BTreeMap<Uuid, prefix::Requester>,
     reads: Vec<controller::model::Read>,
 }
 
@@ -59,6 +60,7 @@ impl Chassis {
             presence,
             services: Snapshot::default(),
             checks: BTreeMap::new(),
+            delegations: BTreeMap::new(),
             next_hops: BTreeMap::new(),
             reads: Vec::new(),
         };
@@ -88,6 +90,7 @@ impl Chassis {
         let here = &mut self.presence;
         follow(&mut self.checks, &here.checks, std::mem::take(&mut here.checks_anew));
         follow(&mut self.next_hops, &here.next_hops, std::mem::take(&mut here.next_hops_anew));
+        follow(&mut self.delegations, &here.delegations, std::mem::take(&mut here.delegations_anew));
         self.reads.extend(more);
         let here = &self.presence;
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
@@ -110,6 +113,9 @@ impl Chassis {
         }
         if (&self.checks, &self.next_hops) != (&presence.checks, &presence.next_hops) {
             out.push("what health checks and next hops were told".to_string());
+        }
+        if self.delegations != presence.delegations {
+            out.push("what was told of delegated prefixes".to_string());
         }
         if input.local.datapaths != self.input.local.datapaths {
             out.push("local datapaths".to_string());
@@ -537,6 +543,7 @@ impl Chassis {
                     14 => {
                         (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
                         p.mac = [text("02:00:00:00:00:02 10.0.0.2/24")].into();
+                        p.options.insert(text("ipv6_prefix"), text("true"));
                         p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
                         p.options.insert(text("peer"), text("vm2"));
                     }
@@ -545,6 +552,7 @@ impl Chassis {
                         p.r#type = text("patch");
                         p.mac = [text("02:00:00:00:00:03 10.0.0.3/24")].into();
                         p.options.insert(text("peer"), text("vm2"));
+                        p.options.extend(["ipv6_prefix", "ipv6_prefix_delegation"].map(|o| (text(o), text("true"))));
                     }
                     17 => {
                         p.logical_port = text(format!("cr-vm{}", (n + 1) % PORTS));

@@ -16,6 +16,7 @@ mod make;
 mod monitors;
 pub mod multicast;
 pub mod next_hops;
+pub mod prefix;
 mod queue;
 mod ra;
 mod relay;

@@ -8,7 +8,7 @@ use crate::pinctrl::announce::Address;
 use crate::pinctrl::bfd;
 use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
-use crate::pinctrl::{health, next_hops};
+use crate::pinctrl::{health, next_hops, prefix};
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
@@ -84,6 +84,10 @@ pub struct Presence {
     pub next_hops: BTreeMap<Uuid, next_hops::Question>,
     /// See [`Presence::next_hops`].
     pub next_hops_anew: BTreeSet<Uuid>,
+    /// Ports that get prefixes by this chassis, and those that changed and nobody looked at since.
+    pub delegations: BTreeMap<Uuid, prefix::Requester>,
+    /// See [`Presence::delegations`].
+    pub delegations_anew: BTreeSet<Uuid>,
     /// BFD sessions of this chassis.
     pub sessions: BTreeMap<Uuid, bfd::Wanted>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
@@ -125,6 +129,8 @@ impl Default for Presence {
             checks_anew: BTreeSet::new(),
             next_hops: BTreeMap::new(),
             next_hops_anew: BTreeSet::new(),
+            delegations: BTreeMap::new(),
+            delegations_anew: BTreeSet::new(),
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
@@ -193,11 +199,14 @@ impl Presence {
         let checks_anew = checks.chain(std::mem::take(&mut self.checks_anew)).collect();
         let next_hops = std::mem::take(&mut self.next_hops).into_keys();
         let next_hops_anew = next_hops.chain(std::mem::take(&mut self.next_hops_anew)).collect();
+        let delegations = std::mem::take(&mut self.delegations).into_keys();
+        let delegations_anew = delegations.chain(std::mem::take(&mut self.delegations_anew)).collect();
         *self = Presence {
             versions,
             bound_anew,
             checks_anew,
             next_hops_anew,
+            delegations_anew,
             of: std::mem::take(&mut self.of),
             ..Presence::default()
         };
@@ -311,6 +320,11 @@ impl Presence {
                 let question = now.and_then(|n| if let Value::Question(q) = n { Some(q) } else { None });
                 put(&mut self.next_hops, id, question);
             }
+            Key::Delegation(id) => {
+                self.delegations_anew.insert(*id);
+                let requester = now.and_then(|n| if let Value::Delegation(r) = n { Some(r) } else { None });
+                put(&mut self.delegations, id, requester);
+            }
             Key::Session(row) => {
                 let wanted = now.and_then(|n| if let Value::Session(w) = n { Some(w) } else { None });
                 put(&mut self.sessions, row, wanted.clone());
@@ -387,6 +401,7 @@ impl Presence {
                 format!("mirrored {:?}", p.mirrored),
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),
+                format!("delegations {:?}", p.delegations),
                 format!("sessions {:?}", p.sessions),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),

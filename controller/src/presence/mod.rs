@@ -17,7 +17,7 @@ use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
-use crate::pinctrl::{bfd, boot, health, next_hops};
+use crate::pinctrl::{bfd, boot, health, next_hops, prefix};
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
@@ -102,6 +102,8 @@ pub enum Key {
     Check(Uuid),
     /// A next hop that this chassis asks.
     NextHop(Uuid),
+    /// A port that gets a prefix by this chassis.
+    Delegation(Uuid),
     /// A BFD session that is this chassis'.
     Session(Uuid),
     /// The names of a row that a datapath knows, by its key.
@@ -137,6 +139,8 @@ pub enum Value {
     Tunnel(Tunnel),
     /// What is asked.
     Question(next_hops::Question),
+    /// How a port gets its prefix.
+    Delegation(prefix::Requester),
     /// A BFD session.
     Session(bfd::Wanted),
     /// What is to be loaded.
@@ -510,8 +514,33 @@ fn other(id: Uuid, view: &mut Seen<'_>) {
     if &*p.r#type == "patch" || &*p.r#type == "l3gateway" && here {
         way(p, view);
     }
+    if prefix::asks(p) {
+        delegations(p, view);
+    }
     if dp.provider && matches!(&*p.r#type, "patch" | "l3gateway") {
         addresses(p, &dp, view);
+    }
+}
+
+/// The ports of a router that get prefixes by one of them.
+fn delegations(uplink: &PortBinding, view: &mut Seen<'_>) {
+    let redirect = bfd::redirect_port(&uplink.logical_port);
+    let peer = uplink.options.get("peer").and_then(|n| named(view, n));
+    if let Some(r) = named(view, &redirect) {
+        look(view, r);
+    }
+    for dp in [Some(uplink.datapath), peer.map(|p| p.datapath)].into_iter().flatten() {
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp);
+    }
+    let all: Vec<Uuid> =
+        view.read(Read::OthersOf(uplink.datapath)).others_of(uplink.datapath).map(|(id, _)| id).collect();
+    for id in all {
+        let Some(inner) = row::<PortBinding>(view, TableId::PortBinding, id).filter(|p| prefix::gets(p)) else {
+            continue;
+        };
+        if let Some(requester) = prefix::requester(uplink, inner, view.read(Read::Chassis)) {
+            view.emit(Key::Delegation(id), Value::Delegation(requester));
+        }
     }
 }
 
