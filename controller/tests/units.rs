@@ -496,6 +496,8 @@ enum Step {
     NextHop(usize, bool),
     /// A BFD session of a port: absent, for any next hop, one of another family, or needed by nobody.
     Session(usize, u8),
+    /// A prefix of a port, absent or tracked by another one.
+    Advertised(usize, u8),
     /// A mirror: absent, or to which kind of sink.
     Mirror(u8),
     /// What came so far is derived.
@@ -508,6 +510,11 @@ const PORTS: usize = 6;
 impl Chassis {
     fn step(&mut self, s: Step) {
         match s {
+            // The last one is a router.
+            Step::Datapath(n, there) if n == SWITCHES - 1 => {
+                let external_ids = Map::from([(text("logical-router"), text("x"))]);
+                self.set(datapath(n), there.then(|| sb::DatapathBinding { external_ids, ..switch(n) }));
+            }
             Step::Datapath(n, there) => self.set(datapath(n), there.then(|| switch(n))),
             Step::Port(n, kind) => {
                 let mut p = port(n % SWITCHES, &format!("vm{n}"), n as i64 + 10);
@@ -543,7 +550,7 @@ impl Chassis {
                     14 => {
                         (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
                         p.mac = [text("02:00:00:00:00:02 10.0.0.2/24")].into();
-                        p.options.insert(text("ipv6_prefix"), text("true"));
+                        p.options.extend(["ipv6_prefix", "dynamic-routing"].map(|o| (text(o), text("true"))));
                         p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
                         p.options.insert(text("peer"), text("vm2"));
                     }
@@ -552,11 +559,14 @@ impl Chassis {
                         p.r#type = text("patch");
                         p.mac = [text("02:00:00:00:00:03 10.0.0.3/24")].into();
                         p.options.insert(text("peer"), text("vm2"));
+                        p.options.insert(text("chassis-redirect-port"), text(format!("cr-vm{n}")));
                         p.options.extend(["ipv6_prefix", "ipv6_prefix_delegation"].map(|o| (text(o), text("true"))));
                     }
                     17 => {
                         p.logical_port = text(format!("cr-vm{}", (n + 1) % PORTS));
                         (p.r#type, p.chassis) = (text("chassisredirect"), Some(ME));
+                        p.options.insert(text("dynamic-routing"), text("true"));
+                        p.options.insert(text("dynamic-routing-redistribute-local-only"), text("true"));
                     }
                     _ => {}
                 }
@@ -708,6 +718,16 @@ impl Chassis {
                 };
                 self.set(id(23, n), (kind > 0).then_some(row));
             }
+            Step::Advertised(n, kind) => {
+                let row = sb::AdvertisedRoute {
+                    datapath: datapath(n % SWITCHES),
+                    logical_port: id(2, n),
+                    ip_prefix: text(format!("10.0.{n}.0/24")),
+                    tracked_port: (kind > 1).then_some(id(2, kind as usize)),
+                    ..Default::default()
+                };
+                self.set(id(24, n), (kind > 0).then_some(row));
+            }
             Step::Mirror(kind) => {
                 let row =
                     sb::Mirror { r#type: text(["lport", "gre", "local"][kind as usize % 3]), ..mirror("192.0.2.9") };
@@ -744,6 +764,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Check(n, k)),
         (0..PORTS, b()).prop_map(|(n, t)| Step::NextHop(n, t)),
         (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Session(n, k)),
+        (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Advertised(n, k)),
         (0..4u8).prop_map(Step::Mirror),
         Just(Step::Derive),
     ];

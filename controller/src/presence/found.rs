@@ -9,6 +9,7 @@ use crate::pinctrl::bfd;
 use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
 use crate::pinctrl::{health, next_hops, prefix};
+use crate::routing::rows;
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
@@ -35,6 +36,8 @@ pub struct Versions {
     pub tunnels: u64,
     /// Ports whose packets are copied.
     pub mirrored: u64,
+    /// Ports that exchange routes, and prefixes.
+    pub routes: u64,
 }
 
 /// The derivation with what it found.
@@ -88,6 +91,10 @@ pub struct Presence {
     pub delegations: BTreeMap<Uuid, prefix::Requester>,
     /// See [`Presence::delegations`].
     pub delegations_anew: BTreeSet<Uuid>,
+    /// Router ports that exchange routes.
+    pub exchanges: BTreeMap<Uuid, rows::Port>,
+    /// Prefixes that are advertised.
+    pub advertised: BTreeMap<Uuid, rows::Advertised>,
     /// BFD sessions of this chassis.
     pub sessions: BTreeMap<Uuid, bfd::Wanted>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
@@ -131,6 +138,8 @@ impl Default for Presence {
             next_hops_anew: BTreeSet::new(),
             delegations: BTreeMap::new(),
             delegations_anew: BTreeSet::new(),
+            exchanges: BTreeMap::new(),
+            advertised: BTreeMap::new(),
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
@@ -191,6 +200,7 @@ impl Presence {
             queues: v.queues + 1,
             tunnels: v.tunnels + 1,
             mirrored: v.mirrored + 1,
+            routes: v.routes + 1,
         };
         // Who is told differences is told of what is there no more.
         let bound_anew =
@@ -325,6 +335,18 @@ impl Presence {
                 let requester = now.and_then(|n| if let Value::Delegation(r) = n { Some(r) } else { None });
                 put(&mut self.delegations, id, requester);
             }
+            Key::Exchange(id) => {
+                v.routes += 1;
+                put(&mut self.exchanges, id, now.and_then(|n| if let Value::Exchange(p) = n { Some(p) } else { None }));
+            }
+            Key::Advertised(id) => {
+                v.routes += 1;
+                put(
+                    &mut self.advertised,
+                    id,
+                    now.and_then(|n| if let Value::Advertised(a) = n { Some(a) } else { None }),
+                );
+            }
             Key::Session(row) => {
                 let wanted = now.and_then(|n| if let Value::Session(w) = n { Some(w) } else { None });
                 put(&mut self.sessions, row, wanted.clone());
@@ -402,6 +424,8 @@ impl Presence {
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),
                 format!("delegations {:?}", p.delegations),
+                format!("exchanges {:?}", p.exchanges),
+                format!("advertised {:?}", p.advertised),
                 format!("sessions {:?}", p.sessions),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),

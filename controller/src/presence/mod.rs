@@ -18,6 +18,7 @@ use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
 use crate::pinctrl::{bfd, boot, health, next_hops, prefix};
+use crate::routing::rows;
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
@@ -44,6 +45,8 @@ pub enum Unit {
     NextHop(Uuid),
     /// A BFD session.
     Session(Uuid),
+    /// A prefix to advertise.
+    Advertised(Uuid),
     /// A chassis, as one to which tunnels may lead.
     Peer(Uuid),
     /// A group of chassis whose tunnels may be watched.
@@ -104,6 +107,10 @@ pub enum Key {
     NextHop(Uuid),
     /// A port that gets a prefix by this chassis.
     Delegation(Uuid),
+    /// A router port that exchanges routes.
+    Exchange(Uuid),
+    /// A prefix that is advertised.
+    Advertised(Uuid),
     /// A BFD session that is this chassis'.
     Session(Uuid),
     /// The names of a row that a datapath knows, by its key.
@@ -141,6 +148,10 @@ pub enum Value {
     Question(next_hops::Question),
     /// How a port gets its prefix.
     Delegation(prefix::Requester),
+    /// How a port exchanges routes.
+    Exchange(rows::Port),
+    /// What is advertised.
+    Advertised(rows::Advertised),
     /// A BFD session.
     Session(bfd::Wanted),
     /// What is to be loaded.
@@ -209,6 +220,7 @@ impl Derivation for Derive {
         let checks = input.sb.service_monitor.keys().copied().map(Unit::Check);
         let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
         let sessions = input.sb.bfd.keys().copied().map(Unit::Session);
+        let advertised = input.sb.advertised_route.keys().copied().map(Unit::Advertised);
         let bindings = input.candidates().into_iter().map(Unit::Binding);
         let peers = input.sb.chassis.keys().copied().map(Unit::Peer);
         let groups = input.sb.ha_chassis_group.keys().copied().map(Unit::Group);
@@ -218,6 +230,7 @@ impl Derivation for Derive {
             .chain(checks)
             .chain(next_hops)
             .chain(sessions)
+            .chain(advertised)
             .chain(peers)
             .chain(groups)
             .collect()
@@ -235,6 +248,9 @@ impl Derivation for Derive {
             Read::Row(TableId::Chassis, id) => vec![(Unit::Peer(*id), input.sb.chassis.contains_key(id))],
             Read::Row(TableId::HaChassisGroup, id) => {
                 vec![(Unit::Group(*id), input.sb.ha_chassis_group.contains_key(id))]
+            }
+            Read::Row(TableId::AdvertisedRoute, id) => {
+                vec![(Unit::Advertised(*id), input.sb.advertised_route.contains_key(id))]
             }
             Read::Row(TableId::Bfd, id) => vec![(Unit::Session(*id), input.sb.bfd.contains_key(id))],
             Read::Row(TableId::EcmpNexthop, id) => {
@@ -254,6 +270,7 @@ impl Derivation for Derive {
             Unit::Check(id) => check(*id, view),
             Unit::NextHop(id) => next_hop(*id, view),
             Unit::Session(id) => session(*id, view),
+            Unit::Advertised(id) => advertised(*id, view),
             Unit::Peer(id) => peer(*id, view),
             Unit::Group(id) => group(*id, view),
         }
@@ -337,6 +354,21 @@ fn session(id: Uuid, view: &mut Seen<'_>) {
     }
     if let Some(wanted) = bfd::wanted(b, view.read(Read::Chassis)) {
         view.emit(Key::Session(id), Value::Session(wanted));
+    }
+}
+
+fn advertised(id: Uuid, view: &mut Seen<'_>) {
+    let Some(a) = row::<sb::AdvertisedRoute>(view, TableId::AdvertisedRoute, id) else { return };
+    for port in std::iter::once(a.logical_port).chain(a.tracked_port) {
+        if let Some(p) = row::<PortBinding>(view, TableId::PortBinding, port) {
+            look(view, p);
+            if let Some(r) = rows::redirect_port(p).and_then(|n| named(view, n)) {
+                look(view, r);
+            }
+        }
+    }
+    if let Some(advertised) = rows::advertised(a, view.read(Read::Chassis)) {
+        view.emit(Key::Advertised(id), Value::Advertised(advertised));
     }
 }
 
@@ -514,6 +546,9 @@ fn other(id: Uuid, view: &mut Seen<'_>) {
     if &*p.r#type == "patch" || &*p.r#type == "l3gateway" && here {
         way(p, view);
     }
+    if !dp.switch && matches!(&*p.r#type, "patch" | "l3gateway") {
+        exchange(id, p, view);
+    }
     if prefix::asks(p) {
         delegations(p, view);
     }
@@ -541,6 +576,27 @@ fn delegations(uplink: &PortBinding, view: &mut Seen<'_>) {
         if let Some(requester) = prefix::requester(uplink, inner, view.read(Read::Chassis)) {
             view.emit(Key::Delegation(id), Value::Delegation(requester));
         }
+    }
+}
+
+/// How a router port exchanges routes.
+fn exchange<'a>(id: Uuid, p: &'a PortBinding, view: &mut Seen<'a>) {
+    let redirect = rows::redirect_port(p).and_then(|n| named(view, n));
+    let asks =
+        |p: &PortBinding| ["dynamic-routing", "dynamic-routing-port-name"].iter().any(|o| p.options.contains_key(*o));
+    if !asks(p) && !redirect.is_some_and(asks) {
+        return;
+    }
+    look(view, p);
+    if let Some(r) = redirect {
+        look(view, r);
+    }
+    if let Some(peer) = p.options.get("peer") {
+        named(view, peer);
+    }
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+    if let Some(port) = rows::port(p, view.read(Read::Chassis)) {
+        view.emit(Key::Exchange(id), Value::Exchange(port));
     }
 }
 

@@ -6,6 +6,7 @@ mod events;
 mod local;
 mod observe;
 mod output;
+mod routing;
 mod southbound;
 mod state;
 
@@ -41,6 +42,7 @@ impl Controller {
                 Some(e) = next_switch(&mut self.switch) => self.switch_event(e),
                 Some(r) = next_report(&mut self.packets, self.reports_after) => self.taught(r),
                 Some(d) = self.done_rx.recv() => self.finished(d),
+                () = self.routing.changed() => self.look = true,
                 () = tokio::time::sleep_until(wake.into()) => self.look = true,
             }
             self.drain();
@@ -174,6 +176,7 @@ impl Controller {
                 self.assign_zones(&settings);
                 self.derive();
                 self.settled = present;
+                self.exchange_routes(&settings);
             }
             self.write_southbound(&settings);
             self.announce();
