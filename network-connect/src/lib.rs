@@ -13,3 +13,4 @@
 pub mod address;
 pub mod manager;
 pub mod resource;
+pub mod zone;

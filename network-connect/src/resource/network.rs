@@ -87,6 +87,11 @@ impl Network {
         format!("{}_{name}", self.name.replace(['-', '/'], "."))
     }
 
+    /// What names of the network's switches begin with.
+    pub fn switch_prefix(&self) -> String {
+        self.scoped("")
+    }
+
     /// The router to which the connect router is linked.
     pub fn router(&self) -> String {
         self.scoped(if self.layer == Some(Layer::Two) { "transit_router" } else { "ovn_cluster_router" })
