@@ -13,4 +13,8 @@
 pub mod address;
 pub mod manager;
 pub mod resource;
+pub mod run;
+pub mod source;
+mod time;
+mod writer;
 pub mod zone;

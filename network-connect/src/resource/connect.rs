@@ -60,6 +60,17 @@ pub struct Condition {
 }
 
 impl Condition {
+    /// As the API has it.
+    pub fn json(&self) -> Json {
+        serde_json::json!({
+            "type": self.kind,
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": self.last_transition_time,
+        })
+    }
+
     /// Whether both say the same, whenever they began to.
     pub fn says(&self, other: &Condition) -> bool {
         self.status == other.status && self.reason == other.reason && self.message == other.message
