@@ -1,6 +1,5 @@
 //! `network-connect`: joins the user-defined networks of a Kubernetes cluster (OKEP-5224).
 
-use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use daemon::{Daemon, Family, Program};
 use network_connect::address::Subnet;
@@ -9,6 +8,7 @@ use network_connect::resource::crd;
 use network_connect::run::{Connector, DECISIONS, Setup, Shared, TRANSACTIONS, UNITS};
 use network_connect::source::Source;
 use network_connect::source::folder::Folder;
+use network_connect::source::kubernetes::Kubernetes;
 use ovsdb_rs::tls::Tls;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 /// Joins user-defined networks as ClusterNetworkConnect resources say.
 #[derive(Parser, Debug)]
-#[command(disable_version_flag = true, args_conflicts_with_subcommands = true)]
+#[command(disable_version_flag = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -27,8 +27,14 @@ struct Args {
     #[arg(long, value_enum, default_value = "all")]
     role: Role,
     /// Take resources from the YAML files of this folder.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
     folder: Option<PathBuf>,
+    /// Take resources from the API server that $KUBECONFIG, ~/.kube/config or the pod's account names.
+    #[arg(long)]
+    kubernetes: bool,
+    /// With --kubernetes: the namespace of the Lease that says which process decides.
+    #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes")]
+    lease_namespace: String,
     /// Connect to the zone's northbound database.
     #[arg(short = 'D', long, value_name = "DATABASE")]
     ovnnb_db: Option<String>,
@@ -90,7 +96,6 @@ fn main() -> ExitCode {
 }
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
-    let folder = args.folder.clone().context("no source of resources: give --folder=DIR")?;
     let northbound = args.ovnnb_db.clone().unwrap_or_else(daemon::dirs::default_nb_db);
     let setup = Setup {
         manager: args.role != Role::Zone,
@@ -99,7 +104,11 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         zone: args.zone.clone(),
         settings: Settings { services: args.service_cidr.clone(), masquerade: args.masquerade_subnet.clone() },
     };
-    let feed = Folder { path: folder }.start()?;
+    let lease = (args.role != Role::Zone).then_some(args.lease_namespace.clone());
+    let feed = match &args.folder {
+        Some(path) => Folder { path: path.clone() }.start()?,
+        None => Kubernetes { lease, zone: args.zone.clone() }.start()?,
+    };
     let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
     commands(&d, &shared, &wake);
     let mut connector = Connector::start(setup, feed, shared)?;

@@ -1,6 +1,7 @@
 //! Where resources come from, and where annotations, conditions and events go.
 
 pub mod folder;
+pub mod kubernetes;
 
 use crate::resource::{Condition, Name};
 use serde_json::Value as Json;

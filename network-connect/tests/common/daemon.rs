@@ -1,5 +1,7 @@
 //! A northbound database, a folder of resources, and the daemon between them.
 
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
+
 use super::common::network;
 use ovn_schema::nb;
 use ovsdb_rs::Server;
@@ -133,11 +135,21 @@ impl Place {
     }
 
     pub fn start(&self, options: &[&str]) -> Daemon {
-        let dir = self.dir.path().join("run");
+        let folder = format!("--folder={}", self.dir.path().join("resources").display());
+        self.start_on(&folder, "run", options)
+    }
+
+    /// On the API server of the file `kubeconfig`; several processes have different names.
+    pub fn start_kubernetes(&self, name: &str, options: &[&str]) -> Daemon {
+        self.start_on("--kubernetes", name, options)
+    }
+
+    fn start_on(&self, source: &str, name: &str, options: &[&str]) -> Daemon {
+        let dir = self.dir.path().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_network-connect"))
             .args([
-                format!("--folder={}", self.dir.path().join("resources").display()),
+                source.to_string(),
                 format!("--ovnnb-db=unix:{}", self.dir.path().join("nb.sock").display()),
                 format!("--unixctl={}", dir.join("ctl").display()),
                 format!("--log-file={}", dir.join("log").display()),
@@ -148,6 +160,7 @@ impl Place {
             .current_dir(&dir)
             .envs(["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVN_LOGDIR"].map(|v| (v, &dir)))
             .env("OVS_SYSLOG_METHOD", "null")
+            .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
