@@ -8,7 +8,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../tests/common/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
 mod common;
 
 use common::{Namespace, Switch, able, eventually, joined};
