@@ -226,12 +226,13 @@ impl Plugs {
         let stranger = |lport: &Str| plugged.claimants(lport).find(|c| !plugged.plugged().contains(c));
         let may = |lport: &Str| of_port.contains_key(lport) || wishes[lport].here && stranger(lport).is_none();
         let mut holders: BTreeMap<&Str, &Str> = BTreeMap::new();
-        let has = |lport: &Str, name: &Str| of_port.get(lport).is_some_and(|o| o.name == name);
-        for first in [true, false] {
+        // Who has the device keeps it, then who has had one, be it by another name; the first by name otherwise.
+        let rank = |lport: &Str, name: &Str| of_port.get(lport).map_or(2, |o| usize::from(o.name != name));
+        for now in 0..=2 {
             for (lport, d) in &devices {
                 if let Ok(d) = d
                     && may(lport)
-                    && (has(lport, &d.name) || !first)
+                    && rank(lport, &d.name) == now
                 {
                     holders.entry(&d.name).or_insert(lport);
                 }
