@@ -181,6 +181,9 @@ impl Plugs {
                     None
                 });
                 let says = Says { lport: &lport, wish, mtu, error: problems.get(&lport) };
+                if says.is_said(&act) {
+                    continue;
+                }
                 self.carry_out(db, br, act, &says, plan);
             }
         }
@@ -367,6 +370,19 @@ struct Says<'a> {
 }
 
 impl Says<'_> {
+    /// Whether an interface is as it is to be, as most are each time that one changes.
+    fn is_said(&self, act: &Act<'_>) -> bool {
+        let Act::Tune(o, device) = act else { return false };
+        let (i, ids) = (o.interface, self.ids());
+        let readable = self.wish.is_some_and(|w| w.mtu().is_ok());
+        let right = device
+            .as_ref()
+            .is_none_or(|d| i.r#type == d.kind && i.options == d.options && (!readable || i.mtu_request == self.mtu));
+        right
+            && ids.iter().all(|(k, v)| i.external_ids.get(k) == Some(v))
+            && (self.error.is_some() || !i.external_ids.contains_key(ERROR))
+    }
+
     /// What is wanted, in short.
     fn digest(&self, act: &Act<'_>) -> String {
         let what = match act {
