@@ -145,6 +145,10 @@ pub fn watched(input: &Input, id: Uuid, g: &sb::HaChassisGroup) -> BTreeSet<Uuid
     peers
 }
 
+/// `Interface:bfd:min_rx`, in milliseconds, where the operator set no times: a peer's switch sends each 100 ms unless it was
+/// told otherwise (ovs-vswitchd.conf.db(5), `min_tx`), so that its death is seen within 300 ms.
+const MIN_RX: &str = "100";
+
 /// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global. A chassis that has resigned
 /// watches and is watched by nobody.
 fn bfd_config(input: &Input, watched: bool) -> Map<Str, Str> {
@@ -152,17 +156,19 @@ fn bfd_config(input: &Input, watched: bool) -> Map<Str, Str> {
         return Map::new();
     }
     let mut m: Map<Str, Str> = Map::from([("enable".into(), "true".into()), ("check_tnl_key".into(), "true".into())]);
-    if let Some(global) = input.sb.sb_global.values().next() {
-        for (option, key) in [
-            ("bfd-min-rx", "min_rx"),
-            ("bfd-min-tx", "min_tx"),
-            ("bfd-mult", "mult"),
-            ("bfd-decay-min-rx", "decay_min_rx"),
-        ] {
-            if let Some(v) = global.options.get(option) {
-                m.insert(key.into(), v.clone());
-            }
-        }
+    let global = input.sb.sb_global.values().next();
+    let keys = [
+        ("bfd-min-rx", "min_rx"),
+        ("bfd-min-tx", "min_tx"),
+        ("bfd-mult", "mult"),
+        ("bfd-decay-min-rx", "decay_min_rx"),
+    ];
+    let set = keys.iter().filter_map(|(option, key)| Some((*key, global?.options.get(*option)?)));
+    let times: Map<Str, Str> = set.map(|(key, v)| (key.into(), v.clone())).collect();
+    // Who sets one of them chooses: what is left out has Open vSwitch's default.
+    match times.is_empty() {
+        true => drop(m.insert("min_rx".into(), MIN_RX.into())),
+        false => m.extend(times),
     }
     m
 }
@@ -243,6 +249,22 @@ mod tests {
     use super::*;
     use crate::model::Local;
     use std::sync::Arc;
+
+    #[test]
+    fn deaths_are_seen_soon_unless_the_operator_sets_times() {
+        let bfd = |options: &[(&str, &str)]| {
+            let mut db = sb::Database::default();
+            let options = options.iter().map(|(k, v)| (Str::from(*k), Str::from(*v))).collect();
+            db.sb_global.insert(Uuid::from_u128(1), Arc::new(sb::SbGlobal { options, ..Default::default() }));
+            let m = bfd_config(&Input::new(db, Local::default()), true);
+            let text: Vec<String> = m.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            text.join(" ")
+        };
+        assert_eq!(bfd(&[]), "check_tnl_key=true enable=true min_rx=100");
+        assert_eq!(bfd(&[("bfd-min-rx", "2000")]), "check_tnl_key=true enable=true min_rx=2000");
+        let chosen = bfd(&[("bfd-min-tx", "1500"), ("bfd-mult", "15")]);
+        assert_eq!(chosen, "check_tnl_key=true enable=true min_tx=1500 mult=15", "as ovn-controller");
+    }
 
     /// The options of the tunnel to `hv2`, where the southbound database has these options.
     fn options(ipsec: bool, options: &[(&str, &str)]) -> Map<Str, Str> {

@@ -6,6 +6,7 @@ mod events;
 mod local;
 mod observe;
 mod output;
+mod routing;
 mod southbound;
 mod state;
 
@@ -53,6 +54,7 @@ impl Controller {
                 Some(r) = next_report(&mut self.packets, self.reports_after) => self.taught(r),
                 Some(d) = self.done_rx.recv() => self.finished(d),
                 () = self.devices.notified() => self.look = true,
+                () = self.routing.changed() => self.look = true,
                 () = tokio::time::sleep_until(wake.into()) => self.look = true,
             }
             self.drain();
@@ -186,6 +188,7 @@ impl Controller {
                 self.assign_zones(&settings);
                 self.derive();
                 self.settled = present;
+                self.exchange_routes(&settings);
             }
             self.write_southbound(&settings);
             self.announce();

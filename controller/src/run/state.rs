@@ -1,6 +1,7 @@
 //! What the controller holds, and how it begins.
 
 use super::milliseconds;
+use super::routing::Routing;
 use crate::aging::Watch;
 use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::Tables;
@@ -145,6 +146,10 @@ pub(super) struct Sinks {
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
     pub(super) served: Option<(u64, Option<Duration>)>,
+    /// As of when the kernel's side was told what routes there are: by ports and prefixes, and by the local database.
+    pub(super) routes: Option<(u64, u64)>,
+    /// Learned routes: by what was learned, and by their table.
+    pub(super) learned_routes: InLine<(u64, u64)>,
     /// As of when the southbound server was asked for rows, all or not, and by which connection.
     pub(super) asked: Option<(u64, bool, u64)>,
 }
@@ -241,6 +246,7 @@ pub struct Controller {
     /// There were not enough zones at the last look.
     pub(super) exhausted: bool,
     pub(super) paused: bool,
+    pub(super) routing: Routing,
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     pub(super) complaint: Option<Incomplete>,
     pub(super) version_complaint: Option<String>,
@@ -280,6 +286,9 @@ pub(super) const TABLES: &[&str] = &[
     "Chassis_Template_Var",
     "Service_Monitor",
     "ECMP_Nexthop",
+    "BFD",
+    "Advertised_Route",
+    "Learned_Route",
     "ACL_ID",
     "Controller_Event",
     "Mirror",
@@ -294,7 +303,7 @@ const UNREAD: &[(&str, &[&str])] =
 /// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
 const UNREAD_LOCAL: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["cur_cfg", "statistics", "db_version", "ovs_version", "system_type", "system_version"]),
-    ("Bridge", &["status", "rstp_status", "datapath_version"]),
+    ("Bridge", &["rstp_status", "datapath_version"]),
     ("Port", &["status", "statistics", "rstp_status", "rstp_statistics", "bond_active_slave"]),
     ("Mirror", &["statistics"]),
     (
@@ -456,6 +465,7 @@ impl Controller {
             to_forget: BTreeSet::new(),
             exhausted: false,
             paused: false,
+            routing: Routing::default(),
             requests,
             complaint: None,
             version_complaint: None,
