@@ -9,13 +9,14 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test test-boot asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make demo-ic         two zones that interconnect joins, on this machine (root); KEEP=1 leaves them up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make test-boot       emulated machines boot through an external port: BIOS with iPXE, UEFI by TFTP, HTTP and HTTP over IPv6 (root)"
+	@echo "make test-kernel     representors on Debian's kernel, emulated: devlink, netdevsim, the kernel's openvswitch (root once, to install)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make check           formatting, lints, documentation, dependencies"
 	@echo "make verify          what CI runs: check and test"
@@ -52,6 +53,11 @@ test-boot:
 	scripts/install test
 	$(CARGO) build --workspace --bins
 	ISTHMUS_BOOT=1 $(CARGO) test -p hw-tests --test boot
+
+test-kernel:
+	scripts/install kernel
+	$(CARGO) build -p northd -p controller --bins
+	scripts/test-kernel
 
 # The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not. The daemon's tests are those that move
 # packets between threads, devices and buffers of all sizes.

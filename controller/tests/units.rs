@@ -784,6 +784,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(one, 1..80)
 }
 
+/// A router port of a provider network that becomes another kind of port in place.
+#[test]
+fn an_attached_router_port_that_becomes_another_kind() {
+    let (db, local) = start();
+    let mut c = Chassis::new(db, local);
+    for n in 0..SWITCHES {
+        c.step(Step::Datapath(n, true));
+        c.step(Step::Patch(n, (n + 1) % SWITCHES, true));
+        c.step(Step::Patch((n + 1) % SWITCHES, n, true));
+    }
+    c.step(Step::Group(15));
+    for s in [Step::Port(2, 11), Step::Localnet(0, true, true), Step::Port(4, 14), Step::Derive, Step::Port(4, 1)] {
+        c.step(s);
+    }
+    c.settle();
+    assert_eq!(c.differs_from_fresh(), Vec::<String>::new());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 

@@ -7,6 +7,7 @@ mod document;
 mod drain;
 mod gateways;
 mod ic;
+mod nic;
 mod plan;
 mod show;
 mod vtep;
@@ -94,6 +95,14 @@ enum Command {
         #[command(subcommand)]
         command: chassis::Command,
     },
+    /// This machine's network cards: functions, representors, and the logical ports that they serve.
+    Nic {
+        /// The chassis' Open_vSwitch database.
+        #[arg(long, env = "OVS_DB", default_value = "unix:/var/run/openvswitch/db.sock")]
+        ovs: String,
+        #[command(subcommand)]
+        command: nic::Command,
+    },
     /// Zones that are joined.
     Ic {
         /// The interconnection southbound database.
@@ -168,6 +177,7 @@ fn main() -> ExitCode {
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,
+            Command::Nic { ovs, command } => nic::run(&ovs, command, limit).await,
             Command::Ic { ic_sb, command } => ic::run(&ic_sb, &command, limit).await,
             Command::Vtep { vtep_db, command } => vtep::run(&args.sb, &vtep_db, &command, limit).await,
         }

@@ -33,6 +33,12 @@ pub async fn dhcp_trace(controller: Option<&str>, machine: Option<String>, limit
     Ok(())
 }
 
+/// What the controller of this machine says of ports for which it plugs devices in; nothing where there is none.
+pub async fn plugs(limit: Duration) -> Option<String> {
+    let controller = Program { names: CONTROLLER, option: "--controller", target: None };
+    controller.ask("plug/show", &[], limit).await.ok()
+}
+
 /// What it means that a controller has served nobody.
 fn nothing(machine: Option<&str>) -> String {
     let who = machine.map_or_else(|| "any machine".to_string(), |m| format!("machine {m}"));

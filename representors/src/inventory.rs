@@ -1,9 +1,11 @@
 //! What there is, kept as events come.
 
+use crate::select::Index;
 use crate::{DeviceName, Function};
 use packet::Mac;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// Ethernet addresses as text.
 mod address {
@@ -141,6 +143,7 @@ pub struct Inventory {
     /// It was read once.
     known: bool,
     version: u64,
+    index: OnceLock<Index>,
 }
 
 impl Inventory {
@@ -182,8 +185,16 @@ impl Inventory {
                 differs || first
             }
         };
-        self.version += u64::from(changed);
+        if changed {
+            self.version += 1;
+            self.index.take();
+        }
         changed
+    }
+
+    /// What is looked up.
+    pub(crate) fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::new(self))
     }
 
     /// Whether it has to be read anew.
@@ -249,6 +260,7 @@ impl From<Snapshot> for Inventory {
             stale: false,
             known: true,
             version: 0,
+            index: OnceLock::new(),
         }
     }
 }

@@ -11,12 +11,15 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The longest datagram that the kernel sends.
 const LARGEST: usize = 256 << 10;
 /// How long to wait before all is read again, after that failed.
-const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long events are collected before what they make is told: a card that makes a thousand functions tells of each.
+const COLLECT: Duration = Duration::from_millis(20);
 
 /// How the kernel is followed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,6 +132,7 @@ impl Kernel {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(e.into()),
         }
+        std::thread::sleep(COLLECT);
         let (mut changed, mut touched) = (false, BTreeSet::new());
         let listening = [(Some(&self.links), true), (self.ports.as_ref(), false)];
         for (s, is_link) in listening.into_iter().filter_map(|(s, l)| Some((s?, l))) {

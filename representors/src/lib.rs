@@ -38,6 +38,14 @@ pub struct DeviceName {
     pub name: String,
 }
 
+impl DeviceName {
+    /// Whether people call it so: with or without its bus.
+    fn is_called(&self, text: &str) -> bool {
+        let own = text.strip_prefix(&*self.bus).and_then(|t| t.strip_prefix('/')).unwrap_or(text);
+        own == self.name
+    }
+}
+
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.bus, self.name)

@@ -8,9 +8,10 @@
 //! | `controller` | the host whose PF it is, on cards that serve several |
 //! | `vf-num`, `sf-num` | the function; without either, the PF itself |
 
-use crate::inventory::{Inventory, Mode, Representor};
+use crate::inventory::{Inventory, Mode};
 use crate::{DeviceName, Function};
 use packet::Mac;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What names the PF.
@@ -23,7 +24,7 @@ pub enum Owner {
 }
 
 /// Which of its functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Which {
     /// The PF itself.
     Pf,
@@ -146,24 +147,51 @@ impl Wanted {
     }
 }
 
-/// A PF: its device, the number of its host and its own; no numbers where the device is the PF and its ports say nothing of it.
-type Pf<'a> = (&'a DeviceName, Option<(u32, u32)>);
+/// A PF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pf {
+    device: DeviceName,
+    /// The numbers of its host and its own; none where the device is the PF and its ports say nothing of it.
+    owner: Option<(u32, u32)>,
+    address: Option<Mac>,
+}
 
-/// The PFs, with their addresses.
-fn pfs(inventory: &Inventory) -> Vec<(Pf<'_>, Option<Mac>)> {
-    let all: Vec<Representor<'_>> = inventory.representors().collect();
-    let mut out: Vec<(Pf<'_>, Option<Mac>)> = Vec::new();
-    for r in all.iter().filter(|r| matches!(r.function, Function::Pf { .. })) {
-        out.push(((r.device, r.function.owner()), r.address));
-    }
-    // On the host's side the PF has no port: it is behind the wire's, whose network device is the PF's own.
-    for r in all.iter().filter(|r| matches!(r.function, Function::Physical { .. })) {
-        let own = out.iter().any(|((d, _), mac)| *d == r.device && mac.is_some());
-        if !own {
-            out.push(((r.device, None), r.link.and_then(|l| l.permanent.or(l.address))));
+/// The functions of a device, with their network devices.
+type Functions = BTreeMap<Which, Vec<(Function, Option<u32>)>>;
+
+/// What is looked up, made once for each state of the inventory: a port is then found without a look at all the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    pfs: Vec<Pf>,
+    functions: BTreeMap<DeviceName, Functions>,
+}
+
+impl Index {
+    pub(crate) fn new(inventory: &Inventory) -> Index {
+        let mut out = Index::default();
+        let mut wires = Vec::new();
+        for r in inventory.representors() {
+            let which = match r.function {
+                Function::Physical { .. } => {
+                    let address = r.link.and_then(|l| l.permanent.or(l.address));
+                    wires.push(Pf { device: r.device.clone(), owner: None, address });
+                    continue;
+                }
+                Function::Pf { .. } => {
+                    out.pfs.push(Pf { device: r.device.clone(), owner: r.function.owner(), address: r.address });
+                    Which::Pf
+                }
+                Function::Vf { vf, .. } => Which::Vf(vf),
+                Function::Sf { sf, .. } => Which::Sf(sf),
+            };
+            let of = out.functions.entry(r.device.clone()).or_default();
+            of.entry(which).or_default().push((r.function, r.link.map(|l| l.ifindex)));
         }
+        // On the host's side the PF has no port: it is behind the wire's, whose network device is the PF's own.
+        wires.retain(|w| !out.pfs.iter().any(|pf| pf.device == w.device && pf.address.is_some()));
+        out.pfs.extend(wires);
+        out
     }
-    out
 }
 
 impl fmt::Display for Owner {
@@ -186,57 +214,50 @@ impl Inventory {
         }
         let (device, owner) = self.pf(wanted)?;
         let fits = |f: &Function| {
-            let number = match (f, wanted.which) {
-                (Function::Vf { vf, .. }, Which::Vf(n)) => *vf == n,
-                (Function::Sf { sf, .. }, Which::Sf(n)) => *sf == n,
-                (Function::Pf { .. }, Which::Pf) => true,
-                _ => false,
-            };
             let (c, p) = f.owner().unwrap_or_default();
-            number
-                && owner.is_none_or(|o| o == (c, p))
+            owner.is_none_or(|o| o == (c, p))
                 && wanted.pf.is_none_or(|n| n == p)
                 && wanted.controller.is_none_or(|n| n == c)
         };
-        let of_device: Vec<Representor<'_>> = self.representors().filter(|r| r.device == device).collect();
-        let mut found = of_device.iter().filter(|r| fits(&r.function));
-        let Some(r) = found.next() else { return Err(self.absent(device, wanted.which, &of_device)) };
+        let there = self.index().functions.get(&device).and_then(|of| of.get(&wanted.which));
+        let mut found = there.into_iter().flatten().filter(|(f, _)| fits(f));
+        let Some((function, ifindex)) = found.next() else { return Err(self.absent(device, wanted.which)) };
         if found.next().is_some() {
             let mend = "options:vif-plug:representor:controller and …:pf-num";
             return Err(Missing::Ambiguous { owner: wanted.owner.to_string(), mend });
         }
-        match r.link {
+        match ifindex.and_then(|i| self.link(i)) {
             Some(l) => Ok(&l.name),
-            None => Err(Missing::NoLink { device: device.clone(), function: r.function }),
+            None => Err(Missing::NoLink { device, function: *function }),
         }
     }
 
     /// The PF that is asked for.
-    fn pf(&self, wanted: &Wanted) -> Result<Pf<'_>, Missing> {
-        let all = pfs(self);
-        let is = |((device, owner), mac): &(Pf<'_>, Option<Mac>)| {
+    fn pf(&self, wanted: &Wanted) -> Result<(DeviceName, Option<(u32, u32)>), Missing> {
+        let all = &self.index().pfs;
+        let is = |pf: &&Pf| {
             let named = match &wanted.owner {
-                Owner::Mac(m) => *mac == Some(*m),
-                Owner::Pci(p) => device.name == *p || device.to_string() == *p,
+                Owner::Mac(m) => pf.address == Some(*m),
+                Owner::Pci(p) => pf.device.is_called(p),
             };
             let right = |n: Option<u32>, has: Option<u32>| n.is_none() || has.is_none() || n == has;
-            named && right(wanted.controller, owner.map(|o| o.0)) && right(wanted.pf, owner.map(|o| o.1))
+            let (c, p) = (pf.owner.map(|o| o.0), pf.owner.map(|o| o.1));
+            named && right(wanted.controller, c) && right(wanted.pf, p)
         };
-        let mut found: Vec<Pf<'_>> = all.iter().filter(|pf| is(pf)).map(|(pf, _)| *pf).collect();
-        found.dedup();
+        let found: Vec<&Pf> = all.iter().filter(is).collect();
         // Several ports of the wire are one device's.
         if let [first, rest @ ..] = found.as_slice()
-            && rest.iter().all(|pf| pf.0 == first.0 && pf.1.is_none())
+            && rest.iter().all(|pf| pf.device == first.device && pf.owner.is_none() && first.owner.is_none())
         {
-            return Ok(*first);
+            return Ok((first.device.clone(), first.owner));
         }
         // A card in legacy mode may have no ports at all.
         if let (Owner::Pci(p), []) = (&wanted.owner, found.as_slice())
-            && let Some((device, mode)) = self.devices().find(|(d, _)| d.name == *p || d.to_string() == *p)
+            && let Some((device, mode)) = self.devices().find(|(d, _)| d.is_called(p))
         {
             return match mode {
                 Some(Mode::Legacy) => Err(Missing::Legacy { device: device.clone() }),
-                _ => Ok((device, None)),
+                _ => Ok((device.clone(), None)),
             };
         }
         let owner = wanted.owner.to_string();
@@ -246,10 +267,11 @@ impl Inventory {
         }
         let known: Vec<String> = all
             .iter()
-            .map(|((d, o), mac)| {
-                let number = o.map(|(c, p)| format!(" {}", Function::Pf { controller: c, pf: p })).unwrap_or_default();
-                let mac = mac.map(|m| format!(" with {m}")).unwrap_or_default();
-                format!("{d}{number}{mac}")
+            .map(|pf| {
+                let number =
+                    pf.owner.map(|(c, p)| format!(" {}", Function::Pf { controller: c, pf: p })).unwrap_or_default();
+                let mac = pf.address.map(|m| format!(" with {m}")).unwrap_or_default();
+                format!("{}{number}{mac}", pf.device)
             })
             .collect();
         let known = if known.is_empty() { "none with ports of an embedded switch".into() } else { known.join(", ") };
@@ -257,25 +279,26 @@ impl Inventory {
     }
 
     /// Why a device has no such function.
-    fn absent(&self, device: &DeviceName, which: Which, there: &[Representor<'_>]) -> Missing {
-        if self.devices().any(|(d, mode)| d == device && mode == Some(Mode::Legacy)) {
-            return Missing::Legacy { device: device.clone() };
+    fn absent(&self, device: DeviceName, which: Which) -> Missing {
+        if self.devices().any(|(d, mode)| *d == device && mode == Some(Mode::Legacy)) {
+            return Missing::Legacy { device };
         }
-        let count = |is: fn(&Function) -> bool| there.iter().filter(|r| is(&r.function)).count();
+        let there = self.index().functions.get(&device);
+        let count = |is: fn(&Which) -> bool| there.map_or(0, |of| of.keys().filter(|w| is(w)).count());
         let (what, mend) = match which {
             Which::Pf => {
                 ("representor of a PF".to_string(), "a host's own PF has none; give vf-num or sf-num".to_string())
             }
             Which::Vf(n) => {
-                let has = count(|f| matches!(f, Function::Vf { .. }));
+                let has = count(|w| matches!(w, Which::Vf(_)));
                 (format!("VF {n}"), format!("it has {has}; more come by sriov_numvfs of the PF"))
             }
             Which::Sf(n) => {
-                let has = count(|f| matches!(f, Function::Sf { .. }));
+                let has = count(|w| matches!(w, Which::Sf(_)));
                 (format!("SF {n}"), format!("it has {has}; devlink port add {device} flavour pcisf pfnum 0 sfnum {n}"))
             }
         };
-        Missing::NoFunction { device: device.clone(), what, mend }
+        Missing::NoFunction { device, what, mend }
     }
 }
 

@@ -52,12 +52,11 @@ pub(super) fn others(view: &mut Seen<'_>) {
 
 /// The addresses of the router ports that are attached to a switch, with the ports' rows; `here`: also of those whose gateway this chassis is.
 fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeMap<u128, Uuid> {
-    let input = view.read(Read::PortsOf(datapath));
-    let peers: Vec<Str> = input
-        .ports_of(datapath)
-        .filter(|(_, p)| matches!(&*p.r#type, "patch" | "l3gateway"))
-        .filter_map(|(_, p)| p.options.get("peer").cloned())
-        .collect();
+    let input = view.read(Read::OthersOf(datapath));
+    let attached = input.others_of(datapath).filter(|(_, p)| matches!(&*p.r#type, "patch" | "l3gateway"));
+    let attached: Vec<Uuid> = attached.map(|(id, _)| id).collect();
+    let peer = |id| row::<sb::PortBinding>(view, TableId::PortBinding, id)?.options.get("peer").cloned();
+    let peers: Vec<Str> = attached.into_iter().filter_map(peer).collect();
     let mut out = BTreeMap::new();
     for name in &peers {
         // The gateway's own address is where the router's is.

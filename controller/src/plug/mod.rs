@@ -181,6 +181,9 @@ impl Plugs {
                     None
                 });
                 let says = Says { lport: &lport, wish, mtu, error: problems.get(&lport) };
+                if says.is_said(&act) {
+                    continue;
+                }
                 self.carry_out(db, br, act, &says, plan);
             }
         }
@@ -226,12 +229,13 @@ impl Plugs {
         let stranger = |lport: &Str| plugged.claimants(lport).find(|c| !plugged.plugged().contains(c));
         let may = |lport: &Str| of_port.contains_key(lport) || wishes[lport].here && stranger(lport).is_none();
         let mut holders: BTreeMap<&Str, &Str> = BTreeMap::new();
-        let has = |lport: &Str, name: &Str| of_port.get(lport).is_some_and(|o| o.name == name);
-        for first in [true, false] {
+        // Who has the device keeps it, then who has had one, be it by another name; the first by name otherwise.
+        let rank = |lport: &Str, name: &Str| of_port.get(lport).map_or(2, |o| usize::from(o.name != name));
+        for now in 0..=2 {
             for (lport, d) in &devices {
                 if let Ok(d) = d
                     && may(lport)
-                    && (has(lport, &d.name) || !first)
+                    && rank(lport, &d.name) == now
                 {
                     holders.entry(&d.name).or_insert(lport);
                 }
@@ -366,6 +370,19 @@ struct Says<'a> {
 }
 
 impl Says<'_> {
+    /// Whether an interface is as it is to be, as most are each time that one changes.
+    fn is_said(&self, act: &Act<'_>) -> bool {
+        let Act::Tune(o, device) = act else { return false };
+        let (i, ids) = (o.interface, self.ids());
+        let readable = self.wish.is_some_and(|w| w.mtu().is_ok());
+        let right = device
+            .as_ref()
+            .is_none_or(|d| i.r#type == d.kind && i.options == d.options && (!readable || i.mtu_request == self.mtu));
+        right
+            && ids.iter().all(|(k, v)| i.external_ids.get(k) == Some(v))
+            && (self.error.is_some() || !i.external_ids.contains_key(ERROR))
+    }
+
     /// What is wanted, in short.
     fn digest(&self, act: &Act<'_>) -> String {
         let what = match act {

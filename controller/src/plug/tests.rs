@@ -245,6 +245,16 @@ fn two_ports_that_want_one_device() {
     w.settle();
     assert_eq!(w.plugged(), pairs(&[("lp1", "dev0")]), "who has it keeps it");
     assert!(w.plugs.problems["lp0"].contains("dev0 is plugged in for lport lp1"), "{:?}", w.plugs.problems);
+    // The device is renamed: it stays whose it is.
+    w.device(0, false);
+    w.device(3, true);
+    w.wish(1, Some(3), true);
+    w.wish(0, Some(3), true);
+    w.settle();
+    assert_eq!(w.plugged(), pairs(&[("lp1", "dev3")]));
+    w.device(0, true);
+    w.device(3, false);
+    w.wish(0, Some(0), true);
     w.wish(1, Some(1), true);
     w.settle();
     assert_eq!(w.plugged(), pairs(&[("lp0", "dev0"), ("lp1", "dev1")]));

@@ -109,7 +109,9 @@ pub fn event(b: &[u8]) -> Result<Option<Event>, Malformed> {
     let short = |kind: u16| get(kind).and_then(|v| u16_at(v, 0)).map(u32::from);
     let (Some(bus), Some(name)) = (get(BUS), get(NAME)) else { return Ok(None) };
     let device = DeviceName { bus: text(bus), name: text(name) };
-    Ok(match *command {
+    // The answer to a question for all ports says NEW, as that for all devices does.
+    let command = if *command == NEW && number(INDEX).is_some() { PORT_NEW } else { *command };
+    Ok(match command {
         NEW => Some(Event::Device(Device { name: device, mode: None })),
         DEL => Some(Event::DeviceGone(device)),
         ESWITCH_GET => {
@@ -190,7 +192,11 @@ mod tests {
                 ifindex: Some(12),
                 address: Some(Mac([0, 0x53, 0, 0, 0, 1])),
             };
-            assert_eq!(event(&port(&more)), Ok(Some(Event::Port(want))));
+            let mut message = port(&more);
+            assert_eq!(event(&message), Ok(Some(Event::Port(want.clone()))));
+            // As the kernel answers when it is asked for all.
+            message[0] = NEW;
+            assert_eq!(event(&message), Ok(Some(Event::Port(want))));
         }
         assert_eq!(event(&port(&[(INDEX, &n(1)), (FLAVOUR, &s(5))])), Ok(None), "virtual");
         assert!(event(&port(&[(FLAVOUR, &s(0))])).is_err(), "without number");
