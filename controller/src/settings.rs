@@ -35,6 +35,8 @@ pub struct Settings {
     pub cms_options: Str,
     /// `ovn-bridge-mappings` and the like as they are, for `Chassis:other_config`.
     pub other: BTreeMap<Str, Str>,
+    /// What the switch says of the gateways that it tells its connections, and that tell it theirs.
+    pub peers: BTreeMap<Str, ha_peers::PeerState>,
     /// Whether the controller replicates all of the southbound database.
     pub monitor_all: bool,
     /// The silence after which the southbound server is asked for a sign of life.
@@ -66,6 +68,8 @@ pub struct Settings {
     pub arp_longest: Option<Duration>,
     /// Where the integration bridge is managed (`ovn-bridge-remote`); none: at its socket in the switch's run folder.
     pub bridge_remote: Option<Str>,
+    /// By which interfaces logical ports' routing daemons are reached (`dynamic-routing-port-mapping`).
+    pub route_interfaces: BTreeMap<Str, Str>,
     /// UDP ports of VXLAN to other vendors' switches (`ovn-evpn-vxlan-ports`).
     pub evpn_ports: Vec<Str>,
     /// The silence after which the switch is asked for a sign of life (`ovn-bridge-remote-probe-interval`, in ms); none: never.
@@ -118,6 +122,12 @@ pub enum Incomplete {
         /// Why not.
         reason: String,
     },
+}
+
+/// `KEY=VALUE,…`; what is no pair is left out, and a warning says so where there is one.
+fn pairs(text: Option<&str>) -> BTreeMap<Str, Str> {
+    let words = text.unwrap_or_default().split([',', ' ']).filter(|w| !w.is_empty());
+    words.filter_map(|w| w.split_once('=')).filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.into(), v.into())).collect()
 }
 
 impl Settings {
@@ -192,11 +202,17 @@ impl Settings {
         if let Some(at) = get("isthmus-ha-listen").and_then(|l| ha_peers::published(&l, &ips)) {
             other.insert(ha_peers::PUBLISHED.into(), at);
         }
+        let name = get("ovn-bridge").unwrap_or_else(|| "br-int".into());
+        let peers = bridge(db, &name).map(|(_, br)| ha_peers::states(br)).unwrap_or_default();
+        if let Some(text) = ha_peers::described(&peers) {
+            other.insert(ha_peers::STATE.into(), text);
+        }
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
             encaps,
             encap_csum: get("ovn-encap-csum").is_none_or(|v| is_on(&v, true)),
-            bridge: get("ovn-bridge").unwrap_or_else(|| "br-int".into()),
+            bridge: name,
+            peers,
             datapath_type: get("ovn-bridge-datapath-type"),
             mappings,
             bad_mappings,
@@ -214,6 +230,7 @@ impl Settings {
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
             arp_longest: get("arp-nd-max-timeout-sec").and_then(|v| v.parse().ok()).map(Duration::from_secs),
+            route_interfaces: pairs(get("dynamic-routing-port-mapping").as_deref()),
             evpn_ports: list(get("ovn-evpn-vxlan-ports")).into_iter().collect(),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
             bridge_probe: get("ovn-bridge-remote-probe-interval")

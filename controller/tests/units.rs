@@ -5,7 +5,7 @@
 use controller::flows::{ChassisFlows, Ids};
 use controller::install::Tables;
 use controller::model::{Input, Local, Tunnel, Tunnelling, Vif};
-use controller::pinctrl::{Snapshot, health, next_hops};
+use controller::pinctrl::{Snapshot, health, next_hops, prefix};
 use controller::presence::Presence;
 use controller::zones;
 use incremental::Engine;
@@ -43,6 +43,7 @@ struct Chassis {
     /// What is checked and asked by the differences that were told.
     checks: BTreeMap<Uuid, health::Target>,
     next_hops: BTreeMap<Uuid, next_hops::Question>,
+    delegations: BTreeMap<Uuid, prefix::Requester>,
     reads: Vec<controller::model::Read>,
 }
 
@@ -59,6 +60,7 @@ impl Chassis {
             presence,
             services: Snapshot::default(),
             checks: BTreeMap::new(),
+            delegations: BTreeMap::new(),
             next_hops: BTreeMap::new(),
             reads: Vec::new(),
         };
@@ -88,6 +90,7 @@ impl Chassis {
         let here = &mut self.presence;
         follow(&mut self.checks, &here.checks, std::mem::take(&mut here.checks_anew));
         follow(&mut self.next_hops, &here.next_hops, std::mem::take(&mut here.next_hops_anew));
+        follow(&mut self.delegations, &here.delegations, std::mem::take(&mut here.delegations_anew));
         self.reads.extend(more);
         let here = &self.presence;
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
@@ -110,6 +113,9 @@ impl Chassis {
         }
         if (&self.checks, &self.next_hops) != (&presence.checks, &presence.next_hops) {
             out.push("what health checks and next hops were told".to_string());
+        }
+        if self.delegations != presence.delegations {
+            out.push("what was told of delegated prefixes".to_string());
         }
         if input.local.datapaths != self.input.local.datapaths {
             out.push("local datapaths".to_string());
@@ -215,7 +221,17 @@ fn start() -> (sb::Database, Local) {
 /// The port of a machine, whose packets are copied.
 fn machine(n: usize, chassis: Option<Uuid>) -> sb::PortBinding {
     let (mac, mirror_rules) = ([text("02:00:00:00:00:01 10.0.0.1")].into(), [id(13, 0)].into());
-    sb::PortBinding { chassis, up: Some(true), mac, mirror_rules, ..port(n, &format!("vm{n}"), 1) }
+    let options = Map::from([(text("vif-plug-type"), text("representor"))]);
+    let requested_chassis = chassis;
+    sb::PortBinding {
+        chassis,
+        requested_chassis,
+        up: Some(true),
+        mac,
+        mirror_rules,
+        options,
+        ..port(n, &format!("vm{n}"), 1)
+    }
 }
 
 /// Another chassis, with an address for tunnels.
@@ -488,6 +504,10 @@ enum Step {
     Check(usize, u8),
     /// A next hop behind a port.
     NextHop(usize, bool),
+    /// A BFD session of a port: absent, for any next hop, one of another family, or needed by nobody.
+    Session(usize, u8),
+    /// A prefix of a port, absent or tracked by another one.
+    Advertised(usize, u8),
     /// A mirror: absent, or to which kind of sink.
     Mirror(u8),
     /// What came so far is derived.
@@ -500,6 +520,11 @@ const PORTS: usize = 6;
 impl Chassis {
     fn step(&mut self, s: Step) {
         match s {
+            // The last one is a router.
+            Step::Datapath(n, there) if n == SWITCHES - 1 => {
+                let external_ids = Map::from([(text("logical-router"), text("x"))]);
+                self.set(datapath(n), there.then(|| sb::DatapathBinding { external_ids, ..switch(n) }));
+            }
             Step::Datapath(n, there) => self.set(datapath(n), there.then(|| switch(n))),
             Step::Port(n, kind) => {
                 let mut p = port(n % SWITCHES, &format!("vm{n}"), n as i64 + 10);
@@ -535,8 +560,23 @@ impl Chassis {
                     14 => {
                         (p.r#type, p.chassis) = (text("l3gateway"), Some(ME));
                         p.mac = [text("02:00:00:00:00:02 10.0.0.2/24")].into();
+                        p.options.extend(["ipv6_prefix", "dynamic-routing"].map(|o| (text(o), text("true"))));
                         p.nat_addresses = [text("02:00:00:00:00:02 10.0.0.2 is_chassis_resident(\"vm1\")")].into();
                         p.options.insert(text("peer"), text("vm2"));
+                    }
+                    // A distributed port of a router, and a redirect port of the next one.
+                    16 => {
+                        p.r#type = text("patch");
+                        p.mac = [text("02:00:00:00:00:03 10.0.0.3/24")].into();
+                        p.options.insert(text("peer"), text("vm2"));
+                        p.options.insert(text("chassis-redirect-port"), text(format!("cr-vm{n}")));
+                        p.options.extend(["ipv6_prefix", "ipv6_prefix_delegation"].map(|o| (text(o), text("true"))));
+                    }
+                    17 => {
+                        p.logical_port = text(format!("cr-vm{}", (n + 1) % PORTS));
+                        (p.r#type, p.chassis) = (text("chassisredirect"), Some(ME));
+                        p.options.insert(text("dynamic-routing"), text("true"));
+                        p.options.insert(text("dynamic-routing-redistribute-local-only"), text("true"));
                     }
                     _ => {}
                 }
@@ -596,7 +636,10 @@ impl Chassis {
             Step::Global(n) => {
                 let on = if n % 2 == 0 { "true" } else { "false" };
                 let options = Map::from([(text("always_tunnel"), text(on))]);
-                self.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: n.into(), options, ..Default::default() }));
+                self.set(
+                    id(0, 0),
+                    Some(sb::SbGlobal { nb_cfg: n.into(), options, ipsec: n % 3 == 0, ..Default::default() }),
+                );
             }
             Step::Plug(n, kind) => self.change_local(|l| match kind {
                 0 => drop(l.vifs.remove(&*format!("vm{n}"))),
@@ -677,6 +720,27 @@ impl Chassis {
                 let row = sb::EcmpNexthop { port: id(2, n), nexthop: text("10.0.0.9"), ..Default::default() };
                 self.set(id(19, n), there.then_some(row));
             }
+            Step::Session(n, kind) => {
+                let row = sb::Bfd {
+                    logical_port: text(format!("vm{n}")),
+                    dst_ip: text(if kind == 2 { "fd00::9" } else { "10.0.0.9" }),
+                    src_port: 49152 + n as i64,
+                    disc: n as i64 + 1,
+                    status: text(if kind == 3 { "admin_down" } else { "down" }),
+                    ..Default::default()
+                };
+                self.set(id(23, n), (kind > 0).then_some(row));
+            }
+            Step::Advertised(n, kind) => {
+                let row = sb::AdvertisedRoute {
+                    datapath: datapath(n % SWITCHES),
+                    logical_port: id(2, n),
+                    ip_prefix: text(format!("10.0.{n}.0/24")),
+                    tracked_port: (kind > 1).then_some(id(2, kind as usize)),
+                    ..Default::default()
+                };
+                self.set(id(24, n), (kind > 0).then_some(row));
+            }
             Step::Mirror(kind) => {
                 let row =
                     sb::Mirror { r#type: text(["lport", "gre", "local"][kind as usize % 3]), ..mirror("192.0.2.9") };
@@ -691,8 +755,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let b = any::<bool>;
     let one = prop_oneof![
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
-        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
-        (0..PORTS, 0..16u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
         (0..SWITCHES, b(), b()).prop_map(|(n, t, p)| Step::Localnet(n, t, p)),
         (0..8u8).prop_map(Step::Gateways),
         (0..7u8).prop_map(Step::Peer),
@@ -712,6 +776,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..3u16).prop_map(|n| Step::Tunnel(n * 100)),
         (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Check(n, k)),
         (0..PORTS, b()).prop_map(|(n, t)| Step::NextHop(n, t)),
+        (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Session(n, k)),
+        (0..PORTS, 0..4u8).prop_map(|(n, k)| Step::Advertised(n, k)),
         (0..4u8).prop_map(Step::Mirror),
         Just(Step::Derive),
     ];

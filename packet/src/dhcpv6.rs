@@ -41,11 +41,13 @@ pub mod option {
     pub const SERVER_ID: u16 = 2;
     pub const IA_NA: u16 = 3;
     pub const IA_ADDR: u16 = 5;
+    pub const ELAPSED_TIME: u16 = 8;
     pub const STATUS: u16 = 13;
     pub const USER_CLASS: u16 = 15;
     pub const VENDOR_CLASS: u16 = 16;
     pub const DOMAIN_SEARCH: u16 = 24;
     pub const IA_PD: u16 = 25;
+    pub const IA_PREFIX: u16 = 26;
     pub const FQDN: u16 = 39;
     pub const BOOT_FILE: u16 = 59;
     pub const BOOT_PARAMETERS: u16 = 60;

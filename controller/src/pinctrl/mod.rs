@@ -3,6 +3,7 @@
 mod acl_log;
 pub mod advertise;
 pub mod announce;
+pub mod bfd;
 pub mod boot;
 mod dhcp;
 mod dhcpv6;
@@ -15,6 +16,7 @@ mod make;
 mod monitors;
 pub mod multicast;
 pub mod next_hops;
+pub mod prefix;
 mod queue;
 mod ra;
 mod relay;
@@ -84,6 +86,8 @@ pub enum Report {
     /// A packet waits for a neighbour: the keys of datapath and port, and its address. It may be known by now: the packet came before
     /// the flow did, and no answer of the neighbour will be told again.
     Waits(u64, u32, IpAddr),
+    /// The state of a BFD session, by its row.
+    Session(Uuid, bfd_rs::State),
     /// A packet for [`Monitors`].
     Packet(Box<PacketIn>),
 }

@@ -1,7 +1,7 @@
 //! The services that keep account and write rows: multicast, health checks, events. They are the loop's, which has the rows; packets
 //! for them come from the packet thread as reports.
 
-use super::{events, health, multicast, next_hops};
+use super::{bfd, events, health, multicast, next_hops, prefix};
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
@@ -21,13 +21,17 @@ pub struct Monitors {
     pub health: health::Checks,
     /// Next hops of symmetric replies.
     pub next_hops: next_hops::NextHops,
+    /// Ports that get prefixes.
+    pub prefixes: prefix::Prefixes,
+    /// States of BFD sessions.
+    pub sessions: bfd::Found,
     /// The longest pause between questions to them, see [`next_hops::NextHops::pause`].
     pub next_hop_pause: Option<Duration>,
 }
 
 /// Whether packets with this opcode are for them.
 pub(super) fn takes(code: u8) -> bool {
-    [opcode::IGMP, opcode::EVENT, opcode::HANDLE_SVC_CHECK].contains(&code)
+    [opcode::IGMP, opcode::EVENT, opcode::HANDLE_SVC_CHECK, opcode::HANDLE_DHCPV6_REPLY].contains(&code)
 }
 
 impl Monitors {
@@ -36,6 +40,7 @@ impl Monitors {
         match p.userdata.get(3) {
             Some(&opcode::IGMP) => self.multicast.heard(p, input, now),
             Some(&opcode::HANDLE_SVC_CHECK) => self.health.answered(p, now),
+            Some(&opcode::HANDLE_DHCPV6_REPLY) => self.prefixes.heard(p, now),
             Some(&opcode::EVENT) => {
                 self.events.happened(p.userdata.get(8..).unwrap_or_default(), now);
                 Vec::new()
@@ -54,7 +59,12 @@ impl Monitors {
         for id in std::mem::take(&mut here.next_hops_anew) {
             self.next_hops.observe(id, here.next_hops.get(&id).cloned(), now);
         }
+        for id in std::mem::take(&mut here.delegations_anew) {
+            let row = input.sb.port_binding.get(&id).map(|p| &**p);
+            self.prefixes.observe(id, here.delegations.get(&id).cloned(), row, now);
+        }
         let mut out = self.health.due(now);
+        out.extend(self.prefixes.due(now));
         out.extend(self.next_hops.due(now));
         out.extend(self.multicast.due(input, now));
         out
@@ -62,13 +72,18 @@ impl Monitors {
 
     /// When one of them is due.
     pub fn next(&self) -> Option<Instant> {
-        [self.health.next(), self.multicast.next(), self.next_hops.next()].into_iter().flatten().min()
+        [self.health.next(), self.multicast.next(), self.next_hops.next(), self.prefixes.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Puts what they found out into the plan.
-    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
+    pub fn write(&mut self, input: &Input, here: &Presence, now: Instant, plan: &mut Plan) {
+        self.sessions.write(input, &here.sessions, plan);
         self.health.write(input, plan);
         self.multicast.write(input, plan);
         self.events.write(input, now, plan);
+        self.prefixes.write(input, plan);
     }
 }

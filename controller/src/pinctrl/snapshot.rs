@@ -1,5 +1,6 @@
 //! What the services look at of the databases. The loop tells what changed of it; the services never wait for the loop.
 
+use super::bfd::Wanted;
 use super::boot::Rules;
 use ovn_schema::{Uuid, sb};
 use packet::Mac;
@@ -15,6 +16,8 @@ pub struct Snapshot {
     distributed: HashMap<(u64, u32), u32>,
     /// What machines are to load, by the key of the datapath and their Ethernet address.
     boot: HashMap<(u64, Mac), Arc<Rules>>,
+    /// The BFD sessions of this chassis, by row.
+    sessions: BTreeMap<Uuid, Wanted>,
 }
 
 /// What changed.
@@ -28,6 +31,8 @@ pub enum Told {
     Distributed((u64, u32), Option<u32>),
     /// What a machine is to load.
     Boot((u64, Mac), Option<Arc<Rules>>),
+    /// A BFD session, by its row.
+    Session(Uuid, Option<Wanted>),
 }
 
 impl Snapshot {
@@ -49,6 +54,8 @@ impl Snapshot {
             Told::Distributed(port, None) => drop(self.distributed.remove(&port)),
             Told::Boot(machine, Some(rules)) => drop(self.boot.insert(machine, rules)),
             Told::Boot(machine, None) => drop(self.boot.remove(&machine)),
+            Told::Session(row, Some(wanted)) => drop(self.sessions.insert(row, wanted)),
+            Told::Session(row, None) => drop(self.sessions.remove(&row)),
         }
     }
 
@@ -60,6 +67,11 @@ impl Snapshot {
     /// The key of the port behind which answers come: of a redirect port, its distributed port's.
     pub fn distributed(&self, datapath: u64, port: u32) -> u32 {
         self.distributed.get(&(datapath, port)).copied().unwrap_or(port)
+    }
+
+    /// The BFD sessions of this chassis.
+    pub fn sessions(&self) -> &BTreeMap<Uuid, Wanted> {
+        &self.sessions
     }
 
     /// What a machine is to load.

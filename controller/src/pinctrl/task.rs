@@ -8,6 +8,7 @@
 //!                                 the loop
 //! ```
 
+use super::bfd::Sessions;
 use super::queue::Queue;
 use super::trace::Trace;
 use super::{Report, Services, Snapshot, Told};
@@ -68,6 +69,7 @@ impl Task {
             reports: tx,
             told: heard,
             snapshot: Snapshot::default(),
+            sessions: Sessions::default(),
         };
         std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(&target)))?;
         Ok(Task { resolved, reports, told })
@@ -105,6 +107,8 @@ struct Worker {
     reports: mpsc::Sender<Report>,
     told: mpsc::UnboundedReceiver<Told>,
     snapshot: Snapshot,
+    /// BFD sessions: here nothing keeps them waiting.
+    sessions: Sessions,
 }
 
 impl Worker {
@@ -121,6 +125,9 @@ impl Worker {
             }
             tokio::time::sleep(target.retry()).await;
             self.hear();
+            // Without a switch nothing is sent and nobody is heard.
+            drop(self.sessions.due(Instant::now()));
+            self.tell_states();
             // Neighbours that nobody waits for any more.
             loop {
                 match self.resolved.try_recv() {
@@ -154,6 +161,11 @@ impl Worker {
                     let xid = sender.xid();
                     sender.queue(xid, &life.ask()?);
                 }
+                () = at(self.sessions.next()) => self.tend(&mut sender),
+                t = self.told.recv() => {
+                    let Some(t) = t else { return Ok(()) };
+                    self.take(t);
+                }
                 r = self.resolved.recv() => {
                     let Some(r) = r else { return Ok(()) };
                     send(&mut sender, self.services.resolved(r.datapath, r.port, r.ip, r.mac));
@@ -165,6 +177,11 @@ impl Worker {
                     read += 1;
                     match received.message {
                         Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
+                        Ok(Message::PacketIn2(p)) if Sessions::takes(&p) => {
+                            super::PACKETS.inc();
+                            send(&mut sender, self.sessions.heard(&p, Instant::now()));
+                            self.tell_states();
+                        }
                         Ok(Message::PacketIn2(p)) => self.queue.push(p),
                         Ok(_) => {}
                         Err(e) => tracing::warn!(target: "pinctrl", "undecodable OpenFlow message: {e}"),
@@ -185,6 +202,8 @@ impl Worker {
                 _ = expire.tick() => {
                     self.hear();
                     self.services.expire(Instant::now());
+                    // What the loop had no room for.
+                    self.tell_states();
                 }
             }
         }
@@ -193,8 +212,31 @@ impl Worker {
     /// Takes over what the loop told.
     fn hear(&mut self) {
         while let Ok(told) = self.told.try_recv() {
-            self.snapshot.take(told);
+            self.take(told);
         }
+    }
+
+    fn take(&mut self, told: Told) {
+        let sessions = matches!(told, Told::Anew(_) | Told::Session(..));
+        self.snapshot.take(told);
+        if sessions {
+            self.sessions.observe(self.snapshot.sessions(), Instant::now());
+        }
+    }
+
+    /// Sends what BFD sessions have to send by now, and tells the loop how they are.
+    fn tend(&mut self, sender: &mut Sender<BoxStream>) {
+        let due = self.sessions.due(Instant::now());
+        // A switch that reads nothing gets no late packets when it does.
+        if sender.backlog() < BACKLOG {
+            send(sender, due);
+        }
+        self.tell_states();
+    }
+
+    fn tell_states(&mut self) {
+        let reports = &self.reports;
+        self.sessions.report(Instant::now(), |row, state| reports.try_send(Report::Session(row, state)).is_ok());
     }
 
     fn packet(&mut self, p: openflow_rs::message::PacketIn, sender: &mut Sender<BoxStream>) {
@@ -212,6 +254,13 @@ impl Worker {
                 super::LOST.inc();
             }
         }
+    }
+}
+
+async fn at(when: Option<Instant>) {
+    match when {
+        Some(t) => tokio::time::sleep_until(t.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -5,9 +5,12 @@ use crate::claims::Step;
 use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
+use crate::pinctrl::bfd;
 use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
-use crate::pinctrl::{health, next_hops};
+use crate::pinctrl::{health, next_hops, prefix};
+use crate::plug::Wish;
+use crate::routing::rows;
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::{Map, Set, Str, Uuid, sb};
@@ -34,6 +37,10 @@ pub struct Versions {
     pub tunnels: u64,
     /// Ports whose packets are copied.
     pub mirrored: u64,
+    /// Ports for which devices are plugged in.
+    pub plugs: u64,
+    /// Ports that exchange routes, and prefixes.
+    pub routes: u64,
 }
 
 /// The derivation with what it found.
@@ -73,6 +80,8 @@ pub struct Presence {
     pub addresses: BTreeSet<Address>,
     /// Queues, by provider network and number: port and rates.
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
+    /// Ports for which this controller plugs devices in.
+    pub plugs: BTreeMap<Str, Wish>,
     /// Mirrors and local ports whose packets they copy: the ports' interfaces, and what is copied where.
     pub mirrored: BTreeMap<(Uuid, Str), (Uuid, Copies)>,
     /// Health checks of this chassis, and those that changed and nobody looked at since.
@@ -83,6 +92,16 @@ pub struct Presence {
     pub next_hops: BTreeMap<Uuid, next_hops::Question>,
     /// See [`Presence::next_hops`].
     pub next_hops_anew: BTreeSet<Uuid>,
+    /// Ports that get prefixes by this chassis, and those that changed and nobody looked at since.
+    pub delegations: BTreeMap<Uuid, prefix::Requester>,
+    /// See [`Presence::delegations`].
+    pub delegations_anew: BTreeSet<Uuid>,
+    /// Router ports that exchange routes.
+    pub exchanges: BTreeMap<Uuid, rows::Port>,
+    /// Prefixes that are advertised.
+    pub advertised: BTreeMap<Uuid, rows::Advertised>,
+    /// BFD sessions of this chassis.
+    pub sessions: BTreeMap<Uuid, bfd::Wanted>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
     distributed: BTreeMap<(u64, u32), u32>,
     boot: BTreeMap<(u64, Mac), Arc<Rules>>,
@@ -117,11 +136,17 @@ impl Default for Presence {
             patches: BTreeMap::new(),
             addresses: BTreeSet::new(),
             queues: BTreeMap::new(),
+            plugs: BTreeMap::new(),
             mirrored: BTreeMap::new(),
             checks: BTreeMap::new(),
             checks_anew: BTreeSet::new(),
             next_hops: BTreeMap::new(),
             next_hops_anew: BTreeSet::new(),
+            delegations: BTreeMap::new(),
+            delegations_anew: BTreeSet::new(),
+            exchanges: BTreeMap::new(),
+            advertised: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
             boot: BTreeMap::new(),
@@ -181,6 +206,8 @@ impl Presence {
             queues: v.queues + 1,
             tunnels: v.tunnels + 1,
             mirrored: v.mirrored + 1,
+            plugs: v.plugs + 1,
+            routes: v.routes + 1,
         };
         // Who is told differences is told of what is there no more.
         let bound_anew =
@@ -189,11 +216,14 @@ impl Presence {
         let checks_anew = checks.chain(std::mem::take(&mut self.checks_anew)).collect();
         let next_hops = std::mem::take(&mut self.next_hops).into_keys();
         let next_hops_anew = next_hops.chain(std::mem::take(&mut self.next_hops_anew)).collect();
+        let delegations = std::mem::take(&mut self.delegations).into_keys();
+        let delegations_anew = delegations.chain(std::mem::take(&mut self.delegations_anew)).collect();
         *self = Presence {
             versions,
             bound_anew,
             checks_anew,
             next_hops_anew,
+            delegations_anew,
             of: std::mem::take(&mut self.of),
             ..Presence::default()
         };
@@ -281,6 +311,10 @@ impl Presence {
                 let queue = now.and_then(|n| if let Value::Queue(port, q) = n { Some((port, q)) } else { None });
                 put(&mut self.queues, &(network.clone(), *number), queue);
             }
+            Key::Plug(name) => {
+                v.plugs += 1;
+                put(&mut self.plugs, name, now.and_then(|n| if let Value::Plug(w) = n { Some(w) } else { None }));
+            }
             Key::Serves(group) => {
                 self.groups_moved = true;
                 set(&mut self.groups, group, there);
@@ -306,6 +340,28 @@ impl Presence {
                 self.next_hops_anew.insert(*id);
                 let question = now.and_then(|n| if let Value::Question(q) = n { Some(q) } else { None });
                 put(&mut self.next_hops, id, question);
+            }
+            Key::Delegation(id) => {
+                self.delegations_anew.insert(*id);
+                let requester = now.and_then(|n| if let Value::Delegation(r) = n { Some(r) } else { None });
+                put(&mut self.delegations, id, requester);
+            }
+            Key::Exchange(id) => {
+                v.routes += 1;
+                put(&mut self.exchanges, id, now.and_then(|n| if let Value::Exchange(p) = n { Some(p) } else { None }));
+            }
+            Key::Advertised(id) => {
+                v.routes += 1;
+                put(
+                    &mut self.advertised,
+                    id,
+                    now.and_then(|n| if let Value::Advertised(a) = n { Some(a) } else { None }),
+                );
+            }
+            Key::Session(row) => {
+                let wanted = now.and_then(|n| if let Value::Session(w) = n { Some(w) } else { None });
+                put(&mut self.sessions, row, wanted.clone());
+                self.tell(Told::Session(*row, wanted));
             }
             Key::Names(datapath, row) => {
                 let names = now.and_then(|n| if let Value::Names(n) = n { Some(n.0) } else { None });
@@ -347,6 +403,9 @@ impl Presence {
         for (port, behind) in &self.distributed {
             out.take(Told::Distributed(*port, Some(*behind)));
         }
+        for (row, wanted) in &self.sessions {
+            out.take(Told::Session(*row, Some(wanted.clone())));
+        }
         for (machine, rules) in &self.boot {
             out.take(Told::Boot(*machine, Some(rules.clone())));
         }
@@ -373,8 +432,13 @@ impl Presence {
                 format!("tunnels {:?}", p.tunnels),
                 format!("watched {:?}", p.watched),
                 format!("mirrored {:?}", p.mirrored),
+                format!("plugs {:?}", p.plugs),
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),
+                format!("delegations {:?}", p.delegations),
+                format!("exchanges {:?}", p.exchanges),
+                format!("advertised {:?}", p.advertised),
+                format!("sessions {:?}", p.sessions),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),
                 format!("boot {:?}", p.boot),

@@ -17,7 +17,9 @@ use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
-use crate::pinctrl::{boot, health, next_hops};
+use crate::pinctrl::{bfd, boot, health, next_hops, prefix};
+use crate::plug::Wish;
+use crate::routing::rows;
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
 use incremental::{Derivation, View};
@@ -42,6 +44,10 @@ pub enum Unit {
     Check(Uuid),
     /// A next hop of symmetric replies.
     NextHop(Uuid),
+    /// A BFD session.
+    Session(Uuid),
+    /// A prefix to advertise.
+    Advertised(Uuid),
     /// A chassis, as one to which tunnels may lead.
     Peer(Uuid),
     /// A group of chassis whose tunnels may be watched.
@@ -88,6 +94,8 @@ pub enum Key {
     Address(Address),
     /// A queue of a provider network's interface.
     Queue(Str, i64),
+    /// A port for which this controller is to plug a device in.
+    Plug(Str),
     /// A group of chassis that serves local datapaths.
     Serves(Uuid),
     /// A mirror, and a local port whose packets it copies.
@@ -100,6 +108,14 @@ pub enum Key {
     Check(Uuid),
     /// A next hop that this chassis asks.
     NextHop(Uuid),
+    /// A port that gets a prefix by this chassis.
+    Delegation(Uuid),
+    /// A router port that exchanges routes.
+    Exchange(Uuid),
+    /// A prefix that is advertised.
+    Advertised(Uuid),
+    /// A BFD session that is this chassis'.
+    Session(Uuid),
     /// The names of a row that a datapath knows, by its key.
     Names(u64, Uuid),
     /// A redirect port, by the keys of its datapath and its own.
@@ -123,6 +139,8 @@ pub enum Value {
     Patch(Str, Option<Str>),
     /// The queue's port, and its rates.
     Queue(Str, Map<Str, Str>),
+    /// What a port asks of the device.
+    Plug(Wish),
     /// A row of names.
     Names(Names),
     /// The row of the port's interface, and what is copied where.
@@ -133,6 +151,14 @@ pub enum Value {
     Tunnel(Tunnel),
     /// What is asked.
     Question(next_hops::Question),
+    /// How a port gets its prefix.
+    Delegation(prefix::Requester),
+    /// How a port exchanges routes.
+    Exchange(rows::Port),
+    /// What is advertised.
+    Advertised(rows::Advertised),
+    /// A BFD session.
+    Session(bfd::Wanted),
     /// What is to be loaded.
     Boot(Arc<boot::Rules>),
 }
@@ -198,10 +224,21 @@ impl Derivation for Derive {
         let names = input.sb.dns.keys().copied().map(Unit::Names);
         let checks = input.sb.service_monitor.keys().copied().map(Unit::Check);
         let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
+        let sessions = input.sb.bfd.keys().copied().map(Unit::Session);
+        let advertised = input.sb.advertised_route.keys().copied().map(Unit::Advertised);
         let bindings = input.candidates().into_iter().map(Unit::Binding);
         let peers = input.sb.chassis.keys().copied().map(Unit::Peer);
         let groups = input.sb.ha_chassis_group.keys().copied().map(Unit::Group);
-        datapaths.chain(bindings).chain(names).chain(checks).chain(next_hops).chain(peers).chain(groups).collect()
+        datapaths
+            .chain(bindings)
+            .chain(names)
+            .chain(checks)
+            .chain(next_hops)
+            .chain(sessions)
+            .chain(advertised)
+            .chain(peers)
+            .chain(groups)
+            .collect()
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
@@ -217,6 +254,10 @@ impl Derivation for Derive {
             Read::Row(TableId::HaChassisGroup, id) => {
                 vec![(Unit::Group(*id), input.sb.ha_chassis_group.contains_key(id))]
             }
+            Read::Row(TableId::AdvertisedRoute, id) => {
+                vec![(Unit::Advertised(*id), input.sb.advertised_route.contains_key(id))]
+            }
+            Read::Row(TableId::Bfd, id) => vec![(Unit::Session(*id), input.sb.bfd.contains_key(id))],
             Read::Row(TableId::EcmpNexthop, id) => {
                 vec![(Unit::NextHop(*id), input.sb.ecmp_nexthop.contains_key(id))]
             }
@@ -233,6 +274,8 @@ impl Derivation for Derive {
             Unit::Names(id) => names(*id, view),
             Unit::Check(id) => check(*id, view),
             Unit::NextHop(id) => next_hop(*id, view),
+            Unit::Session(id) => session(*id, view),
+            Unit::Advertised(id) => advertised(*id, view),
             Unit::Peer(id) => peer(*id, view),
             Unit::Group(id) => group(*id, view),
         }
@@ -269,6 +312,7 @@ fn peer(id: Uuid, view: &mut Seen<'_>) {
         view.emit(Key::Watched(id), Value::Is);
     }
     view.read(Read::Tunnelling);
+    view.read(Read::Options);
     let me = view.read(Read::Chassis).local.chassis;
     let own = me.and_then(|me| row::<sb::Chassis>(view, TableId::Chassis, me));
     for e in c.encaps.iter().chain(own.into_iter().flat_map(|c| &c.encaps)) {
@@ -301,6 +345,36 @@ fn next_hop(id: Uuid, view: &mut Seen<'_>) {
     let input = look(view, p);
     if let Some(question) = next_hops::question(n, input) {
         view.emit(Key::NextHop(id), Value::Question(question));
+    }
+}
+
+fn session(id: Uuid, view: &mut Seen<'_>) {
+    let Some(b) = row::<sb::Bfd>(view, TableId::Bfd, id) else { return };
+    let redirect = bfd::redirect_port(&b.logical_port);
+    for p in [&b.logical_port, &redirect].into_iter().filter_map(|n| named(view, n)).collect::<Vec<_>>() {
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+        look(view, p);
+        if let Some(peer) = p.options.get("peer") {
+            named(view, peer);
+        }
+    }
+    if let Some(wanted) = bfd::wanted(b, view.read(Read::Chassis)) {
+        view.emit(Key::Session(id), Value::Session(wanted));
+    }
+}
+
+fn advertised(id: Uuid, view: &mut Seen<'_>) {
+    let Some(a) = row::<sb::AdvertisedRoute>(view, TableId::AdvertisedRoute, id) else { return };
+    for port in std::iter::once(a.logical_port).chain(a.tracked_port) {
+        if let Some(p) = row::<PortBinding>(view, TableId::PortBinding, port) {
+            look(view, p);
+            if let Some(r) = rows::redirect_port(p).and_then(|n| named(view, n)) {
+                look(view, r);
+            }
+        }
+    }
+    if let Some(advertised) = rows::advertised(a, view.read(Read::Chassis)) {
+        view.emit(Key::Advertised(id), Value::Advertised(advertised));
     }
 }
 
@@ -395,6 +469,9 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
         view.emit(key, Value::Number(behind.tunnel_key));
     }
     boots(p, view);
+    if let Some(wish) = Wish::of(p, local) {
+        view.emit(Key::Plug(p.logical_port.clone()), Value::Plug(wish));
+    }
     if binding::is_bound(p, local.chassis) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
@@ -478,8 +555,57 @@ fn other(id: Uuid, view: &mut Seen<'_>) {
     if &*p.r#type == "patch" || &*p.r#type == "l3gateway" && here {
         way(p, view);
     }
+    if !dp.switch && matches!(&*p.r#type, "patch" | "l3gateway") {
+        exchange(id, p, view);
+    }
+    if prefix::asks(p) {
+        delegations(p, view);
+    }
     if dp.provider && matches!(&*p.r#type, "patch" | "l3gateway") {
         addresses(p, &dp, view);
+    }
+}
+
+/// The ports of a router that get prefixes by one of them.
+fn delegations(uplink: &PortBinding, view: &mut Seen<'_>) {
+    let redirect = bfd::redirect_port(&uplink.logical_port);
+    let peer = uplink.options.get("peer").and_then(|n| named(view, n));
+    if let Some(r) = named(view, &redirect) {
+        look(view, r);
+    }
+    for dp in [Some(uplink.datapath), peer.map(|p| p.datapath)].into_iter().flatten() {
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp);
+    }
+    let all: Vec<Uuid> =
+        view.read(Read::OthersOf(uplink.datapath)).others_of(uplink.datapath).map(|(id, _)| id).collect();
+    for id in all {
+        let Some(inner) = row::<PortBinding>(view, TableId::PortBinding, id).filter(|p| prefix::gets(p)) else {
+            continue;
+        };
+        if let Some(requester) = prefix::requester(uplink, inner, view.read(Read::Chassis)) {
+            view.emit(Key::Delegation(id), Value::Delegation(requester));
+        }
+    }
+}
+
+/// How a router port exchanges routes.
+fn exchange<'a>(id: Uuid, p: &'a PortBinding, view: &mut Seen<'a>) {
+    let redirect = rows::redirect_port(p).and_then(|n| named(view, n));
+    let asks =
+        |p: &PortBinding| ["dynamic-routing", "dynamic-routing-port-name"].iter().any(|o| p.options.contains_key(*o));
+    if !asks(p) && !redirect.is_some_and(asks) {
+        return;
+    }
+    look(view, p);
+    if let Some(r) = redirect {
+        look(view, r);
+    }
+    if let Some(peer) = p.options.get("peer") {
+        named(view, peer);
+    }
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath);
+    if let Some(port) = rows::port(p, view.read(Read::Chassis)) {
+        view.emit(Key::Exchange(id), Value::Exchange(port));
     }
 }
 

@@ -222,6 +222,7 @@ impl Controller {
                         self.send(m);
                     }
                 }
+                Report::Session(row, state) => self.monitors.sessions.told(row, state),
                 Report::Spoke(datapath, port, parent) => self.virtual_ports.spoke(datapath, port, parent, now),
                 r => {
                     let room = self.learned.len() < MOST_LEARNED;

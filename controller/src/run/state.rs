@@ -1,6 +1,7 @@
 //! What the controller holds, and how it begins.
 
 use super::milliseconds;
+use super::routing::Routing;
 use crate::aging::Watch;
 use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::Tables;
@@ -14,6 +15,7 @@ use crate::pinctrl::task::Task;
 use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
+use crate::plug::Plugs;
 use crate::plumbing::Sessions;
 use crate::presence::Presence;
 use crate::request::Request;
@@ -29,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// A database with its typed copy.
 pub(super) struct Link<D> {
@@ -102,6 +104,8 @@ pub(super) struct LocalState {
     /// Updates of the database, and changes of zones.
     pub(super) updates: u64,
     pub(super) zones: u64,
+    /// Devices that may be plugged in.
+    pub(super) devices: u64,
     /// The switch has all flows.
     pub(super) installed: bool,
     /// The configuration that it has.
@@ -126,6 +130,8 @@ pub(super) struct Sinks {
     pub(super) peers: InLine<(u64, [u64; 3])>,
     /// Mirrors.
     pub(super) mirrors: InLine<(u64, u64)>,
+    /// Plugged devices: by the bridge's interfaces, what is asked for, and the devices that there are.
+    pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
     /// This chassis' rows: by the local database's state, and their own.
@@ -140,6 +146,10 @@ pub(super) struct Sinks {
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
     pub(super) served: Option<(u64, Option<Duration>)>,
+    /// As of when the kernel's side was told what routes there are: by ports and prefixes, and by the local database.
+    pub(super) routes: Option<(u64, u64)>,
+    /// Learned routes: by what was learned, and by their table.
+    pub(super) learned_routes: InLine<(u64, u64)>,
     /// As of when the southbound server was asked for rows, all or not, and by which connection.
     pub(super) asked: Option<(u64, bool, u64)>,
 }
@@ -223,6 +233,10 @@ pub struct Controller {
     pub(super) sb_attempts: Attempts,
     pub(super) local_attempts: Attempts,
     pub(super) patch_said: Once,
+    /// What plugs devices in.
+    pub(super) plugs: Plugs,
+    /// Devices changed.
+    pub(super) devices: Arc<Notify>,
     /// The integration bridge of the last look; none at the start.
     pub(super) bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
@@ -232,6 +246,7 @@ pub struct Controller {
     /// There were not enough zones at the last look.
     pub(super) exhausted: bool,
     pub(super) paused: bool,
+    pub(super) routing: Routing,
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     pub(super) complaint: Option<Incomplete>,
     pub(super) version_complaint: Option<String>,
@@ -271,6 +286,9 @@ pub(super) const TABLES: &[&str] = &[
     "Chassis_Template_Var",
     "Service_Monitor",
     "ECMP_Nexthop",
+    "BFD",
+    "Advertised_Route",
+    "Learned_Route",
     "ACL_ID",
     "Controller_Event",
     "Mirror",
@@ -285,7 +303,7 @@ const UNREAD: &[(&str, &[&str])] =
 /// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
 const UNREAD_LOCAL: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["cur_cfg", "statistics", "db_version", "ovs_version", "system_type", "system_version"]),
-    ("Bridge", &["status", "rstp_status", "datapath_version"]),
+    ("Bridge", &["rstp_status", "datapath_version"]),
     ("Port", &["status", "statistics", "rstp_status", "rstp_statistics", "bond_active_slave"]),
     ("Mirror", &["statistics"]),
     (
@@ -307,7 +325,6 @@ const UNREAD_LOCAL: &[(&str, &[&str])] = &[
             "lldp",
             "mac",
             "mac_in_use",
-            "mtu_request",
             "ofport_request",
             "statistics",
         ],
@@ -441,11 +458,14 @@ impl Controller {
             sb_attempts: Attempts::default(),
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
+            plugs: Plugs::default(),
+            devices: Arc::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
             to_forget: BTreeSet::new(),
             exhausted: false,
             paused: false,
+            routing: Routing::default(),
             requests,
             complaint: None,
             version_complaint: None,

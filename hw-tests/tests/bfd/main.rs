@@ -1,26 +1,26 @@
 //! BFD with others: FRR's bfdd on a link and over a router's distance, Open vSwitch over Geneve tunnels; twenty sessions
-//! with each, which fall silent and come back five times.
+//! with each, which fall silent and come back five times. And a controller's sessions with the next hops of a router's routes.
 //!
 //! ```text
 //!    ours ── eth0 ───── eth0 ── FRR (zebra, bfdd)
 //!    ours ── eth0 ───── br-under ── Open vSwitch, twenty geneve ports
 //! ```
 
+#[path = "../common/mod.rs"]
+mod common;
 mod geneve;
 mod plain;
+mod routes;
 mod speaker;
 
 use anyhow::{Context, Result, ensure};
 use bfd_rs::{Config, Ends, Path, Sessions};
+use common::Guard;
 use hw_tests::lab::{Lab, run, until};
 use serde_json::Value;
 use speaker::Speaker;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
 use std::time::Duration;
-
-/// Two cores are enough for one lab at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 const SESSIONS: usize = 20;
 const FLAPS: u64 = 5;
@@ -77,6 +77,39 @@ fn pair(n: usize) -> (String, String) {
     }
 }
 
+/// Starts FRR's bfdd, with zebra where it is not there yet, on a machine.
+fn frr(lab: &mut Lab, machine: &str, peers: &str) -> Result<()> {
+    let dir = lab.machine_dir(machine);
+    std::fs::write(dir.join("bfdd.conf"), peers)?;
+    std::fs::write(dir.join("zebra.conf"), "")?;
+    // FRR gives up root, and needs its files all the same.
+    run("chown", &["-R", "frr:frrvty", &dir.display().to_string()])?;
+    let path = |f: &str| dir.join(f).display().to_string();
+    for d in ["zebra", "bfdd"] {
+        if lab.is_running(machine, d) {
+            continue;
+        }
+        let mut args = vec!["-f".into(), path(&format!("{d}.conf")), "-i".into(), path(&format!("{d}.pid"))];
+        args.extend(["-z".into(), path("zserv.api"), "--vty_socket".into(), dir.display().to_string()]);
+        args.extend(["-P".into(), "0".into(), "--log".into(), "stdout".into()]);
+        if d == "bfdd" {
+            args.extend(["--bfdctl".into(), path("bfdd.sock")]);
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        lab.spawn(machine, d, &format!("/usr/lib/frr/{d}"), &args)?;
+        let socket = path(if d == "zebra" { "zserv.api" } else { "bfdd.sock" });
+        until(d, Duration::from_secs(20), || Ok(std::fs::metadata(&socket)?))?;
+    }
+    Ok(())
+}
+
+/// What FRR on a machine says of its peers.
+fn frr_peers(lab: &Lab, machine: &str, what: &str) -> Result<Vec<Value>> {
+    let dir = lab.machine_dir(machine).display().to_string();
+    let show = format!("show bfd peers {what}json");
+    Ok(serde_json::from_str(&lab.exec(machine, "vtysh", &["--vty_socket", &dir, "-d", "bfdd", "-c", &show])?)?)
+}
+
 fn with_frr(mut lab: Lab) -> Result<()> {
     for m in ["ours", "frr"] {
         lab.machine(m)?;
@@ -104,24 +137,7 @@ fn with_frr(mut lab: Lab) -> Result<()> {
     let (ours, theirs) = pair(1);
     lab.ip("ours", &["route", "add", &theirs, "via", &pair(2).1, "src", &ours])?;
     lab.ip("frr", &["route", "add", &ours, "via", &pair(2).0, "src", &theirs])?;
-    let dir = lab.machine_dir("frr");
-    std::fs::write(dir.join("bfdd.conf"), peers)?;
-    std::fs::write(dir.join("zebra.conf"), "")?;
-    // FRR gives up root, and needs its files all the same.
-    run("chown", &["-R", "frr:frrvty", &dir.display().to_string()])?;
-    let path = |f: &str| dir.join(f).display().to_string();
-    for d in ["zebra", "bfdd"] {
-        let mut args = vec!["-f".into(), path(&format!("{d}.conf")), "-i".into(), path(&format!("{d}.pid"))];
-        args.extend(["-z".into(), path("zserv.api"), "--vty_socket".into(), dir.display().to_string()]);
-        args.extend(["-P".into(), "0".into(), "--log".into(), "stdout".into()]);
-        if d == "bfdd" {
-            args.extend(["--bfdctl".into(), path("bfdd.sock")]);
-        }
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        lab.spawn("frr", d, &format!("/usr/lib/frr/{d}"), &args)?;
-        let socket = path(if d == "zebra" { "zserv.api" } else { "bfdd.sock" });
-        until(d, Duration::from_secs(10), || Ok(std::fs::metadata(&socket)?))?;
-    }
+    frr(&mut lab, "frr", &peers)?;
     let interface = index(&lab, "ours", "eth0")?;
     let mut sessions = Sessions::new(std::process::id() << 8);
     for n in 0..SESSIONS {
@@ -134,14 +150,7 @@ fn with_frr(mut lab: Lab) -> Result<()> {
         )?;
     }
     let ours = Speaker::start(&lab.namespace("ours"), sessions, plain::Plain::open);
-    let show = |what: &str| -> Result<Vec<Value>> {
-        let text = lab.exec(
-            "frr",
-            "vtysh",
-            &["--vty_socket", &dir.display().to_string(), "-d", "bfdd", "-c", &format!("show bfd peers {what}json")],
-        )?;
-        Ok(serde_json::from_str(&text)?)
-    };
+    let show = |what: &str| frr_peers(&lab, "frr", what);
     flap(&ours, || Ok(show("")?.iter().filter(|p| p["status"] == "up").count()))?;
     for p in show("")? {
         let times = ["remote-receive-interval", "remote-transmit-interval", "remote-detect-multiplier"];
@@ -156,7 +165,7 @@ fn with_frr(mut lab: Lab) -> Result<()> {
 
 #[test]
 fn sessions_with_frr_flap_a_hundred_times() {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = Guard::take();
     let Some(lab) = lab("isbfdf", &["/usr/lib/frr/bfdd", "/usr/lib/frr/zebra", "vtysh"]) else { return };
     if let Err(e) = with_frr(lab) {
         panic!("{e:#}");
@@ -236,7 +245,7 @@ fn with_open_vswitch(mut lab: Lab) -> Result<()> {
 
 #[test]
 fn sessions_with_open_vswitch_flap_a_hundred_times() {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = Guard::take();
     let Some(lab) = lab("isbfdo", &["ovs-vswitchd", "ovsdb-server", "ovs-vsctl"]) else { return };
     if let Err(e) = with_open_vswitch(lab) {
         panic!("{e:#}");

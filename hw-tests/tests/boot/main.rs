@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod prefix;
 mod rack;
 
 use common::{Guard, able};
