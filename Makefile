@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic, and OVN_IC=PATH"
+	@echo "make bench-network-connect  200 user-defined networks joined on 500 nodes: starts, and a node more"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-survive   connections through a gateway's death, beside the C stack (root)"
@@ -121,6 +122,10 @@ bench-interconnect:
 	scripts/install test
 	$(CARGO) build --release -p interconnect --bin interconnect --example bench-interconnect
 	$(TARGET)/release/examples/bench-interconnect
+
+bench-network-connect:
+	$(CARGO) build --release -p network-connect --bin network-connect --example bench-network-connect
+	$(TARGET)/release/examples/bench-network-connect $(TARGET)/release/network-connect
 
 bench-northd:
 	scripts/install test

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 
@@ -41,9 +42,9 @@ struct Beside {
 struct State {
     path: PathBuf,
     /// What each file held when it parsed last.
-    files: BTreeMap<PathBuf, BTreeMap<Name, Json>>,
+    files: BTreeMap<PathBuf, BTreeMap<Name, Arc<Json>>>,
     /// What was told.
-    told: BTreeMap<Name, Json>,
+    told: BTreeMap<Name, Arc<Json>>,
     beside: BTreeMap<String, Beside>,
     /// What was said about files.
     said: BTreeMap<PathBuf, String>,
@@ -58,10 +59,14 @@ impl Source for Folder {
         let (requests, mut asked) = mpsc::unbounded_channel::<Request>();
         let (changed, mut changes) = mpsc::unbounded_channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            if !event.is_ok_and(|e| e.kind.is_access()) {
-                // Nobody listens at the end of the program.
-                let _ = changed.send(());
-            }
+            // Where events were lost, any file may have changed.
+            let paths = match event {
+                Ok(e) if e.kind.is_access() => return,
+                Ok(e) if !e.need_rescan() && !e.paths.is_empty() => Some(e.paths),
+                _ => None,
+            };
+            // Nobody listens at the end of the program.
+            let _ = changed.send(paths);
         })?;
         watcher.watch(&self.path, RecursiveMode::NonRecursive).with_context(|| format!("{}", self.path.display()))?;
         let mut state = State {
@@ -75,15 +80,21 @@ impl Source for Folder {
         tokio::spawn(async move {
             let _watcher = watcher;
             state.read_status();
-            state.scan();
+            state.scan(None);
             state.send(Event::Leader(true));
             state.send(Event::Synced);
             loop {
                 tokio::select! {
-                    Some(()) = changes.recv() => {
+                    Some(paths) = changes.recv() => {
                         tokio::time::sleep(GATHER).await;
-                        while changes.try_recv().is_ok() {}
-                        state.scan();
+                        let mut all: Option<BTreeSet<PathBuf>> = paths.map(|p| p.into_iter().collect());
+                        while let Ok(more) = changes.try_recv() {
+                            all = all.zip(more).map(|(mut all, more)| {
+                                all.extend(more);
+                                all
+                            });
+                        }
+                        state.scan(all.as_ref());
                     }
                     request = asked.recv() => {
                         let Some(request) = request else { return };
@@ -109,8 +120,11 @@ fn is_resource_file(path: &Path) -> bool {
 }
 
 /// The resources in a text.
-fn resources(text: &str) -> Result<BTreeMap<Name, Json>, String> {
-    let documents: Vec<Json> = serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?;
+fn resources(text: &str, json: bool) -> Result<BTreeMap<Name, Arc<Json>>, String> {
+    let documents: Vec<Json> = match json {
+        true => vec![serde_json::from_str(text).map_err(|e| e.to_string())?],
+        false => serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?,
+    };
     let mut out = BTreeMap::new();
     let lists = documents.into_iter().flat_map(|d| match d.get("items").and_then(Json::as_array) {
         Some(items) => items.clone(),
@@ -132,7 +146,7 @@ fn resources(text: &str) -> Result<BTreeMap<Name, Json>, String> {
             (true, namespace) => namespace.to_string(),
         };
         let name = Name { kind, namespace, name: m.name };
-        if out.insert(name.clone(), object).is_some() {
+        if out.insert(name.clone(), Arc::new(object)).is_some() {
             return Err(format!("{name} is there twice"));
         }
     }
@@ -162,8 +176,8 @@ impl State {
         }
     }
 
-    /// Reads files that there are, and tells what is new.
-    fn scan(&mut self) {
+    /// Reads files that there are (these, or all of them), and tells what is new.
+    fn scan(&mut self, changed: Option<&BTreeSet<PathBuf>>) {
         let entries = match std::fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(e) => {
@@ -174,9 +188,10 @@ impl State {
         let present: BTreeSet<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_resource_file(p)).collect();
         self.files.retain(|path, _| present.contains(path));
         self.said.retain(|path, _| present.contains(path));
-        for path in present {
+        for path in present.into_iter().filter(|path| changed.is_none_or(|changed| changed.contains(path))) {
+            let json = path.extension().is_some_and(|e| e == "json");
             let text = std::fs::read_to_string(&path).map_err(|e| e.to_string());
-            match text.and_then(|text| resources(&text)) {
+            match text.and_then(|text| resources(&text, json)) {
                 Ok(objects) => {
                     self.said.remove(&path);
                     self.files.insert(path, objects);
@@ -193,7 +208,7 @@ impl State {
 
     /// Tells what differs from what was told.
     fn tell_all(&mut self) {
-        let mut now: BTreeMap<Name, Json> = BTreeMap::new();
+        let mut now: BTreeMap<Name, Arc<Json>> = BTreeMap::new();
         for (path, objects) in &self.files {
             for (name, object) in objects {
                 if now.contains_key(name) {
@@ -213,20 +228,18 @@ impl State {
             self.send(Event::Object(name, None));
         }
         for (name, object) in &now {
-            if self.told.get(name) != Some(object) {
-                self.send(Event::Object(name.clone(), Some(object.clone())));
+            if !self.told.get(name).is_some_and(|told| Arc::ptr_eq(told, object) || told == object) {
+                self.send(Event::Object(name.clone(), Some((**object).clone())));
             }
         }
         self.told = now;
     }
 
     /// A resource with what is written beside it.
-    fn merged(&self, name: &Name, object: &Json) -> Json {
-        let mut object = object.clone();
-        if name.kind != Kind::Connect {
-            return object;
-        }
-        let Some(beside) = self.beside.get(&name.name) else { return object };
+    fn merged(&self, name: &Name, object: &Arc<Json>) -> Arc<Json> {
+        let beside = self.beside.get(&name.name).filter(|_| name.kind == Kind::Connect);
+        let Some(beside) = beside else { return object.clone() };
+        let mut object = (**object).clone();
         if let Some(metadata) = object.get_mut("metadata").and_then(Json::as_object_mut) {
             let annotations = metadata.entry("annotations").or_insert_with(|| Json::Object(Map::new()));
             if let Some(annotations) = annotations.as_object_mut() {
@@ -236,7 +249,7 @@ impl State {
         if let Some(object) = object.as_object_mut() {
             object.insert("status".into(), beside.status.clone());
         }
-        object
+        Arc::new(object)
     }
 
     fn write(&mut self, request: Request) {
@@ -293,9 +306,9 @@ mod tests {
     #[test]
     fn several_documents_lists_and_what_is_none_of_ours() {
         let text = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: x}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p}}\n";
-        let names: Vec<String> = resources(text).expect("YAML").keys().map(Name::to_string).collect();
+        let names: Vec<String> = resources(text, false).expect("YAML").keys().map(Name::to_string).collect();
         assert_eq!(names, ["Namespace x", "Node a"]);
-        assert!(resources("apiVersion: v1\nkind: Node\nmetadata: {}\n").is_err());
-        assert!(resources("a: [").is_err());
+        assert!(resources("apiVersion: v1\nkind: Node\nmetadata: {}\n", false).is_err());
+        assert!(resources("a: [", false).is_err());
     }
 }
