@@ -140,6 +140,10 @@ fn resources(text: &str, json: bool) -> Result<BTreeMap<Name, Arc<Json>>, String
         if m.name.is_empty() {
             return Err(format!("a {} has no metadata.name", kind.api().2));
         }
+        // It names a file.
+        if m.name.contains('/') {
+            return Err(format!("metadata.name {:?} of a {} has a slash", m.name, kind.api().2));
+        }
         let namespace = match (kind.is_namespaced(), m.namespace.as_str()) {
             (false, _) => String::new(),
             (true, "") => "default".to_string(),
@@ -309,6 +313,7 @@ mod tests {
         let names: Vec<String> = resources(text, false).expect("YAML").keys().map(Name::to_string).collect();
         assert_eq!(names, ["Namespace x", "Node a"]);
         assert!(resources("apiVersion: v1\nkind: Node\nmetadata: {}\n", false).is_err());
+        assert!(resources("apiVersion: v1\nkind: Node\nmetadata: {name: ../a}\n", false).is_err());
         assert!(resources("a: [", false).is_err());
     }
 }
