@@ -5,7 +5,7 @@ use crate::binding;
 use crate::plan::Plan;
 use crate::routing::kernel::Kernel;
 use crate::routing::rows::Port;
-use crate::routing::{Filter, Learner, learned, wish};
+use crate::routing::{Filter, Learner, Wish, learned, wish};
 use crate::settings::Settings;
 use ovn_schema::Str;
 use std::collections::BTreeSet;
@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 pub(super) struct Routing {
     /// None while no router exchanges routes.
     kernel: Option<Kernel>,
+    /// What the kernel's tables are to hold, as that was said last.
+    wish: Wish,
     /// The ports that learn here.
     learners: Vec<Learner>,
     /// What was said in the log and still holds.
@@ -69,8 +71,9 @@ impl Controller {
             routing.version += 1;
         }
         routing.say(wanted.problems);
-        if let Some(k) = &routing.kernel {
-            k.wish(wanted.wish);
+        if let Some(k) = routing.kernel.as_ref().filter(|_| routing.wish != wanted.wish) {
+            k.wish(wanted.wish.clone());
+            routing.wish = wanted.wish;
         }
         self.in_line.routes = state;
     }
