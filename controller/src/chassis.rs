@@ -24,8 +24,9 @@ const FEATURES: [&str; 12] = [
 ];
 
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 19] = [
     crate::ha_peers::PUBLISHED,
+    crate::ha_peers::STATE,
     "datapath-type",
     "iface-types",
     "is-interconn",
@@ -119,7 +120,7 @@ impl Writer {
                 tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
             }
             // What the operator takes back goes as well.
-            let ours = key.starts_with("ovn-evpn-") || &**key == crate::ha_peers::PUBLISHED;
+            let ours = key.starts_with("ovn-evpn-") || key.starts_with(crate::ha_peers::PUBLISHED);
             known && (!ours || other.contains_key(key))
         });
         merged.extend(other);

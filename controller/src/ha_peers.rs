@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 pub const PUBLISHED: &str = "isthmus-ha";
 /// The key of `Bridge:other_config`.
 const PEERS: &str = "ha-peers";
+/// The key of `Chassis:other_config` that says how far a gateway's peers know its connections, and it theirs.
+pub const STATE: &str = "isthmus-ha-state";
 /// The most peers in a group: the members with the highest priorities take over.
 const MOST: usize = 2;
 
@@ -32,6 +34,40 @@ pub fn published(listen: &str, encap_ips: &[Str]) -> Option<Str> {
     };
     let remote = if secure { Remote::Tls(host, address.port()) } else { Remote::Tcp(host, address.port()) };
     Some(remote.to_string().into())
+}
+
+/// What the switch says of one peer (`Bridge:status`, `ha-from:PEER` and `ha-to:PEER`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerState {
+    /// What is here of its connections: `in-step`, `dump` or `silent`.
+    pub from: Str,
+    /// What it has of these: `dump`, `silent`, or how old what it lacks may be, by its power of ten (`10ms`).
+    pub to: Str,
+}
+
+/// What the switch says of its peers, by their names.
+pub fn states(bridge: &ovs::Bridge) -> BTreeMap<Str, PeerState> {
+    let mut all: BTreeMap<Str, PeerState> = BTreeMap::new();
+    for (key, value) in bridge.status.iter() {
+        if let Some(peer) = key.strip_prefix("ha-from:") {
+            all.entry(peer.into()).or_default().from = value.clone();
+        } else if let Some(peer) = key.strip_prefix("ha-to:") {
+            all.entry(peer.into()).or_default().to = value.clone();
+        }
+    }
+    all
+}
+
+/// The value of [`STATE`]: `PEER FROM TO`, separated by commas.
+pub fn described(states: &BTreeMap<Str, PeerState>) -> Option<Str> {
+    let one = |(name, s): (&Str, &PeerState)| format!("{name} {} {}", s.from, s.to);
+    let text: Vec<String> = states.iter().map(one).collect();
+    (!text.is_empty()).then(|| text.join(",").as_str().into())
+}
+
+/// The peers of whose connections some are not here yet.
+pub fn behind(states: &BTreeMap<Str, PeerState>) -> impl Iterator<Item = &Str> {
+    states.iter().filter(|(_, s)| &*s.from != "in-step").map(|(name, _)| name)
 }
 
 /// Of each group that this chassis is in, the other members with the highest priorities that can be told.
@@ -92,6 +128,16 @@ mod tests {
         assert_eq!(at("pssl:6655:[fd00::9]").as_deref(), Some("ssl:[fd00::9]:6655"));
         assert_eq!(published("pssl:6655", &ips[1..]).as_deref(), Some("ssl:[fd00::1]:6655"));
         assert_eq!((at("tcp:1.2.3.4:5"), at("")), (None, None));
+    }
+
+    #[test]
+    fn what_the_switch_says_of_peers() {
+        let pairs = [("ha-from:gw2", "in-step"), ("ha-to:gw2", "10ms"), ("ha-from:gw3", "dump"), ("stp", "x")];
+        let status = pairs.iter().map(|(k, v)| (Str::from(*k), Str::from(*v))).collect();
+        let all = states(&ovs::Bridge { status, ..Default::default() });
+        assert_eq!(described(&all).as_deref(), Some("gw2 in-step 10ms,gw3 dump "));
+        assert_eq!(behind(&all).map(|n| &**n).collect::<Vec<_>>(), ["gw3"]);
+        assert_eq!(described(&BTreeMap::new()), None, "it is off, or the switch is another");
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub const LOCALNET_ID: &str = "ovn-localnet-port";
 /// Likewise, of ports of type `l2gateway`.
 pub const L2GATEWAY_ID: &str = "ovn-l2gateway-port";
 
+/// Marks interfaces that a controller plugged in, with the provider of their devices.
+pub const PLUGGED_ID: &str = "ovn-plugged";
+
 /// What one interface says.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Said {
@@ -22,6 +25,7 @@ struct Said {
     localnet: Option<(Str, u16)>,
     tunnel: Option<Tunnel>,
     session: Option<(Str, Session)>,
+    plugged: bool,
 }
 
 /// The interfaces that say they are one logical port.
@@ -54,8 +58,12 @@ pub struct Interfaces {
     sessions: BTreeMap<Uuid, (Str, Session)>,
     /// Interfaces that changed and whose mark was not looked at since.
     pub unmarked: BTreeSet<Uuid>,
+    /// Interfaces that a controller plugged in.
+    plugged: BTreeSet<Uuid>,
     /// How often something changed that tunnels, patch ports, queues or mirrors may follow from.
     plumbing: u64,
+    /// How often any interface changed, be it of another bridge.
+    generation: u64,
 }
 
 /// Whether an interface is a machine's, and no more than that.
@@ -75,6 +83,7 @@ fn said(port: Uuid, p: &Port, id: Uuid, i: &Interface) -> Said {
         let mtu = i.mtu.and_then(|m| u16::try_from(m).ok()).filter(|m| *m > 0);
         let vif = Vif { mtu, ofport, version: version.cloned(), encap_ip: encap_ip.cloned(), row: id };
         out.vif = Some((name.clone(), vif));
+        out.plugged = i.external_ids.contains_key(PLUGGED_ID);
     }
     let patch = p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID));
     out.localnet = patch.cloned().zip(ofport);
@@ -164,6 +173,7 @@ impl Interfaces {
         let moved = moved.iter().filter_map(|p| db.port.get(p)).any(|p| !is_machine_port(db, p));
         self.plumbing += u64::from(moved);
         let mut names = BTreeSet::new();
+        self.generation += u64::from(!self.changed.is_empty());
         for id in std::mem::take(&mut self.changed) {
             let port = self.owner.get(&id).filter(|p| br.ports.contains(*p));
             let rows = port.and_then(|p| Some((*p, db.port.get(p)?, db.interface.get(&id)?)));
@@ -196,6 +206,10 @@ impl Interfaces {
         // Mirrors name the port that an interface is in.
         self.plumbing += u64::from(old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.port != new.port));
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        match new.plugged {
+            true => self.plugged.insert(id),
+            false => self.plugged.remove(&id),
+        };
         if let Some((name, _)) = &old.vif {
             names.insert(name.clone());
             if let Some(c) = self.claimants.get_mut(name) {
@@ -232,6 +246,21 @@ impl Interfaces {
             *best = (*session).max(*best);
         }
         out
+    }
+
+    /// Another number whenever an interface changed since the look before, be it of another bridge.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The bridge's interfaces that a controller plugged in.
+    pub fn plugged(&self) -> &BTreeSet<Uuid> {
+        &self.plugged
+    }
+
+    /// The bridge's interfaces that say they are a logical port.
+    pub fn claimants(&self, name: &Str) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.claimants.get(name).into_iter().flat_map(|c| c.all.keys().map(|(_, row)| *row))
     }
 
     /// The bridge's port that an interface is in.

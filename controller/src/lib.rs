@@ -13,6 +13,7 @@
 //! | [`chassis`], [`claims`], [`learned`] | what the controller writes into the southbound database |
 //! | [`interfaces`] | what the integration bridge's interfaces say |
 //! | [`plumbing`], [`zones`] | what it writes into the local database |
+//! | [`plug`] | devices that it plugs into the integration bridge itself |
 //! | [`routing`] | dynamic routing: the kernel's tables |
 //! | [`plan`] | one transaction's parts, and what became of those that were refused |
 //! | [`run`], [`request`] | the loop, and what the control socket asks it |
@@ -37,6 +38,7 @@ pub mod once;
 pub mod openflow;
 pub mod pinctrl;
 pub mod plan;
+pub mod plug;
 pub mod plumbing;
 pub mod presence;
 pub mod queues;

@@ -1,6 +1,7 @@
 //! The chassis controller: takes the place of ovn-controller.
 
 use clap::Parser;
+use controller::plug;
 use controller::run::{Controller, Exit, Shared, Status};
 use controller::settings::Identity;
 use daemon::{Daemon, Family, Program};
@@ -17,9 +18,13 @@ struct Args {
     /// The chassis' name; without it the file system-id-override's, or external_ids:system-id's of the Open_vSwitch table.
     #[arg(short = 'n', long, value_name = "CHASSIS")]
     chassis: Option<String>,
-    /// Accepted for compatibility: there is no provider of plugged interfaces.
+    /// Plugs internal ports in for logical ports with options:vif-plug-type=dummy, as tests of the field do.
     #[arg(long)]
     enable_dummy_vif_plug: bool,
+    /// Takes the network cards' representors (options:vif-plug-type=representor) out of this file
+    /// instead of asking the kernel.
+    #[arg(long, value_name = "FILE")]
+    representors: Option<std::path::PathBuf>,
     /// Accepted for compatibility: the CA of the peer is --ca-cert's.
     #[arg(long, value_name = "FILE")]
     peer_ca_cert: Option<std::path::PathBuf>,
@@ -69,9 +74,6 @@ fn main() -> ExitCode {
     let files = TlsFiles::from_options(&args.daemon.tls);
     let limits = Limits::from_options(&args.daemon.tls);
     daemon::run(program, &args.daemon, async move |d: Daemon| {
-        if args.enable_dummy_vif_plug {
-            tracing::info!(target: "vif_plug", "--enable-dummy-vif-plug has no effect: there is no dummy provider yet");
-        }
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
@@ -81,6 +83,11 @@ fn main() -> ExitCode {
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
         let mut c =
             Controller::start(&database, daemon::dirs::ovs_rundir(), (files, limits?), identity, (shared, requests))?;
+        if args.enable_dummy_vif_plug {
+            c.provide("dummy", Box::new(plug::Dummy));
+        }
+        let cards = args.representors.map_or(plug::Source::Kernel, plug::Source::File);
+        c.provide("representor", Box::new(plug::Representors::new(cards, c.devices())));
         tracing::info!(target: "main", "OVN internal version is : [{}]", controller::run::INTERNAL_VERSION);
         d.ready()?;
         c.run(&d).await;

@@ -38,6 +38,8 @@ pub enum Ask {
     Variables,
     /// Neighbours of local datapaths.
     Neighbours,
+    /// Ports for which devices are plugged in.
+    Plugs,
 }
 
 /// A question and where the answer goes.
@@ -52,7 +54,7 @@ pub struct Request {
 type Make = fn(&[String]) -> Ask;
 
 /// The commands that the loop answers: name, argument, question.
-const COMMANDS: [(&str, &str, Make); 18] = [
+const COMMANDS: [(&str, &str, Make); 19] = [
     ("debug/pause", "", |_| Ask::Pause),
     ("debug/resume", "", |_| Ask::Resume),
     ("debug/status", "", |_| Ask::Status),
@@ -70,6 +72,7 @@ const COMMANDS: [(&str, &str, Make); 18] = [
     ("debug/dump-lflow-conj-ids", "", |_| Ask::Conjunctions),
     ("debug/dump-local-template-vars", "", |_| Ask::Variables),
     ("debug/dump-mac-bindings", "", |_| Ask::Neighbours),
+    ("plug/show", "", |_| Ask::Plugs),
     // There is no cache of logical flows to flush; what is derived is derived anew.
     ("lflow-cache/flush", "", |_| Ask::Recompute),
 ];

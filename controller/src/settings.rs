@@ -35,6 +35,8 @@ pub struct Settings {
     pub cms_options: Str,
     /// `ovn-bridge-mappings` and the like as they are, for `Chassis:other_config`.
     pub other: BTreeMap<Str, Str>,
+    /// What the switch says of the gateways that it tells its connections, and that tell it theirs.
+    pub peers: BTreeMap<Str, ha_peers::PeerState>,
     /// Whether the controller replicates all of the southbound database.
     pub monitor_all: bool,
     /// The silence after which the southbound server is asked for a sign of life.
@@ -200,11 +202,17 @@ impl Settings {
         if let Some(at) = get("isthmus-ha-listen").and_then(|l| ha_peers::published(&l, &ips)) {
             other.insert(ha_peers::PUBLISHED.into(), at);
         }
+        let name = get("ovn-bridge").unwrap_or_else(|| "br-int".into());
+        let peers = bridge(db, &name).map(|(_, br)| ha_peers::states(br)).unwrap_or_default();
+        if let Some(text) = ha_peers::described(&peers) {
+            other.insert(ha_peers::STATE.into(), text);
+        }
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
             encaps,
             encap_csum: get("ovn-encap-csum").is_none_or(|v| is_on(&v, true)),
-            bridge: get("ovn-bridge").unwrap_or_else(|| "br-int".into()),
+            bridge: name,
+            peers,
             datapath_type: get("ovn-bridge-datapath-type"),
             mappings,
             bad_mappings,

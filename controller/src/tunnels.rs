@@ -50,6 +50,7 @@ pub fn to_chassis(input: &Input, c: &sb::Chassis) -> BTreeMap<Str, Tunnel> {
             ("dst_port", encap.options.get("dst_port").cloned()),
         ];
         options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
+        options.extend(ipsec(input, c));
         out.insert(id, Tunnel { chassis: c.name.clone(), kind: kind.clone(), options });
     }
     out
@@ -79,6 +80,21 @@ fn tunnel_options(t: &Tunnelling, (local, remote): (Str, Str)) -> Map<Str, Str> 
     let asked = [("tos", t.tos.clone()), ("df_default", t.df.clone())];
     options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
     options
+}
+
+/// What the daemon that looks after IPsec (ovs-monitor-ipsec) is to know of a tunnel, where the operator wants them encrypted.
+fn ipsec(input: &Input, c: &sb::Chassis) -> Map<Str, Str> {
+    let Some(global) = input.sb.sb_global.values().next().filter(|g| g.ipsec) else { return Map::new() };
+    let asked = global.options.iter().filter(|(k, _)| k.starts_with("ipsec_"));
+    let said = asked.filter_map(|(k, v)| match &**k {
+        // Packets in UDP whether or not there is address translation on the way: Libreswan's word for it, and strongSwan's.
+        "ipsec_encapsulation" | "ipsec_forceencaps" => {
+            let on = ["true", "yes"].iter().any(|yes| v.eq_ignore_ascii_case(yes));
+            on.then(|| (k.clone(), "yes".into()))
+        }
+        _ => Some((k.clone(), v.clone())),
+    });
+    said.chain([("remote_name".into(), c.name.clone())]).collect()
 }
 
 /// A tunnel for each kind of encapsulation, whose packets say where they go, with the name of its port.
@@ -129,6 +145,10 @@ pub fn watched(input: &Input, id: Uuid, g: &sb::HaChassisGroup) -> BTreeSet<Uuid
     peers
 }
 
+/// `Interface:bfd:min_rx`, in milliseconds, where the operator set no times: a peer's switch sends each 100 ms unless it was
+/// told otherwise (ovs-vswitchd.conf.db(5), `min_tx`), so that its death is seen within 300 ms.
+const MIN_RX: &str = "100";
+
 /// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global. A chassis that has resigned
 /// watches and is watched by nobody.
 fn bfd_config(input: &Input, watched: bool) -> Map<Str, Str> {
@@ -136,17 +156,19 @@ fn bfd_config(input: &Input, watched: bool) -> Map<Str, Str> {
         return Map::new();
     }
     let mut m: Map<Str, Str> = Map::from([("enable".into(), "true".into()), ("check_tnl_key".into(), "true".into())]);
-    if let Some(global) = input.sb.sb_global.values().next() {
-        for (option, key) in [
-            ("bfd-min-rx", "min_rx"),
-            ("bfd-min-tx", "min_tx"),
-            ("bfd-mult", "mult"),
-            ("bfd-decay-min-rx", "decay_min_rx"),
-        ] {
-            if let Some(v) = global.options.get(option) {
-                m.insert(key.into(), v.clone());
-            }
-        }
+    let global = input.sb.sb_global.values().next();
+    let keys = [
+        ("bfd-min-rx", "min_rx"),
+        ("bfd-min-tx", "min_tx"),
+        ("bfd-mult", "mult"),
+        ("bfd-decay-min-rx", "decay_min_rx"),
+    ];
+    let set = keys.iter().filter_map(|(option, key)| Some((*key, global?.options.get(*option)?)));
+    let times: Map<Str, Str> = set.map(|(key, v)| (key.into(), v.clone())).collect();
+    // Who sets one of them chooses: what is left out has Open vSwitch's default.
+    match times.is_empty() {
+        true => drop(m.insert("min_rx".into(), MIN_RX.into())),
+        false => m.extend(times),
     }
     m
 }
@@ -219,5 +241,59 @@ pub fn reconcile_tunnels(
             [ovs::Port::name(&name), ovs::Port::interfaces(&Set::from([iface])), ovs::Port::external_ids(&ids)];
         let added = BTreeSet::from([txn.insert_row(columns)]);
         change_ports(db, br.0, &added, &none, txn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Local;
+    use std::sync::Arc;
+
+    #[test]
+    fn deaths_are_seen_soon_unless_the_operator_sets_times() {
+        let bfd = |options: &[(&str, &str)]| {
+            let mut db = sb::Database::default();
+            let options = options.iter().map(|(k, v)| (Str::from(*k), Str::from(*v))).collect();
+            db.sb_global.insert(Uuid::from_u128(1), Arc::new(sb::SbGlobal { options, ..Default::default() }));
+            let m = bfd_config(&Input::new(db, Local::default()), true);
+            let text: Vec<String> = m.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            text.join(" ")
+        };
+        assert_eq!(bfd(&[]), "check_tnl_key=true enable=true min_rx=100");
+        assert_eq!(bfd(&[("bfd-min-rx", "2000")]), "check_tnl_key=true enable=true min_rx=2000");
+        let chosen = bfd(&[("bfd-min-tx", "1500"), ("bfd-mult", "15")]);
+        assert_eq!(chosen, "check_tnl_key=true enable=true min_tx=1500 mult=15", "as ovn-controller");
+    }
+
+    /// The options of the tunnel to `hv2`, where the southbound database has these options.
+    fn options(ipsec: bool, options: &[(&str, &str)]) -> Map<Str, Str> {
+        let (id, encap) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut db = sb::Database::default();
+        let options = options.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        db.sb_global.insert(id, Arc::new(sb::SbGlobal { ipsec, options, ..Default::default() }));
+        let e = sb::Encap { r#type: "geneve".into(), ip: "10.0.0.2".into(), ..Default::default() };
+        db.encap.insert(encap, Arc::new(e));
+        let c = sb::Chassis { name: "hv2".into(), encaps: [encap].into(), ..Default::default() };
+        let tunnelling = Tunnelling { encaps: vec![("geneve".into(), "10.0.0.1".into())], ..Tunnelling::default() };
+        let input = Input::new(db, Local { chassis_name: "hv1".into(), tunnelling, ..Local::default() });
+        to_chassis(&input, &c).into_values().next().map(|t| t.options).unwrap_or_default()
+    }
+
+    #[test]
+    fn encrypted_tunnels_name_the_other_end() {
+        let asked = [
+            ("ipsec_encapsulation", "true"),
+            ("ipsec_forceencaps", "false"),
+            ("ipsec_dpd-delay", "30s"),
+            ("mac_prefix", "0a:00:00"),
+        ];
+        let get = |o: &Map<Str, Str>| {
+            let all = o.iter().filter(|(k, _)| k.starts_with("ipsec") || &***k == "remote_name");
+            all.map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(get(&options(true, &asked)), "ipsec_dpd-delay=30s ipsec_encapsulation=yes remote_name=hv2");
+        assert_eq!(get(&options(false, &asked)), "");
+        assert_eq!(options(false, &asked)["remote_ip"].to_string(), "10.0.0.2");
     }
 }

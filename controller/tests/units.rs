@@ -221,7 +221,17 @@ fn start() -> (sb::Database, Local) {
 /// The port of a machine, whose packets are copied.
 fn machine(n: usize, chassis: Option<Uuid>) -> sb::PortBinding {
     let (mac, mirror_rules) = ([text("02:00:00:00:00:01 10.0.0.1")].into(), [id(13, 0)].into());
-    sb::PortBinding { chassis, up: Some(true), mac, mirror_rules, ..port(n, &format!("vm{n}"), 1) }
+    let options = Map::from([(text("vif-plug-type"), text("representor"))]);
+    let requested_chassis = chassis;
+    sb::PortBinding {
+        chassis,
+        requested_chassis,
+        up: Some(true),
+        mac,
+        mirror_rules,
+        options,
+        ..port(n, &format!("vm{n}"), 1)
+    }
 }
 
 /// Another chassis, with an address for tunnels.
@@ -626,7 +636,10 @@ impl Chassis {
             Step::Global(n) => {
                 let on = if n % 2 == 0 { "true" } else { "false" };
                 let options = Map::from([(text("always_tunnel"), text(on))]);
-                self.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: n.into(), options, ..Default::default() }));
+                self.set(
+                    id(0, 0),
+                    Some(sb::SbGlobal { nb_cfg: n.into(), options, ipsec: n % 3 == 0, ..Default::default() }),
+                );
             }
             Step::Plug(n, kind) => self.change_local(|l| match kind {
                 0 => drop(l.vifs.remove(&*format!("vm{n}"))),

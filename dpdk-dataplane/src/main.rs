@@ -7,7 +7,7 @@ use dpdk_dataplane::config::dummy::DummyMode;
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
 use dpdk_dataplane::openflow::Connections;
 use dpdk_dataplane::ports::dummy::Dummies;
-use dpdk_dataplane::reconcile::{Database, Inputs, Reconciler, TestBed};
+use dpdk_dataplane::reconcile::{Database, HaStreams, Inputs, Reconciler, TestBed};
 use dpdk_dataplane::{commands, config, export, ha, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
@@ -123,7 +123,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
     ha::file::restore(&handle, &rundir, &db.rows).await;
     let inputs = Inputs { db, kernel, bfd, requests, test_bed };
-    let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors, ha_spec);
+    let streams = HaStreams::new(ha_spec, ha_status.clone());
+    let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors, streams);
     reconciler.first().await;
     tokio::spawn(ha::run(ha_wanted, handle.clone(), ha_status));
     d.ready()?;

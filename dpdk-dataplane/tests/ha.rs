@@ -123,7 +123,21 @@ impl Gateway {
     }
 
     fn show(&self) -> String {
-        self.switch.appctl(&["ha/show"]).expect("ha/show")
+        let mut text = String::new();
+        // After a start commands come a moment later than their socket.
+        eventually("ha/show", SOON, || {
+            text = self.switch.appctl(&["ha/show"])?;
+            Ok(())
+        });
+        text
+    }
+
+    /// Waits until `Bridge:status` says this of a peer.
+    fn says(&self, key: &str, wanted: &str) {
+        eventually(&format!("{} of {}: {wanted}", key, self.name), SOON, || {
+            let text = self.switch.try_vsctl(&format!("--if-exists get bridge br-int status:\"{key}\""))?;
+            if text.contains(wanted) { Ok(()) } else { Err(text) }
+        });
     }
 
     fn shows(&self, part: &str) {
@@ -170,6 +184,8 @@ fn connections_survive_their_gateway() {
     a.answers(second, 2);
     b.has(&a.connections());
     assert!(b.show().contains("; 2 connections,"), "{}", b.show());
+    b.says("ha-from:gw1", "in-step");
+    a.says("ha-to:gw2", "ms");
 
     a.switch.crash();
     b.answers(second, 2);
@@ -177,12 +193,15 @@ fn connections_survive_their_gateway() {
     let third = b.opens(3);
     assert!(third != first && third != second, "{third} is another client's");
     b.shows("not connected");
+    b.says("ha-from:gw1", "silent");
+    b.says("ha-to:gw1", "silent");
 
     let before = b.connections();
     a.switch.start_test_bed(&ns);
     a.flows();
     a.has(&before);
     assert!(a.show().contains("; 3 connections,"), "{}", a.show());
+    a.says("ha-from:gw2", "in-step");
     // And back: what the second gateway opened survives it.
     a.answers(third, 3);
 }
@@ -334,6 +353,7 @@ fn a_standby_that_stands_still_is_told_later() {
     let second = a.opens(2);
     a.answers(first, 1);
     a.shows("to it: not connected");
+    a.says("ha-from:gw2", "silent");
     let third = a.opens(3);
     a.answers(second, 2);
     b.switch.signal(Signal::SIGCONT);

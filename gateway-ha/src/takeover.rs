@@ -35,6 +35,9 @@
 //! waits for a hold-down, so that a link that comes and goes does not move ports each time, and then begins as after a
 //! start (`Held`).
 //!
+//! A chassis that is told another's connections (docs/ha.md) takes no port from it, while it is alive, before it has them
+//! all; it waits for [`CONNECTIONS`] at most.
+//!
 //! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim.
 
 use crate::View;
@@ -56,6 +59,8 @@ const DOUBT: Duration = Duration::from_secs(2);
 /// How long a port that another chassis has claimed is served on: chassis see the claim and change their flows in less. The
 /// new one's third announcement comes after it, and moves what the physical network learned meanwhile.
 const LINGER: Duration = Duration::from_millis(500);
+/// How long a chassis' connections are waited for before a port is claimed from it: a dump of a million takes 3 s.
+const CONNECTIONS: Duration = Duration::from_secs(10);
 /// The longest time that a claimant is trusted without a session.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -203,9 +208,18 @@ pub struct Takeover {
     confirm: Option<Instant>,
     /// Ports that another chassis has claimed from this one, and until when they are served on.
     lingering: BTreeMap<Arc<str>, Instant>,
+    /// Chassis whose connections are not all here, and until when they are waited for.
+    behind: BTreeMap<Arc<str>, Instant>,
 }
 
 impl Takeover {
+    /// Takes in whose connections this chassis' switch is told and has not all yet; before [`Takeover::observe`].
+    pub fn observe_connections<'a>(&mut self, behind: impl IntoIterator<Item = &'a Arc<str>>, now: Instant) {
+        let mut before = std::mem::take(&mut self.behind);
+        let since = |name: &Arc<str>| (name.clone(), before.remove(name).unwrap_or(now + CONNECTIONS));
+        self.behind = behind.into_iter().map(since).collect();
+    }
+
     /// Takes in whether all uplinks are there that this chassis' gateway ports need; before [`Takeover::observe`]. One that
     /// was lost counts again once it has been there for the hold-down.
     pub fn observe_uplink(&mut self, there: bool, hold_down: Duration, now: Instant) {
@@ -321,6 +335,7 @@ impl Takeover {
             cut_off,
             resigned,
             lingering: lingering.map(|(n, _)| n.clone()).collect(),
+            behind: self.behind.iter().filter(|(_, end)| now < **end).map(|(n, _)| n.clone()).collect(),
         }
     }
 
@@ -336,7 +351,7 @@ impl Takeover {
             Uplink::Back(end) => Some(end),
             Uplink::There | Uplink::Lost => None,
         };
-        let ports = self.lingering.values().copied().chain(uplink);
+        let ports = self.lingering.values().chain(self.behind.values()).copied().chain(uplink);
         let all = peers.chain(ports).chain(phase).chain(confirm);
         all.filter(|t| *t > now).min()
     }
@@ -595,6 +610,20 @@ mod tests {
         assert!(t.view(at(1.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
         see(t, true, &[UpBoth, UpBoth], 2.0);
         assert!(t.view(at(2.0)).lingering.is_empty());
+    }
+
+    #[test]
+    fn connections_of_another_are_waited_for_but_not_for_ever() {
+        let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
+        see(t, true, &[UpBoth, UpBoth], 1.0);
+        t.observe_connections([&gw1], at(1.0));
+        assert!(t.view(at(1.0)).behind.contains(GW1));
+        t.observe_connections([&gw1], at(5.0));
+        assert_eq!(t.next(at(5.0)), Some(at(1.0) + CONNECTIONS));
+        assert!(t.view(at(1.0) + CONNECTIONS).behind.is_empty());
+        t.observe_connections([], at(20.0));
+        t.observe_connections([&gw1], at(21.0));
+        assert!(t.view(at(21.0)).behind.contains(GW1), "it is behind anew");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct View {
     pub resigned: bool,
     /// Ports that another chassis claimed from this one a moment ago: this one serves them on until everybody has seen it.
     pub lingering: BTreeSet<Arc<str>>,
+    /// Chassis whose connections this one is told and has not all yet: no port is taken from them while they are alive.
+    pub behind: BTreeSet<Arc<str>>,
 }
 
 impl View {
@@ -73,7 +75,8 @@ impl View {
     /// Whether chassis `me` may claim a port of the group from its holder now.
     pub fn may_claim(&self, me: &str, members: &[Member], holder: Option<&str>) -> bool {
         let contested = holder.is_some_and(|h| self.doubted.contains(h));
-        !self.starting && !contested && self.active(me, members, holder).is_some_and(|m| &*m.name == me)
+        let waits = holder.is_some_and(|h| self.behind.contains(h) && self.alive.contains(h));
+        !self.starting && !contested && !waits && self.active(me, members, holder).is_some_and(|m| &*m.name == me)
     }
 
     /// The members in the order in which a chassis outside the group tries them: by priority, but the one that holds the
@@ -172,6 +175,15 @@ mod tests {
         assert!(view.may_claim("gw1", &group(), None));
         view.starting = true;
         assert!(!view.may_claim("gw1", &group(), None));
+    }
+
+    #[test]
+    fn a_claim_waits_for_the_connections_of_a_holder_that_lives() {
+        let mut view = View { behind: ["gw2".into()].into(), ..sees(&["gw2"]) };
+        assert!(!view.may_claim("gw1", &group(), Some("gw2")));
+        assert!(view.may_claim("gw1", &group(), None), "nobody's connections are waited for");
+        view.alive.clear();
+        assert!(view.may_claim("gw1", &group(), Some("gw2")), "the dead tell nothing more");
     }
 
     proptest! {

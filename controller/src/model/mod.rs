@@ -87,7 +87,7 @@ pub enum Read {
     Datapaths,
     /// Whether a datapath is local.
     Local(Uuid),
-    /// `SB_Global:options`, without the numbers beside them that change all the time.
+    /// `SB_Global:options` and `ipsec`, without the numbers beside them that change all the time.
     Options,
     /// Which chassis are alive.
     Alive,
@@ -330,7 +330,9 @@ impl Input {
                     reads.extend([key(&c.old), key(&c.new)].into_iter().flatten().map(Read::DatapathByKey));
                 }
             }
-            AnyChange::SbGlobal(c) if c.old.as_ref().map(|g| &g.options) != c.new.as_ref().map(|g| &g.options) => {
+            AnyChange::SbGlobal(c)
+                if c.old.as_ref().map(|g| (&g.options, g.ipsec)) != c.new.as_ref().map(|g| (&g.options, g.ipsec)) =>
+            {
                 reads.push(Read::Options);
                 self.options_generation += 1;
             }

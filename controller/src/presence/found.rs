@@ -9,6 +9,7 @@ use crate::pinctrl::bfd;
 use crate::pinctrl::boot::Rules;
 use crate::pinctrl::{Snapshot, Told};
 use crate::pinctrl::{health, next_hops, prefix};
+use crate::plug::Wish;
 use crate::routing::rows;
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
@@ -36,6 +37,8 @@ pub struct Versions {
     pub tunnels: u64,
     /// Ports whose packets are copied.
     pub mirrored: u64,
+    /// Ports for which devices are plugged in.
+    pub plugs: u64,
     /// Ports that exchange routes, and prefixes.
     pub routes: u64,
 }
@@ -77,6 +80,8 @@ pub struct Presence {
     pub addresses: BTreeSet<Address>,
     /// Queues, by provider network and number: port and rates.
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
+    /// Ports for which this controller plugs devices in.
+    pub plugs: BTreeMap<Str, Wish>,
     /// Mirrors and local ports whose packets they copy: the ports' interfaces, and what is copied where.
     pub mirrored: BTreeMap<(Uuid, Str), (Uuid, Copies)>,
     /// Health checks of this chassis, and those that changed and nobody looked at since.
@@ -131,6 +136,7 @@ impl Default for Presence {
             patches: BTreeMap::new(),
             addresses: BTreeSet::new(),
             queues: BTreeMap::new(),
+            plugs: BTreeMap::new(),
             mirrored: BTreeMap::new(),
             checks: BTreeMap::new(),
             checks_anew: BTreeSet::new(),
@@ -200,6 +206,7 @@ impl Presence {
             queues: v.queues + 1,
             tunnels: v.tunnels + 1,
             mirrored: v.mirrored + 1,
+            plugs: v.plugs + 1,
             routes: v.routes + 1,
         };
         // Who is told differences is told of what is there no more.
@@ -303,6 +310,10 @@ impl Presence {
                 v.queues += 1;
                 let queue = now.and_then(|n| if let Value::Queue(port, q) = n { Some((port, q)) } else { None });
                 put(&mut self.queues, &(network.clone(), *number), queue);
+            }
+            Key::Plug(name) => {
+                v.plugs += 1;
+                put(&mut self.plugs, name, now.and_then(|n| if let Value::Plug(w) = n { Some(w) } else { None }));
             }
             Key::Serves(group) => {
                 self.groups_moved = true;
@@ -426,6 +437,7 @@ impl Presence {
                 format!("tunnels {:?}", p.tunnels),
                 format!("watched {:?}", p.watched),
                 format!("mirrored {:?}", p.mirrored),
+                format!("plugs {:?}", p.plugs),
                 format!("checks {:?}", p.checks),
                 format!("next hops {:?}", p.next_hops),
                 format!("delegations {:?}", p.delegations),

@@ -18,6 +18,7 @@ use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
 use crate::pinctrl::{bfd, boot, health, next_hops, prefix};
+use crate::plug::Wish;
 use crate::routing::rows;
 use crate::tunnels::{self, Tunnel};
 use crate::{binding, queues, switch_config, zones};
@@ -93,6 +94,8 @@ pub enum Key {
     Address(Address),
     /// A queue of a provider network's interface.
     Queue(Str, i64),
+    /// A port for which this controller is to plug a device in.
+    Plug(Str),
     /// A group of chassis that serves local datapaths.
     Serves(Uuid),
     /// A mirror, and a local port whose packets it copies.
@@ -138,6 +141,8 @@ pub enum Value {
     Patch(Str, Option<Str>),
     /// The queue's port, and its rates.
     Queue(Str, Map<Str, Str>),
+    /// What a port asks of the device.
+    Plug(Wish),
     /// A row of names.
     Names(Names),
     /// The row of the port's interface, and what is copied where.
@@ -309,6 +314,7 @@ fn peer(id: Uuid, view: &mut Seen<'_>) {
         view.emit(Key::Watched(id), Value::Is);
     }
     view.read(Read::Tunnelling);
+    view.read(Read::Options);
     let me = view.read(Read::Chassis).local.chassis;
     let own = me.and_then(|me| row::<sb::Chassis>(view, TableId::Chassis, me));
     for e in c.encaps.iter().chain(own.into_iter().flat_map(|c| &c.encaps)) {
@@ -468,6 +474,9 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
         view.emit(key, Value::Number(behind.tunnel_key));
     }
     boots(p, view);
+    if let Some(wish) = Wish::of(p, local) {
+        view.emit(Key::Plug(p.logical_port.clone()), Value::Plug(wish));
+    }
     if binding::is_bound(p, local.chassis) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {

@@ -22,6 +22,7 @@ impl Controller {
             counts: self.counts(),
             updates: self.local_updates,
             zones: self.input.zones_generation(),
+            devices: self.plugs.version(),
             installed: self.is_installed(),
             realised: self.realised_cfg,
             known: southbound_ready,
@@ -67,6 +68,10 @@ impl Controller {
             });
             lines.mirrors.unless((ports, versions.mirrored), plan, |plan| {
                 mirrors::reconcile(db, br, (plugged, here), plan);
+            });
+            let plugs = &mut self.plugs;
+            lines.plugs.unless((plugged.generation(), versions.plugs, plugs.version()), plan, |plan| {
+                plugs.reconcile(db, br, (plugged, &here.plugs), plan);
             });
             lines.limits.unless((ports, versions.limits, input.zones_generation()), plan, |plan| {
                 switch_config::connection_limits(db, br.1, &input.local, here, plan);

@@ -16,6 +16,7 @@ use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::Task;
 use crate::plan::Failure;
+use crate::plug::Provider;
 use crate::settings::{Incomplete, Settings};
 use daemon::Daemon;
 use ovn_schema::Str;
@@ -23,9 +24,19 @@ use ovsdb_rs::client::Event;
 use state::{Counts, Done, Link};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 impl Controller {
+    /// Adds what plugs devices of a kind in (`options:vif-plug-type` of logical ports).
+    pub fn provide(&mut self, kind: &'static str, provider: Box<dyn Provider>) {
+        self.plugs.provide(kind, provider);
+    }
+
+    /// Is notified when devices change that may be plugged in.
+    pub fn devices(&self) -> Arc<Notify> {
+        self.devices.clone()
+    }
+
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
         loop {
@@ -42,6 +53,7 @@ impl Controller {
                 Some(e) = next_switch(&mut self.switch) => self.switch_event(e),
                 Some(r) = next_report(&mut self.packets, self.reports_after) => self.taught(r),
                 Some(d) = self.done_rx.recv() => self.finished(d),
+                () = self.devices.notified() => self.look = true,
                 () = self.routing.changed() => self.look = true,
                 () = tokio::time::sleep_until(wake.into()) => self.look = true,
             }

@@ -3,7 +3,7 @@
 use super::{Controller, INTERNAL_VERSION};
 use crate::model::is_vtep;
 use crate::settings::{Settings, bridge};
-use crate::{uplinks, zones};
+use crate::{ha_peers, uplinks, zones};
 use ovn_schema::{Str, sb};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ impl Controller {
         let switch_is_there = self.switch_up && self.ovs.current;
         let now = Instant::now();
         self.look_at_uplinks(s, now);
+        self.takeover.observe_connections(ha_peers::behind(&s.peers), now);
         self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
         reads.extend(self.input.set_alive(self.takeover.view(now), southbound));
         self.reads.extend(reads);

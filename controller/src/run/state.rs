@@ -15,6 +15,7 @@ use crate::pinctrl::task::Task;
 use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
 use crate::plan::{Attempts, Failure, InLine};
+use crate::plug::Plugs;
 use crate::plumbing::Sessions;
 use crate::presence::Presence;
 use crate::request::Request;
@@ -30,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// A database with its typed copy.
 pub(super) struct Link<D> {
@@ -103,6 +104,8 @@ pub(super) struct LocalState {
     /// Updates of the database, and changes of zones.
     pub(super) updates: u64,
     pub(super) zones: u64,
+    /// Devices that may be plugged in.
+    pub(super) devices: u64,
     /// The switch has all flows.
     pub(super) installed: bool,
     /// The configuration that it has.
@@ -127,6 +130,8 @@ pub(super) struct Sinks {
     pub(super) peers: InLine<(u64, [u64; 3])>,
     /// Mirrors.
     pub(super) mirrors: InLine<(u64, u64)>,
+    /// Plugged devices: by the bridge's interfaces, what is asked for, and the devices that there are.
+    pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
     /// This chassis' rows: by the local database's state, and their own.
@@ -228,6 +233,10 @@ pub struct Controller {
     pub(super) sb_attempts: Attempts,
     pub(super) local_attempts: Attempts,
     pub(super) patch_said: Once,
+    /// What plugs devices in.
+    pub(super) plugs: Plugs,
+    /// Devices changed.
+    pub(super) devices: Arc<Notify>,
     /// The integration bridge of the last look; none at the start.
     pub(super) bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
@@ -294,7 +303,7 @@ const UNREAD: &[(&str, &[&str])] =
 /// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
 const UNREAD_LOCAL: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["cur_cfg", "statistics", "db_version", "ovs_version", "system_type", "system_version"]),
-    ("Bridge", &["status", "rstp_status", "datapath_version"]),
+    ("Bridge", &["rstp_status", "datapath_version"]),
     ("Port", &["status", "statistics", "rstp_status", "rstp_statistics", "bond_active_slave"]),
     ("Mirror", &["statistics"]),
     (
@@ -316,7 +325,6 @@ const UNREAD_LOCAL: &[(&str, &[&str])] = &[
             "lldp",
             "mac",
             "mac_in_use",
-            "mtu_request",
             "ofport_request",
             "statistics",
         ],
@@ -450,6 +458,8 @@ impl Controller {
             sb_attempts: Attempts::default(),
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
+            plugs: Plugs::default(),
+            devices: Arc::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
             to_forget: BTreeSet::new(),

@@ -41,6 +41,12 @@ pub enum TunnelError {
     /// `packet_type` is another one than Ethernet.
     #[error("unknown packet_type '{0}'; it is legacy_l2")]
     PacketType(String),
+    /// It is to be encrypted, and would not be.
+    #[error(
+        "{0}: the tunnel wants IPsec, which this switch does not have: it stays down, as its packets would go in the clear; \
+         use ovs-vswitchd on the kernel's datapath here, or set NB_Global:ipsec to false"
+    )]
+    Ipsec(&'static str),
     /// `in_key` and `out_key` differ.
     #[error("in_key and out_key: a tunnel has one key for both directions")]
     TwoKeys,
@@ -115,6 +121,9 @@ fn ends(kind: &'static str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), T
     }
     if let Some(e) = get(o, "exts") {
         return Err(TunnelError::Extensions { kind, value: e.into() });
+    }
+    if let Some(key) = ["remote_name", "remote_cert", "psk"].into_iter().find(|k| get(o, k).is_some()) {
+        return Err(TunnelError::Ipsec(key));
     }
     match get(o, "packet_type") {
         None | Some("legacy_l2") => {}
@@ -203,6 +212,10 @@ mod tests {
             assert_eq!((t.df, t.csum), expected, "{df} {csum}");
         }
         assert_eq!(t(&[]), Err(TunnelError::NoRemote("geneve")));
+        for key in ["remote_name", "remote_cert", "psk"] {
+            let e = t(&[("remote_ip", "10.0.0.2"), (key, "hv2")]).unwrap_err();
+            assert!(e == TunnelError::Ipsec(key) && e.to_string().contains("wants IPsec"), "{e}");
+        }
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
     }
 

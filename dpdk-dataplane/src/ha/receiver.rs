@@ -165,10 +165,14 @@ async fn hear(
                     let rest = changes.split_off(changes.len().min(JOB));
                     common.pmd.take_connections(h.peer.clone(), std::mem::replace(&mut changes, rest)).await?;
                 }
+                let fenced = !fences.is_empty();
                 back.extend(fences);
                 let missing: Vec<String> = state.missing().map(str::to_owned).collect();
                 common.status.set(&h.peer, |p| {
                     p.received += n;
+                    if fenced {
+                        p.last_fence = Some(Instant::now());
+                    }
                     p.missing_zones = missing;
                 });
             }

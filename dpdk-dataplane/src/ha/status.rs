@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use switch::conntrack::replica::Owner;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// What is known of a peer.
@@ -39,8 +39,41 @@ pub struct PeerStatus {
     pub last_dump: Option<Instant>,
     /// Dumps after which the number of connections was another than the peer's.
     pub differences: u64,
+    /// When its last fence came: all that it told before is in the table.
+    pub last_fence: Option<Instant>,
     /// Its zones that this chassis does not have.
     pub missing_zones: Vec<String>,
+}
+
+/// A peer puts a fence up each 100 ms; one of which none comes for so long is not heard.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl PeerStatus {
+    /// What this chassis has of the peer's connections: `in-step`, all; `dump`, not all yet; `silent`, nothing is heard.
+    fn from(&self) -> &'static str {
+        let since = |t: Option<Instant>| t.filter(|t| self.heard_since.is_some_and(|s| *t >= s));
+        match (self.heard, since(self.last_dump), since(self.last_fence)) {
+            (true, Some(_), Some(fence)) if fence.elapsed() < SILENCE => "in-step",
+            (true, None, _) | (true, _, None) => "dump",
+            _ => "silent",
+        }
+    }
+
+    /// What the peer has of this chassis' connections: how old what it lacks may be, by its power of ten; `dump`, not all
+    /// yet; `silent`, it is told nothing.
+    fn to(&self) -> &'static str {
+        match self.lag {
+            _ if !self.told => "silent",
+            None => "dump",
+            Some(t) => match t.as_millis() {
+                0 => "1ms",
+                1..10 => "10ms",
+                10..100 => "100ms",
+                100..1000 => "1s",
+                _ => "10s",
+            },
+        }
+    }
 }
 
 /// What is known of all.
@@ -50,6 +83,8 @@ pub struct Status {
     owners: Mutex<Owners>,
     /// Something changed.
     pub(super) changed: Notify,
+    /// What `Bridge:status` says of each peer.
+    summary: watch::Sender<BTreeMap<String, String>>,
 }
 
 impl Status {
@@ -59,8 +94,34 @@ impl Status {
 
     /// Changes what is known of a peer.
     pub(super) fn set(&self, peer: &str, f: impl FnOnce(&mut PeerStatus)) {
-        f(self.lock().entry(peer.to_owned()).or_default());
+        let mut peers = self.lock();
+        let p = peers.entry(peer.to_owned()).or_default();
+        let before = (p.from(), p.to());
+        f(p);
+        let differs = before != (p.from(), p.to());
+        drop(peers);
         self.changed.notify_waiters();
+        if differs {
+            self.refresh();
+        }
+    }
+
+    /// The keys of `Bridge:status`: `ha-from:PEER`, what is here of its connections, and `ha-to:PEER`, what it has of these.
+    pub fn summary(&self) -> watch::Receiver<BTreeMap<String, String>> {
+        self.summary.subscribe()
+    }
+
+    /// Derives the summary anew: a peer may have fallen silent.
+    pub fn refresh(&self) {
+        let pairs = |(name, p): (&String, &PeerStatus)| {
+            [(format!("ha-from:{name}"), p.from().to_owned()), (format!("ha-to:{name}"), p.to().to_owned())]
+        };
+        let new: BTreeMap<String, String> = self.lock().iter().filter(|(_, p)| p.configured).flat_map(pairs).collect();
+        self.summary.send_if_modified(|old| {
+            let differs = *old != new;
+            *old = new;
+            differs
+        });
     }
 
     /// What is known of a peer.
@@ -76,6 +137,7 @@ impl Status {
         peers.retain(|_, p| p.configured || p.heard);
         drop(peers);
         self.changed.notify_waiters();
+        self.refresh();
     }
 
     /// The number of a peer in the table of connections, as of its start `boot`.

@@ -18,7 +18,7 @@ impl Reconciler {
     /// Publishes the configuration, where it has changed.
     pub(super) fn publish_ha(&mut self) {
         let new = ha(&self.db.rows);
-        self.ha.send_if_modified(|old| {
+        self.ha.spec.send_if_modified(|old| {
             let differs = *old != new;
             *old = new;
             differs

@@ -31,6 +31,7 @@ use crate::config::port::{Kind, PortSpec};
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, BridgeSpec};
 use crate::export;
+use crate::ha::status::Status;
 use crate::kernel::netlink::{KernelSnapshot, KernelTables};
 use crate::kernel::os_statistics;
 use crate::kernel::sysfs;
@@ -46,6 +47,7 @@ use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transac
 use packet::Mac;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use switch::BridgeId;
 use switch::PortLink;
@@ -212,6 +214,23 @@ pub struct TestBed {
     pub no_kernel_routes: bool,
 }
 
+/// The streams to other gateways ([`crate::ha`]).
+pub struct HaStreams {
+    /// Their configuration.
+    pub spec: watch::Sender<HaSpec>,
+    /// What is known of them.
+    pub status: Arc<Status>,
+    /// Of that, what the database says.
+    summary: watch::Receiver<BTreeMap<String, String>>,
+}
+
+impl HaStreams {
+    /// What the streams are configured by, and what they say.
+    pub fn new(spec: watch::Sender<HaSpec>, status: Arc<Status>) -> HaStreams {
+        HaStreams { spec, summary: status.summary(), status }
+    }
+}
+
 /// The state of the control plane.
 pub struct Reconciler {
     pub(crate) pmd: Handle,
@@ -230,7 +249,7 @@ pub struct Reconciler {
     pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
     collectors: watch::Sender<export::ExportConfig>,
-    ha: watch::Sender<HaSpec>,
+    ha: HaStreams,
     /// The datapath's features have been logged.
     probed: bool,
     /// The processors of PMD threads.
@@ -251,7 +270,7 @@ impl Reconciler {
         rundir: PathBuf,
         connections: Connections,
         collectors: watch::Sender<export::ExportConfig>,
-        ha: watch::Sender<HaSpec>,
+        ha: HaStreams,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let Inputs { db, kernel, bfd, requests, test_bed } = inputs;
@@ -310,10 +329,12 @@ impl Reconciler {
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
+                Ok(()) = self.ha.summary.changed() => {}
                 () = clock.sleep_until(tick) => time = true,
             }
             if time {
                 tick = clock.instant() + TICK;
+                self.ha.status.refresh();
             }
             while let Ok(c) = self.bfd.try_recv() {
                 self.bfd_changed(c);
@@ -451,10 +472,11 @@ impl Reconciler {
         }
         let Some(schema) = self.db.client.schema() else { return };
         let (mut txn, now) = (Transaction::new(schema), self.pmd.clock.instant());
+        let peers = self.ha.summary.borrow().clone();
         status::root(&self.db.rows, self.applied_cfg, &self.statistics, self.test_bed.mode.is_on(), &mut txn);
         status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
-            status::bridge(&self.db.rows, b, &mut txn);
+            status::bridge(&self.db.rows, b, &peers, &mut txn);
             for s in &b.spec.bonds {
                 status::bond(&self.db.rows, s, b, &mut txn);
             }

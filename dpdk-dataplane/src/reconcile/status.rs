@@ -10,6 +10,7 @@ use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
+use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 /// `Open_vSwitch:iface_types`.
@@ -90,14 +91,16 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
     }
 }
 
-/// The row of a bridge.
-pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transaction) {
+/// The row of a bridge. `peers`: what is known of other gateways' connections, for the bridge that names these gateways.
+pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, peers: &BTreeMap<String, String>, txn: &mut Transaction) {
     let Some(row) = db.bridge.get(&b.spec.uuid) else { return };
+    let peers = peers.iter().filter(|_| row.other_config.contains_key("ha-peers"));
     let columns = differing!(
         ovs::Bridge,
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
+        status = peers.map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect::<Map<Str, Str>>(),
     );
     if !columns.is_empty() {
         txn.update_row(b.spec.uuid, columns);

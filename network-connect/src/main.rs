@@ -1,0 +1,162 @@
+//! `network-connect`: joins the user-defined networks of a Kubernetes cluster (OKEP-5224).
+
+use clap::{Parser, Subcommand, ValueEnum};
+use daemon::{Daemon, Family, Program};
+use network_connect::address::Subnet;
+use network_connect::manager::Settings;
+use network_connect::resource::crd;
+use network_connect::run::{Connector, DECISIONS, Setup, Shared, TRANSACTIONS, UNITS};
+use network_connect::source::Source;
+use network_connect::source::folder::Folder;
+use network_connect::source::kubernetes::Kubernetes;
+use ovsdb_rs::tls::Tls;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use tokio::sync::Notify;
+
+/// Joins user-defined networks as ClusterNetworkConnect resources say.
+#[derive(Parser, Debug)]
+#[command(disable_version_flag = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    daemon: daemon::Options,
+    /// Which half of the work to do: decide for the cluster, write a zone's northbound database, or both.
+    #[arg(long, value_enum, default_value = "all")]
+    role: Role,
+    /// Take resources from the YAML files of this folder.
+    #[arg(long, value_name = "DIR", required_unless_present = "kubernetes", conflicts_with = "kubernetes")]
+    folder: Option<PathBuf>,
+    /// Take resources from the API server that $KUBECONFIG, ~/.kube/config or the pod's account names.
+    #[arg(long)]
+    kubernetes: bool,
+    /// With --kubernetes: the namespace of the Lease that says which process decides.
+    #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes")]
+    lease_namespace: String,
+    /// Connect to the zone's northbound database.
+    #[arg(short = 'D', long, value_name = "DATABASE")]
+    ovnnb_db: Option<String>,
+    /// The zone's name: that of its node, or what the nodes' annotation k8s.ovn.org/zone-name says.
+    #[arg(long, value_name = "NAME", default_value = "global")]
+    zone: String,
+    /// Where services of the cluster have their addresses; once for each IP family.
+    #[arg(long, value_name = "CIDR")]
+    service_cidr: Vec<Subnet>,
+    /// The addresses that gateways masquerade with; once for each IP family.
+    #[arg(long, value_name = "CIDR", default_values = ["169.254.169.0/29", "fd69::/125"])]
+    masquerade_subnet: Vec<Subnet>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print the CustomResourceDefinition, for `kubectl apply -f -`.
+    Crd,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Select networks, validate, give out subnets and keys, set Accepted.
+    Manager,
+    /// Write the northbound database, set Ready-In-Zone-NAME.
+    Zone,
+    /// Both.
+    All,
+}
+
+fn version() -> String {
+    format!("{} 26.03.90\nOpen vSwitch Library 3.7.90", daemon::dirs::program_name())
+}
+
+fn main() -> ExitCode {
+    let mut args: Args = daemon::parse();
+    if let Some(Command::Crd) = args.command {
+        return match crd::yaml() {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(e) => {
+                eprintln!("the definition cannot be written as YAML: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(dir) = &args.folder {
+        args.folder = Some(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
+    }
+    let program = Program {
+        version: version(),
+        family: Family::Ovn,
+        modules: &["network_connect", "jsonrpc", "reconnect", "ovsdb_idl"],
+    };
+    let options = args.daemon.clone();
+    daemon::run(program, &options, async move |d| serve(d, args).await)
+}
+
+async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    let northbound = args.ovnnb_db.clone().unwrap_or_else(daemon::dirs::default_nb_db);
+    let setup = Setup {
+        manager: args.role != Role::Zone,
+        northbound: (args.role != Role::Manager).then_some(northbound),
+        tls: Tls::from_options(&args.daemon.tls)?,
+        zone: args.zone.clone(),
+        settings: Settings { services: args.service_cidr.clone(), masquerade: args.masquerade_subnet.clone() },
+    };
+    let lease = (args.role != Role::Zone).then_some(args.lease_namespace.clone());
+    let feed = match &args.folder {
+        Some(path) => Folder { path: path.clone() }.start()?,
+        None => Kubernetes { lease, zone: args.zone.clone() }.start()?,
+    };
+    let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
+    commands(&d, &shared, &wake);
+    let mut connector = Connector::start(setup, feed, shared)?;
+    d.ready()?;
+    connector.run(&d, &wake).await;
+    Ok(())
+}
+
+fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
+    d.counters(&[&UNITS, &TRANSACTIONS, &DECISIONS]);
+    let c = d.commands();
+    let s = shared.clone();
+    d.memory(move || {
+        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+        s.sizes.iter().map(|(name, n)| ((*name).to_string(), *n as u64)).collect()
+    });
+    for (name, paused) in [("pause", true), ("resume", false)] {
+        let (s, wake) = (shared.clone(), wake.clone());
+        c.register(name, "", 0, 0, move |_| {
+            s.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
+            wake.notify_one();
+            Ok(String::new())
+        });
+    }
+    let s = shared.clone();
+    c.register("is-paused", "", 0, 0, move |_| Ok(s.lock().unwrap_or_else(PoisonError::into_inner).paused.to_string()));
+    let s = shared.clone();
+    c.register("nb-connection-status", "", 0, 0, move |_| {
+        let connected = s.lock().unwrap_or_else(PoisonError::into_inner).connected;
+        Ok(if connected { "connected\n" } else { "not connected\n" }.to_string())
+    });
+    let s = shared.clone();
+    c.register("status", "", 0, 0, move |_| {
+        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let state = match (s.paused, s.active) {
+            (true, _) => "paused",
+            (false, true) => "active",
+            (false, false) => "standby",
+        };
+        Ok(format!("Status: {state}\nresources read: {}\ndecides: {}\n", yes(s.synced), yes(s.leader)))
+    });
+    let s = shared.clone();
+    c.register("connects/show", "", 0, 0, move |_| {
+        Ok(s.lock().unwrap_or_else(PoisonError::into_inner).connects.concat())
+    });
+    let s = shared.clone();
+    c.register("debug/problems", "", 0, 0, move |_| {
+        Ok(s.lock().unwrap_or_else(PoisonError::into_inner).problems.iter().map(|p| format!("{p}\n")).collect())
+    });
+}
