@@ -2,12 +2,14 @@
 
 use super::Controller;
 use crate::binding;
+use crate::model::Input;
 use crate::plan::Plan;
 use crate::routing::kernel::Kernel;
 use crate::routing::rows::Port;
 use crate::routing::{Filter, Learner, Wish, learned, wish};
 use crate::settings::Settings;
-use ovn_schema::Str;
+use ovn_schema::{Str, sb};
+use ovsdb_rs::client::Transaction;
 use std::collections::BTreeSet;
 
 /// Dynamic routing's part of the controller's state.
@@ -33,6 +35,15 @@ impl Routing {
             None => std::future::pending().await,
         }
         self.version += 1;
+    }
+
+    /// Takes what was learned here out of the southbound database.
+    pub(super) fn forget(&self, input: &Input, txn: &mut Transaction) {
+        let here =
+            |r: &sb::LearnedRoute| self.learners.iter().any(|l| (l.datapath, l.port) == (r.datapath, r.logical_port));
+        for (id, _) in input.sb.learned_route.iter().filter(|(_, r)| here(r)) {
+            txn.delete("Learned_Route", *id);
+        }
     }
 
     /// Takes away what was put into the kernel.
