@@ -54,6 +54,8 @@ pub mod flag {
     pub const SNOOPED: u32 = 1 << 22;
     /// It has been through connection tracking behind a network function.
     pub const RECIRCULATED: u32 = 1 << 24;
+    /// A neighbour of EVPN was found.
+    pub const EVPN_LOOKUP: u32 = 1 << 25;
     /// Local only does not count.
     pub const OVERRIDE_LOCAL_ONLY: u32 = 1 << 18;
 }

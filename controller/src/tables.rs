@@ -70,6 +70,9 @@ pub const CT_ORIG_PROTO: u8 = 110;
 /// `get_remote_fdb`.
 pub const GET_REMOTE_FDB: u8 = 111;
 
+/// `chk_evpn_arp`.
+pub const EVPN_ARP_LOOKUP: u8 = 113;
+
 /// The table of a stage of a pipeline.
 pub fn of_stage(egress: bool, stage: i64) -> Option<u8> {
     let stage = u8::try_from(stage).ok().filter(|s| *s < PIPELINE_LEN)?;

@@ -709,6 +709,17 @@ fn datapaths_say_what_chassis_need_of_their_options() {
 
 /// A static route may name another router's port; then it is that router's.
 #[test]
+fn devices_of_evpn_that_are_not_named_are_reported() {
+    let reported = |pairs: &[(&str, &str)]| {
+        let c = compiled(|db| config(db, pairs));
+        let keys = c.engine().outputs().iter();
+        keys.filter(|(k, _)| matches!(k, Key::Diagnostic(text) if text.starts_with("Missing dynamic-routing-"))).count()
+    };
+    assert_eq!(reported(&[]), 0);
+    assert_eq!(reported(&[("dynamic-routing-vni", "10"), ("dynamic-routing-vxlan-ifname", "vx1")]), 2);
+}
+
+#[test]
 fn a_route_is_that_of_its_ports_router() {
     let c = compiled(|db| {
         route(db, "172.30.0.0/16", &[], &[]);

@@ -111,7 +111,8 @@ pub(super) fn encode(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Res
         | F::LookupNdIp
         | F::LookupFdb
         | F::GetFdb
-        | F::GetRemoteFdb => neighbour(call, site, out),
+        | F::GetRemoteFdb
+        | F::ChkEvpnArp => neighbour(call, site, out),
         F::CheckInPortSec
         | F::CheckOutPortSec
         | F::ChkLbHairpin
@@ -147,7 +148,9 @@ fn neighbour(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), 
         (true, true) => FieldId::XxReg1,
         (true, false) => FieldId::XxReg0,
     });
+    let evpn = whole(if arguments.first().is_some_and(|a| a.n_bits > 32) { FieldId::XxReg0 } else { FieldId::Reg0 });
     let targets: &[Subfield] = match call.function {
+        F::ChkEvpnArp => &[evpn],
         F::GetFdb | F::GetRemoteFdb => &[whole(FieldId::EthDst)],
         F::PutFdb | F::LookupFdb => &[port, whole(FieldId::EthSrc)],
         F::PutArp | F::PutNd | F::LookupArp | F::LookupNd => &[port, address, whole(FieldId::EthSrc)],
@@ -165,6 +168,7 @@ fn neighbour(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), 
         (F::PutFdb, _) => out.push(controller(header(opcode::PUT_FDB), false, site)),
         (F::GetFdb, _) => out.extend([of::set(of::OUTPORT, 0), Action::resubmit(tables::GET_FDB)]),
         (F::GetRemoteFdb, _) => out.extend([of::set(FieldId::Reg1, 0), Action::resubmit(tables::GET_REMOTE_FDB)]),
+        (F::ChkEvpnArp, Some(r)) => look_up(flag::EVPN_LOOKUP, tables::EVPN_ARP_LOOKUP, r, out),
         (F::LookupFdb, Some(r)) => look_up(flag::LOOKUP_FDB, tables::LOOKUP_FDB, r, out),
         (F::LookupArp | F::LookupNd, Some(r)) => look_up(flag::LOOKUP_MAC, tables::MAC_LOOKUP, r, out),
         (F::LookupArpIp | F::LookupNdIp, Some(r)) => {

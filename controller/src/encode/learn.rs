@@ -162,6 +162,15 @@ mod tests {
     }
 
     #[test]
+    fn a_neighbour_of_evpn_is_looked_up_by_its_address() {
+        for (field, register) in [("arp.tpa", "NXM_NX_REG0[]"), ("nd.target", "NXM_NX_XXREG0[]")] {
+            let text = learned(&format!("reg9[5] = chk_evpn_arp({field});")).join(",");
+            assert!(text.contains("resubmit(,113),move:NXM_NX_REG10[25]->"), "{text}");
+            assert!(text.contains(&format!("pop:{register}")), "{text}");
+        }
+    }
+
+    #[test]
     fn a_next_hop_is_learned_for_both_directions() {
         let l = learned("commit_ecmp_nh(ipv6 = false, proto = tcp);");
         assert_eq!(l.len(), 2);

@@ -20,8 +20,9 @@ const NO_UPDATE: u8 = 4;
 
 /// The vendor class of a server that serves HTTP (UEFI specification section 24.7.3): Intel's enterprise number, and the class.
 const HTTP_CLASS: &[u8] = b"\0\0\x01\x57\0\x0aHTTPClient";
-/// The status of a server that has no prefix to delegate (RFC 8415 section 21.13).
+/// The status of a server that has no prefix to delegate, and no other address (RFC 8415 section 21.13).
 const NO_PREFIX: [u8; 2] = [0, 6];
+const NO_ADDRESS: [u8; 2] = [0, 2];
 
 /// A reply to a request, where it can be answered. `data`: the result's field and bit, the options. Addresses and ports stay the
 /// request's; the next stage turns them round.
@@ -143,12 +144,16 @@ fn told(
         }
     }
     out.append(&mut loads);
-    // A client that asks for a prefix as well learns that there is none, and takes its address (RFC 8415 section 18.3.9).
-    for id in m.asked.iter().filter(|(c, _)| *c == IA_PD).filter_map(|(_, v)| v.get(..4)) {
+    // A client that asks for a prefix or for a second address as well learns that there is none, and takes the one that it gets (RFC
+    // 8415 section 18.3.9).
+    let mut refuse = |code: u16, id: &[u8], status: &[u8]| {
         let mut none = [id, &[0; 8]].concat();
-        put(&mut none, STATUS, &NO_PREFIX);
-        put(out, IA_PD, &none);
-    }
+        put(&mut none, STATUS, status);
+        put(out, code, &none);
+    };
+    let of = |code: u16| m.asked.iter().filter(move |(c, _)| *c == code).filter_map(|(_, v)| v.get(..4));
+    of(IA_NA).filter(|id| Some(*id) != association_id).for_each(|id| refuse(IA_NA, id, &NO_ADDRESS));
+    of(IA_PD).for_each(|id| refuse(IA_PD, id, &NO_PREFIX));
     said
 }
 
@@ -269,6 +274,16 @@ mod tests {
         let (_, list) = parts(&reply(&asked, &d, None).answer.unwrap().0);
         assert_eq!(value(&list, DOMAIN_SEARCH), Some(b"\x03ovn\x03org\0\x01a\x04test\0".to_vec()));
         assert_eq!(value(&list, IA_PD), Some([&[0, 0, 0, 8][..], &[0; 8], &[0, 13, 0, 2, 0, 6]].concat()));
+    }
+
+    #[test]
+    fn of_several_associations_the_first_gets_the_address() {
+        let second: (u16, &[u8]) = (IA_NA, &[0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let (_, list) = parts(&reply(&message(SOLICIT, &[ID, IA, second]), &data(), None).answer.unwrap().0);
+        let all: Vec<&Vec<u8>> = list.iter().filter(|(c, _)| *c == IA_NA).map(|(_, v)| v).collect();
+        assert_eq!(all.len(), 2);
+        assert_eq!((&all[0][..4], &all[0][16..32]), (&IA.1[..4], &"aef0::4".parse::<Ipv6Addr>().unwrap().octets()[..]));
+        assert_eq!(all[1][..], [&[0, 0, 0, 9][..], &[0; 8], &[0, 13, 0, 2, 0, 2]].concat());
     }
 
     #[test]

@@ -346,6 +346,11 @@ impl Presence {
                 let requester = now.and_then(|n| if let Value::Delegation(r) = n { Some(r) } else { None });
                 put(&mut self.delegations, id, requester);
             }
+            Key::Lacks(datapath, option) => {
+                if there {
+                    tracing::warn!(target: "neighbor", kind = *option, "Datapath {datapath} misses {option}");
+                }
+            }
             Key::Exchange(id) => {
                 v.routes += 1;
                 put(&mut self.exchanges, id, now.and_then(|n| if let Value::Exchange(p) = n { Some(p) } else { None }));

@@ -110,6 +110,8 @@ pub enum Key {
     NextHop(Uuid),
     /// A port that gets a prefix by this chassis.
     Delegation(Uuid),
+    /// A switch of EVPN, and the option that names a device which it lacks.
+    Lacks(Uuid, &'static str),
     /// A router port that exchanges routes.
     Exchange(Uuid),
     /// A prefix that is advertised.
@@ -393,6 +395,9 @@ fn named<'a>(view: &mut Seen<'a>, name: &Str) -> Option<&'a PortBinding> {
 fn datapath(id: Uuid, view: &mut Seen<'_>) {
     let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id) else { return };
     let limit = switch_config::limit(d.external_ids.get("ct-zone-limit"));
+    for option in rows::lacks(d) {
+        view.emit(Key::Lacks(id, option), Value::Is);
+    }
     let input = view.read(Read::OthersOf(id));
     for suffix in ["dnat", "snat"] {
         let name = input.zone_name(id, suffix);

@@ -2,12 +2,14 @@
 
 use super::Controller;
 use crate::binding;
+use crate::model::Input;
 use crate::plan::Plan;
 use crate::routing::kernel::Kernel;
 use crate::routing::rows::Port;
-use crate::routing::{Filter, Learner, learned, wish};
+use crate::routing::{Filter, Learner, Wish, learned, wish};
 use crate::settings::Settings;
-use ovn_schema::Str;
+use ovn_schema::{Str, sb};
+use ovsdb_rs::client::Transaction;
 use std::collections::BTreeSet;
 
 /// Dynamic routing's part of the controller's state.
@@ -15,6 +17,8 @@ use std::collections::BTreeSet;
 pub(super) struct Routing {
     /// None while no router exchanges routes.
     kernel: Option<Kernel>,
+    /// What the kernel's tables are to hold, as that was said last.
+    wish: Wish,
     /// The ports that learn here.
     learners: Vec<Learner>,
     /// What was said in the log and still holds.
@@ -31,6 +35,15 @@ impl Routing {
             None => std::future::pending().await,
         }
         self.version += 1;
+    }
+
+    /// Takes what was learned here out of the southbound database.
+    pub(super) fn forget(&self, input: &Input, txn: &mut Transaction) {
+        let here =
+            |r: &sb::LearnedRoute| self.learners.iter().any(|l| (l.datapath, l.port) == (r.datapath, r.logical_port));
+        for (id, _) in input.sb.learned_route.iter().filter(|(_, r)| here(r)) {
+            txn.delete("Learned_Route", *id);
+        }
     }
 
     /// Takes away what was put into the kernel.
@@ -69,8 +82,9 @@ impl Controller {
             routing.version += 1;
         }
         routing.say(wanted.problems);
-        if let Some(k) = &routing.kernel {
-            k.wish(wanted.wish);
+        if let Some(k) = routing.kernel.as_ref().filter(|_| routing.wish != wanted.wish) {
+            k.wish(wanted.wish.clone());
+            routing.wish = wanted.wish;
         }
         self.in_line.routes = state;
     }

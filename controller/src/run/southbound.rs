@@ -94,6 +94,7 @@ impl Controller {
         if let Some(me) = self.input.local.chassis {
             crate::claims::release_all(&self.input.sb, me, &mut txn);
         }
+        self.routing.forget(&self.input, &mut txn);
         chassis::remove(&self.input.sb, &s, &mut txn);
         let end = tokio::time::timeout(Duration::from_secs(5), l.client.commit(txn)).await;
         if !matches!(end, Ok(Ok(_))) {

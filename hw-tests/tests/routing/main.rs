@@ -150,6 +150,7 @@ fn routes() -> Result<()> {
     // At its end it takes its own away.
     site.exit(&[])?;
     site.kernel(&[])?;
+    site.learned(&[])?;
     let rest = site.lab.ip("gw1", &["route", "show", "table", TABLE])?;
     ensure!(rest.contains("10.7.0.0/16") && rest.contains("10.70.0.0/16"), "{rest}");
     Ok(())

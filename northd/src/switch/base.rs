@@ -36,7 +36,10 @@ const INTERFACES: [&str; 3] =
 
 /// Whether the interfaces that an option names, of which there may be several for VXLAN, can have these names.
 fn interfaces_fit(ctx: &mut Ctx<'_, '_>, switch: &Switch, key: &str) -> bool {
-    let Some(value) = switch.config.get(key) else { return false };
+    let Some(value) = switch.config.get(key) else {
+        ctx.problem(format!("Missing {key} for datapath {}", switch.name));
+        return false;
+    };
     let fit = match key {
         "dynamic-routing-vxlan-ifname" => value.split(',').all(|name| name.len() <= IFNAMSIZ),
         _ => value.len() <= IFNAMSIZ,
