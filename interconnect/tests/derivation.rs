@@ -665,3 +665,35 @@ fn a_route_is_a_unit() {
     assert_eq!(few, many);
     assert_eq!(few, [1, 1, 0, 2], "the route; in the end the one that is not learned any more as well");
 }
+
+/// A port whose switch is not there yet is written once the switch has come, though nothing that it follows from changes
+/// then: another zone may have written the port's row before this one makes the switch.
+#[test]
+fn a_port_waits_for_its_switch() {
+    let mut world = World::zone();
+    let ports: Set<Uuid> = [id(TRANSIT_PORTS, 0)].into_iter().collect();
+    let port = ic_nb::TransitSwitchPort { name: s("tsp0"), ..Default::default() };
+    world.set(id(TRANSIT_PORTS, 0), Some(&port));
+    world.set(id(SWITCHES, 0), Some(&ic_nb::TransitSwitch { name: s("ts0"), ports, ..Default::default() }));
+    let told = ic_sb::PortBinding {
+        availability_zone: id(ZONES, 1),
+        logical_port: s("tsp0"),
+        transit_switch: s("ts0"),
+        tunnel_key: 7,
+        ..Default::default()
+    };
+    world.set(id(IC_PORTS, 0), Some(&told));
+    let schema = Arc::new(nb::Database::schema());
+    let mut inserted = |world: &mut World| -> Vec<String> {
+        world.derive();
+        let all = world.plan.operations(Place::Nb, &world.input, &schema, 100).operations;
+        let rows = all.iter().filter(|o| o["op"] == "insert").map(|o| o["table"].as_str().unwrap().to_string());
+        rows.collect()
+    };
+    world.set::<nb::LogicalSwitch>(id(LS, 0), None);
+    assert_eq!(inserted(&mut world), ["Logical_Switch"]);
+    assert!(inserted(&mut world).is_empty());
+    let row = nb::LogicalSwitch { name: s("ts0"), other_config: map(&[("interconn-ts", "ts0")]), ..Default::default() };
+    world.set(id(LS, 0), Some(&row));
+    assert_eq!(inserted(&mut world), ["Logical_Switch_Port"]);
+}

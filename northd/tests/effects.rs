@@ -707,7 +707,7 @@ fn datapaths_say_what_chassis_need_of_their_options() {
     );
 }
 
-/// A static route may name another router's port; then it is that router's.
+/// Who looks for EVPN's devices is told which option is missing.
 #[test]
 fn devices_of_evpn_that_are_not_named_are_reported() {
     let reported = |pairs: &[(&str, &str)]| {
@@ -719,6 +719,7 @@ fn devices_of_evpn_that_are_not_named_are_reported() {
     assert_eq!(reported(&[("dynamic-routing-vni", "10"), ("dynamic-routing-vxlan-ifname", "vx1")]), 2);
 }
 
+/// A static route may name another router's port; then it is that router's.
 #[test]
 fn a_route_is_that_of_its_ports_router() {
     let c = compiled(|db| {

@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub struct Plan {
     engine: Engine<Interconnect>,
     dirty: HashMap<Place, BTreeSet<Key>>,
+    /// Northbound ports whose switch or router is not there yet. They are looked at again when one comes: nothing that
+    /// they are derived from changes then.
+    waiting: BTreeSet<Key>,
     /// What people should know, and for how many reasons.
     notices: BTreeMap<Notice, usize>,
 }
@@ -47,7 +50,8 @@ struct Making<'a> {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { engine: Engine::new(Interconnect), dirty: HashMap::new(), notices: BTreeMap::new() }
+        let (dirty, waiting, notices) = (HashMap::new(), BTreeSet::new(), BTreeMap::new());
+        Plan { engine: Engine::new(Interconnect), dirty, waiting, notices }
     }
 }
 
@@ -100,6 +104,9 @@ impl Plan {
 
     /// The row of this key may differ from what is wanted.
     pub fn touch(&mut self, key: Key) {
+        if matches!(key, Key::Switch(_) | Key::Router(_)) && !self.waiting.is_empty() {
+            self.dirty.entry(Place::Nb).or_default().append(&mut self.waiting);
+        }
         if let Some(place) = key.place() {
             self.dirty.entry(place).or_default().insert(key);
         }
@@ -172,7 +179,11 @@ impl Plan {
             let mut txn = Transaction::new(m.schema.clone());
             match place {
                 Place::IcSb | Place::Shared => self.interconnection(place, &key, &mut m, &mut txn),
-                Place::Nb => self.northbound(&key, &m, &mut txn),
+                Place::Nb => {
+                    if !self.northbound(&key, &m, &mut txn) {
+                        self.waiting.insert(key.clone());
+                    }
+                }
                 Place::Sb => self.southbound(&key, &m, &mut txn),
             }
             rows += usize::from(!txn.is_empty());

@@ -25,7 +25,8 @@ fn member(txn: &mut Transaction, table: &str, parent: Uuid, column: &str, id: Uu
 }
 
 impl Plan {
-    pub(super) fn northbound(&self, key: &Key, m: &Making<'_>, txn: &mut Transaction) {
+    /// Brings the rows of a key to what is wanted. Tells whether that could be done: a port's switch or router may be missing.
+    pub(super) fn northbound(&self, key: &Key, m: &Making<'_>, txn: &mut Transaction) -> bool {
         let nb = &m.input.nb;
         let rows: Vec<Uuid> = nb.present.rows(key).collect();
         match (key, self.wanted(key)) {
@@ -73,14 +74,14 @@ impl Plan {
                     Some(Value::SwitchPort(p)) => Some(&**p),
                     _ => None,
                 };
-                switch_port(of, name, &rows, wanted, m, txn);
+                return switch_port(of, name, &rows, wanted, m, txn);
             }
             (Key::RouterPort(of, name), wanted) => {
                 let wanted = match wanted {
                     Some(Value::RouterPort(p)) => Some(&**p),
                     _ => None,
                 };
-                router_port(of, name, &rows, wanted, m, txn);
+                return router_port(of, name, &rows, wanted, m, txn);
             }
             (Key::StaticRoute(router, from), wanted) => {
                 let wanted = match wanted {
@@ -109,6 +110,7 @@ impl Plan {
             }
             _ => {}
         }
+        true
     }
 }
 
@@ -124,7 +126,7 @@ fn switch_port(
     wanted: Option<&SwitchPort>,
     m: &Making<'_>,
     txn: &mut Transaction,
-) {
+) -> bool {
     let nb = &m.input.nb;
     let row = rows.first().and_then(|id| Some((*id, nb.db.logical_switch_port.get(id)?)));
     let ours = row.is_some_and(|(_, p)| p.options.contains_key(TSP) || &*p.r#type == "remote");
@@ -134,7 +136,7 @@ fn switch_port(
         {
             member(txn, "Logical_Switch", switch, "ports", id, false);
         }
-        return;
+        return true;
     };
     let default = nb::LogicalSwitchPort { name: name.clone(), ..nb::LogicalSwitchPort::default() };
     let now = row.map_or(&default, |(_, p)| p);
@@ -143,13 +145,13 @@ fn switch_port(
         SwitchPort::Local { key } => {
             next.options = with(&now.options, &[(TUNNEL_KEY, number(*key))]);
             if row.is_none() {
-                return;
+                return true;
             }
         }
         SwitchPort::Remote { address, key } => {
             // Somebody has a port of another type there: it is not ours to change.
             if row.is_some() && !ours {
-                return;
+                return true;
             }
             next.options = with(&now.options, &[(TUNNEL_KEY, number(*key)), (TSP, None)]);
             next.addresses = one(address);
@@ -182,12 +184,12 @@ fn switch_port(
             txn.update("Logical_Switch_Port", id, changes.into_iter().flatten());
         }
         None => {
-            if let Some((switch, _)) = nb.switch_of_transit(of) {
-                let id = txn.insert("Logical_Switch_Port", next.columns());
-                member(txn, "Logical_Switch", switch, "ports", id, true);
-            }
+            let Some((switch, _)) = nb.switch_of_transit(of) else { return false };
+            let id = txn.insert("Logical_Switch_Port", next.columns());
+            member(txn, "Logical_Switch", switch, "ports", id, true);
         }
     }
+    true
 }
 
 fn router_port(
@@ -197,7 +199,7 @@ fn router_port(
     wanted: Option<&RouterPort>,
     m: &Making<'_>,
     txn: &mut Transaction,
-) {
+) -> bool {
     let nb = &m.input.nb;
     let row = rows.first().and_then(|id| Some((*id, nb.db.logical_router_port.get(id)?)));
     let Some(wanted) = wanted else {
@@ -206,7 +208,7 @@ fn router_port(
         {
             member(txn, "Logical_Router", router, "ports", id, false);
         }
-        return;
+        return true;
     };
     let options = |now: &Map<Str, Str>| {
         let set = [(TR, Some(name.clone())), (CHASSIS, some(&wanted.chassis)), (TUNNEL_KEY, number(wanted.key))];
@@ -222,19 +224,19 @@ fn router_port(
             txn.update("Logical_Router_Port", id, changes.into_iter().flatten());
         }
         None => {
-            if let Some((router, _)) = nb.router_of_transit(of) {
-                let row = nb::LogicalRouterPort {
-                    mac: wanted.mac.clone(),
-                    name: name.clone(),
-                    networks: wanted.networks.clone(),
-                    options: options(&Map::new()),
-                    ..nb::LogicalRouterPort::default()
-                };
-                let id = txn.insert("Logical_Router_Port", row.columns());
-                member(txn, "Logical_Router", router, "ports", id, true);
-            }
+            let Some((router, _)) = nb.router_of_transit(of) else { return false };
+            let row = nb::LogicalRouterPort {
+                mac: wanted.mac.clone(),
+                name: name.clone(),
+                networks: wanted.networks.clone(),
+                options: options(&Map::new()),
+                ..nb::LogicalRouterPort::default()
+            };
+            let id = txn.insert("Logical_Router_Port", row.columns());
+            member(txn, "Logical_Router", router, "ports", id, true);
         }
     }
+    true
 }
 
 fn static_route(
