@@ -684,7 +684,7 @@ fn a_port_waits_for_its_switch() {
     };
     world.set(id(IC_PORTS, 0), Some(&told));
     let schema = Arc::new(nb::Database::schema());
-    let mut inserted = |world: &mut World| -> Vec<String> {
+    let inserted = |world: &mut World| -> Vec<String> {
         world.derive();
         let all = world.plan.operations(Place::Nb, &world.input, &schema, 100).operations;
         let rows = all.iter().filter(|o| o["op"] == "insert").map(|o| o["table"].as_str().unwrap().to_string());
