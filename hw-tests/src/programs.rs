@@ -59,6 +59,25 @@ impl Programs {
         lab.exec(machine, &self.path("isthmusctl"), &all)
     }
 
+    /// Makes a machine a chassis of the same name that is its own central node: northd with its databases, the switch with
+    /// the device `phys0` on its provider bridge, the controller. `patience`: how long a start may take.
+    ///
+    /// # Errors
+    /// Where a program does not start.
+    pub fn gateway(&self, lab: &mut Lab, machine: &str, patience: Duration) -> Result<()> {
+        let dir = lab.machine_dir(machine);
+        lab.spawn(machine, "northd", &self.path("northd"), &[&format!("--embed={}", dir.display())])?;
+        until("northd", patience, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
+        self.switch(lab, machine)?;
+        self.local(lab, machine, &["bridge", "br-phys", "phys0"])?;
+        let sb = format!("unix:{}", dir.join("ovnsb_db.sock").display());
+        let set =
+            ["set", "--name", machine, "--remote", &sb, "--encap-ip", "127.0.0.1", "--mapping", "physnet1:br-phys"];
+        self.local(lab, machine, &set)?;
+        let db = format!("unix:{}", dir.join("db.sock").display());
+        lab.spawn(machine, "controller", &self.path("controller"), &["--pidfile", &db])
+    }
+
     /// Plugs a virtual machine into the integration bridge of its hypervisor.
     ///
     /// # Errors

@@ -33,16 +33,7 @@ impl Site {
         lab.link(("gw1", "phys0"), ("far", "eth0"))?;
         lab.ip("far", &["addr", "add", "172.16.1.50/24", "dev", "eth0"])?;
         lab.ip("far", &["addr", "add", "fd00:1::50/64", "dev", "eth0", "nodad"])?;
-        let dir = lab.machine_dir("gw1");
-        lab.spawn("gw1", "northd", &programs.path("northd"), &[&format!("--embed={}", dir.display())])?;
-        until("northd", PATIENCE, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
-        programs.switch(&mut lab, "gw1")?;
-        programs.local(&lab, "gw1", &["bridge", "br-phys", "phys0"])?;
-        let sb = format!("unix:{}", dir.join("ovnsb_db.sock").display());
-        let set = ["set", "--name", "gw1", "--remote", &sb, "--encap-ip", "127.0.0.1", "--mapping", "physnet1:br-phys"];
-        programs.local(&lab, "gw1", &set)?;
-        let db = format!("unix:{}", dir.join("db.sock").display());
-        lab.spawn("gw1", "controller", &programs.path("controller"), &["--pidfile", &db])?;
+        programs.gateway(&mut lab, "gw1", PATIENCE)?;
         let site = Site { lab, sessions: Vec::new() };
         site.nb("ls-add net -- lsp-add net ln -- lsp-set-type ln localnet -- lsp-set-addresses ln unknown")?;
         site.nb("lsp-set-options ln network_name=physnet1")?;

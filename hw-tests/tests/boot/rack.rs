@@ -48,17 +48,7 @@ impl Rack {
         lab.ip("bm1", &["link", "set", "eth0", "address", MAC])?;
         // Its kernel takes part in nothing that its clients are to learn.
         lab.exec("bm1", "sh", &["-c", "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra"])?;
-        let dir = lab.machine_dir("gw1");
-        let embed = format!("--embed={}", dir.display());
-        lab.spawn("gw1", "northd", &programs.path("northd"), &[&embed])?;
-        until("northd", PATIENCE, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
-        programs.switch(&mut lab, "gw1")?;
-        programs.local(&lab, "gw1", &["bridge", "br-phys", "phys0"])?;
-        let sb = format!("unix:{}", dir.join("ovnsb_db.sock").display());
-        let set = ["set", "--name", "gw1", "--remote", &sb, "--encap-ip", "127.0.0.1", "--mapping", "physnet1:br-phys"];
-        programs.local(&lab, "gw1", &set)?;
-        let db = format!("unix:{}", dir.join("db.sock").display());
-        lab.spawn("gw1", "controller", &programs.path("controller"), &["--pidfile", &db])?;
+        programs.gateway(&mut lab, "gw1", PATIENCE)?;
         let mut rack = Rack { lab, programs, options: Default::default() };
         rack.network()?;
         Ok(rack)
