@@ -11,6 +11,7 @@ pub mod gre;
 mod headers;
 pub mod lacp;
 mod mac;
+pub mod multicast;
 pub mod tunnel;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};
@@ -38,6 +39,8 @@ pub mod ethertype {
 pub mod ipproto {
     /// ICMP.
     pub const ICMP: u8 = 1;
+    /// IGMP.
+    pub const IGMP: u8 = 2;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.

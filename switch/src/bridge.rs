@@ -9,6 +9,7 @@ pub mod mac;
 pub mod meter;
 pub mod mirror;
 pub mod misses;
+pub mod snooping;
 pub(crate) mod tables;
 pub(crate) mod transaction;
 pub(crate) mod validate;
@@ -193,6 +194,8 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
+    /// Multicast snooping, if it is on.
+    pub(crate) snooping: Option<snooping::Snooping>,
     pub(crate) mirrors: Vec<mirror::Mirror>,
     pub(crate) bonds: Vec<bond::State>,
     /// Numbers of the `Flow_Sample_Collector_Set` rows of this bridge.
@@ -247,6 +250,7 @@ pub struct FlowUpdate {
 pub(crate) enum Invalidation {
     Group(GroupId),
     Live(PortNo),
+    Multicast,
 }
 
 impl Bridge {
@@ -261,6 +265,7 @@ impl Bridge {
             meters: BTreeMap::new(),
             tlv: Vec::new(),
             macs: MacTable::default(),
+            snooping: None,
             mirrors: Vec::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),
@@ -291,6 +296,7 @@ impl Bridge {
         self.removed.clear();
         self.timed.clear();
         self.learners = learned::Learners::default();
+        self.snooping = None;
         self.epoch += 1;
     }
 

@@ -11,6 +11,8 @@ pub(crate) enum Dependency {
     Group(usize, GroupId),
     /// Whether a port of a bridge carries packets.
     Live(usize, PortNo),
+    /// Which ports of a bridge want which groups.
+    Multicast(usize),
     /// A neighbour of the network below.
     Neighbour(IpAddr),
     /// The routes of the network below.

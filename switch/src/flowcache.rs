@@ -290,6 +290,7 @@ impl FlowCache {
             changed.extend(b.touched.drain(..).map(|t| match t {
                 Invalidation::Group(g) => Dependency::Group(i, g),
                 Invalidation::Live(p) => Dependency::Live(i, p),
+                Invalidation::Multicast => Dependency::Multicast(i),
             }));
             let changes = std::mem::take(&mut b.changes);
             if !changes.is_empty() && !stale {

@@ -199,6 +199,10 @@ impl Observer for Tracer {
 
     fn decides(&mut self, _: F) {}
 
+    fn examines(&mut self, f: F) {
+        self.examined(f);
+    }
+
     fn decides_whether(&mut self, _: F, _: u128, _: u128) {}
 
     fn compares_length(&mut self, _: usize, _: usize) {}
@@ -216,6 +220,10 @@ impl Observer for Tracer {
     fn counts(&mut self, _: Counted, _: usize) {}
 
     fn side_effect(&mut self) {}
+
+    fn slow_path(&mut self) {
+        self.slow = true;
+    }
 
     fn flows_change(&mut self, _: &mut Backer) {}
 
@@ -449,7 +457,7 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
         x.packet.key.set(F::EthType, 0);
         x.packet.base.set(F::EthType, 0);
     }
-    let _ = writeln!(text, "Flow: {}", text::flow(&x.packet.key, None));
+    let _ = writeln!(text, "Flow: {}{}", text::flow(&x.packet.key, None), text::igmp(&x.packet.key, &request.packet));
     let mut trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 
     while let Some(mut r) = trace.resume.pop_front() {

@@ -21,6 +21,7 @@ pub(crate) mod packet;
 pub(crate) mod pipeline;
 mod sample;
 pub(crate) mod segment;
+mod snooping;
 
 pub(crate) use actions::prereq_ok;
 pub(crate) use backer::Backer;

@@ -13,7 +13,9 @@ use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Set, Str, Uuid, Write};
-use packet::{Headers, Mac, build, checksum, ipproto};
+use packet::ipproto::IGMP;
+use packet::multicast::{Said, Version, read};
+use packet::{Mac, build, checksum, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -26,7 +28,6 @@ const FLOOD_L2: u64 = 0x8004;
 const ROUTERS_ADDRESS: &str = "mrouters";
 /// How long a router that sent a query is taken to be there.
 const ROUTER_IDLE: Duration = Duration::from_secs(180);
-const IGMP: u8 = 2;
 
 /// What `IP_Multicast` says of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,30 +40,6 @@ struct Config {
     sequence: i64,
     /// Queries: from which Ethernet address and IP addresses.
     querier: Option<(Mac, Vec<IpAddr>)>,
-}
-
-/// How a group was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Igmp1,
-    Igmp2,
-    Igmp3,
-    Mld1,
-    Mld2,
-}
-
-impl Version {
-    const ALL: [(Version, &str); 5] = [
-        (Version::Igmp1, "IGMPv1"),
-        (Version::Igmp2, "IGMPv2"),
-        (Version::Igmp3, "IGMPv3"),
-        (Version::Mld1, "MLDv1"),
-        (Version::Mld2, "MLDv2"),
-    ];
-
-    fn name(self) -> &'static str {
-        Version::ALL.iter().find(|(v, _)| *v == self).map_or("", |(_, n)| n)
-    }
 }
 
 #[derive(Debug)]
@@ -93,14 +70,6 @@ pub struct Snooping {
     /// The state that the database was last found to have.
     written: Option<[u64; 5]>,
     said: crate::once::Once,
-}
-
-/// What a packet says of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
-    Join(IpAddr, Version),
-    Leave(IpAddr),
-    Query,
 }
 
 fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
@@ -350,56 +319,6 @@ impl Switch {
         out.push((ROUTERS_ADDRESS.to_string(), "", self.routers.keys().copied().collect()));
         out
     }
-}
-
-/// What a packet says, and whether it is a query.
-fn read(p: &[u8]) -> Option<(Vec<Said>, bool)> {
-    let h = Headers::parse(p)?;
-    if h.is_ipv4() && h.proto == IGMP {
-        let at = h.l3 + usize::from(*p.get(h.l3)? & 0xf) * 4;
-        let b = p.get(at..h.l3_end).filter(|b| b.len() >= 8 && checksum::of(b) == 0)?;
-        let group = IpAddr::V4(Ipv4Addr::from(packet::be32(b, 4)?));
-        return Some(match b[0] {
-            0x11 => (vec![Said::Query], true),
-            0x12 => (vec![Said::Join(group, Version::Igmp1)], false),
-            0x16 => (vec![Said::Join(group, Version::Igmp2)], false),
-            0x17 => (vec![Said::Leave(group)], false),
-            0x22 => (records(b, 4, Version::Igmp3), false),
-            _ => return None,
-        });
-    }
-    let at = h.l4.filter(|_| h.is_ipv6() && h.proto == ipproto::ICMPV6 && checksum::l4_ok(p, &h))?;
-    let b = p.get(at..h.l3_end)?;
-    let group = || packet::be128(b, 8).map(|a| IpAddr::V6(Ipv6Addr::from(a)));
-    Some(match b[0] {
-        // Who has no address yet is no router.
-        130 => (if h.addresses(p)?.0 == 0 { Vec::new() } else { vec![Said::Query] }, true),
-        131 => (vec![Said::Join(group()?, Version::Mld1)], false),
-        132 => (vec![Said::Leave(group()?)], false),
-        143 => (records(b, 16, Version::Mld2), false),
-        _ => return None,
-    })
-}
-
-/// The records of a report of IGMPv3 (RFC 3376 section 4.2) or MLDv2 (RFC 3810 section 5.2), whose addresses have `size` octets.
-fn records(b: &[u8], size: usize, version: Version) -> Vec<Said> {
-    let (mut out, mut at) = (Vec::new(), 8);
-    for _ in 0..packet::be16(b, 6).unwrap_or(0) {
-        let (Some([kind, words]), Some(sources)) = (b.get(at..at + 2), packet::be16(b, at + 2)) else { break };
-        let address = match size {
-            4 => packet::be32(b, at + 4).map(|a| IpAddr::V4(a.into())),
-            _ => packet::be128(b, at + 4).map(|a| IpAddr::V6(a.into())),
-        };
-        let Some(address) = address else { break };
-        match (kind, sources) {
-            // From nobody: not at all.
-            (1 | 3, 0) => out.push(Said::Leave(address)),
-            (1..=6, _) => out.push(Said::Join(address, version)),
-            _ => {}
-        }
-        at += 4 + size * (1 + usize::from(sources)) + usize::from(*words) * 4;
-    }
-    out
 }
 
 /// A general query, of IGMPv3 or MLDv2.

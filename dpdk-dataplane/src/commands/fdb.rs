@@ -1,4 +1,4 @@
-//! `fdb/*` and `bridge/dump-flows`, and the answers of `mdb/*`, `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, and the answers of `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
 //! (ovs-vswitchd(8)).
 
 use super::{bridge, bridges};
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("fdb/del", "bridge vlan mac", 3, 3, delete),
     ("fdb/stats-show", "bridge", 1, 1, stats),
     ("fdb/stats-clear", "[bridge]", 0, 1, clear_stats),
-    ("mdb/show", "bridge", 1, 1, no_snooping),
+    ("mdb/show", "bridge", 1, 1, show_groups),
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
     ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
@@ -131,19 +131,32 @@ fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     ))
 }
 
-fn no_snooping(w: &mut MainPmd, args: &[String]) -> Answer {
-    bridge(w, args)?;
-    Err("multicast snooping is disabled".into())
+const NO_SNOOPING: &str = "multicast snooping is disabled";
+
+fn show_groups(w: &mut MainPmd, args: &[String]) -> Answer {
+    let id = bridge(w, args)?;
+    let now = w.now();
+    let s = w.switch.bridge(id).and_then(Bridge::snooping).ok_or(NO_SNOOPING)?;
+    let mut out = String::from(" port  VLAN  protocol  GROUP                Age\n");
+    let age = |seen| now.saturating_sub(seen).as_secs();
+    for (group, vlan, version, m) in s.groups() {
+        let (port, name) = (m.port.to_string(), version.name());
+        let _ = writeln!(out, "{port:>5}  {vlan:4}  {name:<8}  {group}         {:3}", age(m.seen));
+    }
+    for (vlan, m) in s.queriers() {
+        let (port, name) = (m.port.to_string(), "UNKNOWN");
+        let _ = writeln!(out, "{port:>5}  {vlan:4}  {name:<8}  querier             {:3}", age(m.seen));
+    }
+    Ok(out)
 }
 
 fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
-    if args.is_empty() {
-        Ok("table successfully flushed
-"
-        .into())
-    } else {
-        no_snooping(w, args)
+    if !args.is_empty() {
+        let id = bridge(w, args)?;
+        w.switch.bridge(id).and_then(Bridge::snooping).ok_or(NO_SNOOPING)?;
     }
+    of_bridges(w, args, Bridge::flush_snooping)?;
+    Ok("table successfully flushed\n".into())
 }
 
 fn spanning(w: &mut MainPmd, args: &[String]) -> Answer {

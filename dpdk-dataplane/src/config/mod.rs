@@ -36,7 +36,7 @@ use packet::Mac;
 use port::{Kind, Owner, PortError, PortSpec, queues_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use switch::{TableConfig, TunnelConfig};
+use switch::{SnoopingSettings, TableConfig, TunnelConfig};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,8 @@ pub struct BridgeSpec {
     pub mac_age: Duration,
     /// `mac-table-size`: the most learned addresses.
     pub mac_limit: usize,
+    /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
+    pub snooping: Option<SnoopingSettings>,
     /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.
@@ -181,8 +183,19 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
+        snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
         bonds: b.ports.iter().filter_map(|id| bond::bond(db, *id, mac)).collect(),
         ports,
+    }
+}
+
+/// Keys `mcast-snooping-*`; 0 stands for what is usual.
+fn snooping(other_config: &Map<Str, Str>) -> SnoopingSettings {
+    let or = |key, usual| number(other_config, key).ok().flatten().filter(|n: &u64| *n != 0).unwrap_or(usual);
+    SnoopingSettings {
+        idle: Duration::from_secs(or("mcast-snooping-aging-time", 300)),
+        limit: or("mcast-snooping-table-size", 2048) as usize,
+        flood_unregistered: get(other_config, "mcast-snooping-disable-flood-unregistered") != Some("true"),
     }
 }
 

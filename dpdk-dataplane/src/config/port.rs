@@ -111,6 +111,10 @@ pub struct PortSpec {
     pub priority_tags: PriorityTags,
     /// It gets no packets from other protected ports.
     pub protected: bool,
+    /// It gets all multicast packets of a bridge that snoops (`mcast-snooping-flood`).
+    pub mcast_flood: bool,
+    /// It gets all reports (`mcast-snooping-flood-reports`).
+    pub mcast_flood_reports: bool,
     /// `ofport_request`.
     pub request: Option<u16>,
     /// `ofport` as the row has it.
@@ -162,6 +166,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
             _ => PriorityTags::Never,
         },
         protected: p.protected,
+        mcast_flood: get(&p.other_config, "mcast-snooping-flood") == Some("true"),
+        mcast_flood_reports: get(&p.other_config, "mcast-snooping-flood-reports") == Some("true"),
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,

@@ -57,6 +57,7 @@ impl Reconciler {
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
             self.apply_bonds(&b);
+            self.apply_snooping(&b);
             self.bridges.insert(b.spec.name.clone(), b);
         }
         self.fail_over();
@@ -257,6 +258,23 @@ impl Reconciler {
             {
                 b.set_mirrors(mirrors);
             }
+        });
+    }
+
+    /// Sets how a bridge snoops multicast, once its ports have numbers. Ports that run with none are left out.
+    fn apply_snooping(&self, b: &RunningBridge) {
+        let ports = |wants: fn(&PortSpec) -> bool| {
+            b.ports.values().filter(|p| wants(&p.spec)).filter_map(|p| p.no).collect::<Vec<_>>()
+        };
+        let (flood, reports) = (ports(|p| p.mcast_flood), ports(|p| p.mcast_flood_reports));
+        let (id, wanted) = (b.id, b.spec.snooping);
+        self.pmd.post(move |w| {
+            // Of a bond the port counts that stands for it.
+            let faces = |list: &[PortNo], b: &switch::Bridge| list.iter().map(|p| b.face(*p)).collect::<Vec<_>>();
+            w.switch.with_tables(id, |b| {
+                let (flood, reports) = (faces(&flood, b), faces(&reports, b));
+                b.set_snooping(wanted, &flood, &reports);
+            });
         });
     }
 
@@ -522,6 +540,9 @@ fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &Por
         w.update_liveness();
     }
     let Some(b) = w.switch.bridge_mut(id) else { return };
+    if new.vlan != old.vlan {
+        b.forget_port(no);
+    }
     let Some(p) = b.ports.get_mut(&no) else { return };
     (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
     p.bfd_packets = new.bfd.map(|b| b.packets());

@@ -73,7 +73,7 @@ impl Bridge {
     }
 
     /// The port that stands for a port's bond, or the port itself.
-    pub(crate) fn face(&self, no: PortNo) -> PortNo {
+    pub fn face(&self, no: PortNo) -> PortNo {
         self.bond_of(no).and_then(|b| b.members.first()).copied().unwrap_or(no)
     }
 
@@ -100,7 +100,7 @@ impl Bridge {
             self.bonds.push(State { bond: bond.clone(), bytes: vec![0; BUCKETS] });
         }
         // Membership has changed, which also concerns flows without a dependency on the bond.
-        bond.members.iter().for_each(|m| self.macs.forget_port(*m));
+        bond.members.iter().for_each(|m| self.forget_port(*m));
         self.epoch += 1;
     }
 
@@ -108,7 +108,7 @@ impl Bridge {
     pub(crate) fn remove_bond(&mut self, name: &str) {
         if let Some(i) = self.bonds.iter().position(|s| s.bond.name == name) {
             let gone = self.bonds.remove(i);
-            gone.bond.members.iter().for_each(|m| self.macs.forget_port(*m));
+            gone.bond.members.iter().for_each(|m| self.forget_port(*m));
             self.epoch += 1;
         }
     }

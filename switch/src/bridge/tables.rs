@@ -286,5 +286,6 @@ impl Bridge {
             self.remove_rule(&r, reason, now);
         }
         self.macs.expire(now);
+        self.expire_groups(now);
     }
 }

@@ -78,6 +78,7 @@ impl Bridge {
             meters: self.meters.clone(),
             tlv: self.tlv.clone(),
             macs: MacTable::default(),
+            snooping: None,
             mirrors: Vec::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),

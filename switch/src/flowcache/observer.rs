@@ -230,6 +230,10 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    fn examines(&mut self, f: F) {
+        self.decides(f);
+    }
+
     #[inline]
     fn decides_whether(&mut self, f: F, has: u128, value: u128) {
         if let Some(r) = &mut self.recorder {
@@ -281,6 +285,8 @@ impl Observer for CacheObserver<'_> {
             Counted::Sample => Count::Sample,
         });
     }
+
+    fn slow_path(&mut self) {}
 
     #[inline]
     fn side_effect(&mut self) {

@@ -4,6 +4,7 @@ use crate::classifier::Wildcards;
 use crate::conntrack::flag;
 use crate::xlate::Kind;
 use openflow_rs::{FieldId as F, FlowKey, Match};
+use packet::ipproto;
 use std::fmt::Write;
 
 #[derive(Debug, Default)]
@@ -126,6 +127,17 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
         return format!("{head}{body}");
     }
     format!("{head}{}", behind_connection(&body))
+}
+
+/// Type and code of an IGMP packet, which no field holds; Open vSwitch tells them as ports.
+pub(super) fn igmp(k: &FlowKey, packet: &[u8]) -> String {
+    let h = packet::Headers::parse(packet).filter(|h| h.is_ipv4() && k.get(F::IpProto) == ipproto::IGMP.into());
+    let words = h.and_then(|h| {
+        let at = h.l3 + usize::from(*packet.get(h.l3)? & 15) * 4;
+        let [kind, code] = packet.get(at..at + 2)? else { return None };
+        Some(format!(",tp_src={kind},tp_dst={code}"))
+    });
+    words.unwrap_or_default()
 }
 
 /// The megaflow: the bits that lookups examined.

@@ -166,7 +166,7 @@ impl Backer {
         self.peers = Peers::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
-        b.macs.forget_port(no);
+        b.forget_port(no);
         b.epoch += 1;
         self.ports_by_name.remove(&p.name);
         if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {

@@ -1,5 +1,6 @@
 //! The learning switch: `NORMAL` and `FLOOD`, with VLANs, bonds and mirrors.
 
+use crate::bridge::Port;
 use crate::bridge::bond::{BUCKETS, SLOW_ADDRESS, SLOW_PROTOCOLS, Spread, State, bucket};
 use crate::bridge::mirror::{Mirror, MirrorOutput};
 use crate::bridge::vlan::{PriorityTags, VlanMode};
@@ -9,6 +10,7 @@ use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::events::Event;
 use crate::extract::mac_text;
+use crate::xlate::snooping::Multicast;
 use crate::xlate::{Counted, Kind, Observer, Xlate};
 use openflow_rs::{FieldId as F, PortNo};
 
@@ -61,6 +63,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if dst & 0xffff_ffff_fff0 == 0x0180_c200_0000 {
             return self.because(DropReason::Action);
         }
+        if let Some(name) = learned {
+            let mac = mac_text(src.into());
+            self.observer.tell(Kind::Detail, || format!("learned that {mac} is on port {name} in VLAN {vlan}"));
+        }
+        let multicast = self.snoop(inp, vlan, dst);
+        let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
         let known = (dst >> 40 & 1 == 0).then(|| b.macs.lookup(vlan, dst, now)).flatten();
         if dst >> 40 & 1 == 0 {
             self.observer.looks_up_mac(self.pipeline.bridge, vlan, dst, known);
@@ -69,30 +77,29 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let inner = if tunnel { tci } else { self.packet.key.get(F::Vlan1Tci) as u16 } & 0xfff;
         let protected = |no: &PortNo| b.ports.get(no).is_some_and(|p| p.protected);
         let barred = |no: &PortNo| protected(&inp) && protected(no);
-        let mut list: Vec<PortNo> = match known {
-            Some(_) => Vec::new(),
-            None => b
-                .ports
-                .values()
-                .filter(|p| p.no != inp && !p.no_flood && p.vlan.admits(vlan, inner) && b.floods_to(p.no))
-                .map(|p| p.no)
-                .filter(|no| !barred(no))
-                .collect(),
+        let admits = |p: &Port| p.vlan.admits(vlan, inner) && b.floods_to(p.no) && !barred(&p.no);
+        let list: Vec<PortNo> = match (known, &multicast) {
+            (Some(_), _) => Vec::new(),
+            (None, Some(Multicast::Ports(list))) => {
+                list.iter().filter(|no| b.ports.get(no).is_some_and(admits)).copied().collect()
+            }
+            (None, _) => {
+                let all = b.ports.values().filter(|p| p.no != inp && !p.no_flood && admits(p)).map(|p| p.no);
+                let mut list: Vec<PortNo> = all.collect();
+                // The bridge's own port comes first, as in Open vSwitch.
+                list.sort_by_key(|p| *p != PortNo::LOCAL);
+                list
+            }
         };
-        // The bridge's own port comes first, as in Open vSwitch.
-        list.sort_by_key(|p| *p != PortNo::LOCAL);
         let to = known.filter(|p| *p != inp && !barred(p));
-        if let Some(name) = learned {
-            let mac = mac_text(src.into());
-            self.observer.tell(Kind::Detail, || format!("learned that {mac} is on port {name} in VLAN {vlan}"));
-        }
         match known {
             Some(p) if p == inp => self.observer.tell(Kind::Detail, || "learned port is input port, dropping".into()),
             Some(_) => self.observer.tell(Kind::Detail, || "forwarding to learned port".into()),
-            None => {
-                self.passes_to_all();
-                self.observer.tell(Kind::Detail, || "no learned MAC for destination, flooding".into());
-            }
+            None => match multicast {
+                Some(Multicast::Ports(_)) => {}
+                Some(Multicast::All(words)) => self.floods_because(words),
+                None => self.floods_because("no learned MAC for destination, flooding"),
+            },
         }
         let before = match self
             .backer
@@ -121,6 +128,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.packet.key = key;
         }
         self.pipeline.last = last;
+    }
+
+    /// The packet goes to all ports of its VLAN; the words are for a trace.
+    fn floods_because(&mut self, words: &'static str) {
+        self.passes_to_all();
+        self.observer.tell(Kind::Detail, || words.into());
     }
 
     /// Pushes the tag of a service VLAN; false if the packet has two tags already.

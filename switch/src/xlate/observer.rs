@@ -143,6 +143,8 @@ pub(crate) trait Observer: Sized {
     fn reads(&mut self, f: FieldId);
     /// The value of a field of the packet decides where it goes, other than by a lookup.
     fn decides(&mut self, f: FieldId);
+    /// The same, and the field belongs to the megaflow that a trace tells.
+    fn examines(&mut self, f: FieldId);
     /// Whether a field has a value decides.
     fn decides_whether(&mut self, f: FieldId, has: u128, value: u128);
     /// The frame's length was compared with a limit.
@@ -162,6 +164,8 @@ pub(crate) trait Observer: Sized {
     fn counts(&mut self, c: Counted, len: usize);
     /// What is done must be done for each packet anew, by a walk.
     fn side_effect(&mut self);
+    /// Open vSwitch's datapath has each such packet translated: a trace says so.
+    fn slow_path(&mut self);
     /// Flows of a table are about to be changed by the walk itself (`learn`).
     fn flows_change(&mut self, backer: &mut Backer);
     /// The changes from `base` to `key` are about to be written to the packet.
