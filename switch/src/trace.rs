@@ -523,6 +523,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
             x.run_table(table);
         }
     }
+    let failure = x.pipeline.failed.then_some(x.pipeline.drop).flatten().and_then(text::failure);
     let (key, mut trace) = (x.packet.key, x.observer);
     text::render(&trace.take(), 0, text);
     let queue = x.packet.queue.map(|q| format!("skb_priority={q:#x},"));
@@ -536,9 +537,11 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &key, &trace.wildcards, recirculated));
     trace.queue = 0;
     let done = std::mem::take(&mut trace.datapath);
-    let done = if done.is_empty() { "drop".into() } else { done.join(",") };
+    let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };
     let _ = writeln!(text, "Datapath actions: {done}");
-    if std::mem::take(&mut trace.slow) {
+    if let Some(why) = failure {
+        let _ = writeln!(text, "\nTranslation failed ({why}), packet is dropped.");
+    } else if std::mem::take(&mut trace.slow) {
         *text += "This flow is handled by the userspace slow path because it:\n  - Uses action(s) not supported by datapath.\n";
     }
     trace

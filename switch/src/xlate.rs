@@ -86,6 +86,8 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             D::TunnelNoRoute,
             D::TunnelNoNeighbour,
             D::TunnelNoDestination,
+            D::BondMember,
+            D::Fragment,
         ];
         if !told.contains(&r) {
             self.observer.tell(Kind::Warning, || format!("drop: {}", r.name()));

@@ -563,7 +563,7 @@ fn cached_flows_are_shown() {
     let later = NOW + Duration::from_millis(1500);
     let mut lines: Vec<String> = s.cached_flows().map(|f| s.tell_flow(&f, later)).collect();
     lines.sort();
-    let head = "recirc_id(0),in_port(1),eth(src=02:00:00:00:00:0a";
+    let head = "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:0a";
     // What decided nothing is not there: these are flows of all packets that are alike in the rest.
     assert_eq!(
         lines,
@@ -571,9 +571,9 @@ fn cached_flows_are_shown() {
             format!(
                 "{head}),eth_type(0x0800),ipv4(src=10.0.0.1,proto=17,ttl=64,frag=no),udp(dst=2), packets:1, bytes:47, used:1.500s, actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
             ),
-            "recirc_id(0),in_port(1),eth_type(0x0806), packets:0, bytes:0, used:never, actions:drop".into(),
-            "recirc_id(0),in_port(1),eth_type(0x86dd),ipv6(dst=fd00::2,proto=17,frag=no), packets:0, bytes:0, used:never, actions:set(ipv6(dst=fd00::9)),2".into(),
-            "recirc_id(0),in_port(2),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(proto=17,frag=no)), packets:0, bytes:0, used:never, actions:1".into(),
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x0806), packets:0, bytes:0, used:never, actions:drop".into(),
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(dst=fd00::2,proto=17,frag=no), packets:0, bytes:0, used:never, actions:set(ipv6(dst=fd00::9)),2".into(),
+            "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(proto=17,frag=no)), packets:0, bytes:0, used:never, actions:1".into(),
         ]
     );
     s.purge_cache();

@@ -71,18 +71,12 @@ async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
 /// The text of `threads`' flows, as far as they are wanted.
 fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
     let now = w.now();
-    let many = threads.len() > 1;
     let ports = w.switch.bridges().flat_map(|(_, b)| b.ports.values());
     let names: Names = ports.filter_map(|p| Some((super::datapath::device(p)?, p.name.clone()))).collect();
     let mut out = String::new();
     for (processor, flows) in threads {
         if wanted.processor.is_some() && wanted.processor != processor {
             continue;
-        }
-        match processor {
-            _ if !many => {}
-            None => out += "flow-dump from the main pmd thread:\n",
-            Some(n) => out += &format!("flow-dump from pmd on cpu core: {n}\n"),
         }
         let of_bridge =
             |f: &Shown| wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
@@ -95,6 +89,12 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
         };
         let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
         lines.sort();
+        // `dpif/dump-flows` does not tell of threads.
+        match processor {
+            _ if lines.is_empty() || wanted.bridge.is_some() => {}
+            None => out += "flow-dump from the main thread:\n",
+            Some(n) => out += &format!("flow-dump from pmd on cpu core: {n}\n"),
+        }
         out.extend(lines.into_iter().map(|l| l + "\n"));
     }
     out
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn ports_have_names() {
         let names: Names = [(1, "br0".to_string()), (2, "p0".to_string()), (3, "p1".to_string())].into();
-        let text = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),1,ct(commit,zone=3),3";
-        let wanted = "recirc_id(0),in_port(p0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),br0,ct(commit,zone=3),p1";
+        let text = "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),1,ct(commit,zone=3),3";
+        let wanted = "recirc_id(0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),br0,ct(commit,zone=3),p1";
         assert_eq!(named(text, &names), wanted);
         assert_eq!(named("in_port(9), actions:9", &names), "in_port(9), actions:9", "one that is not there");
     }

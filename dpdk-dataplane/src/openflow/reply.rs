@@ -26,7 +26,8 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         hw_addr: p.hw_addr,
         name: p.name.clone(),
         config: u32::from(!p.link.admin_up) | if p.no_flood { NO_FLOOD } else { 0 } | p.config,
-        state: u32::from(!p.link.up) | if p.live() { 4 } else { 0 },
+        // A port that a controller took down has no link, though its device may stay up.
+        state: u32::from(!p.link.up || p.config & Port::DOWN != 0) | if p.live() { 4 } else { 0 },
         curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
         curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,
@@ -245,7 +246,7 @@ fn each_queue(
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
-) -> Result<Vec<(PortNo, u32, Counts)>, DecodeError> {
+) -> Result<Vec<(PortNo, u32, Option<Counts>)>, DecodeError> {
     let b = w.switch.bridge(bridge).ok_or_else(|| OfError::RequestBadSubtype.because("the bridge is gone"))?;
     if port != PortNo::ANY && !b.ports.contains_key(&port) {
         return Err(OfError::QueueBadPort.because(format!("port {port} does not exist")));
@@ -256,8 +257,12 @@ fn each_queue(
             PortKind::Device(n) | PortKind::Internal(n) => n,
             _ => return Vec::new(),
         };
+        // A dummy has one queue, of which nothing is counted.
+        if w.of_dummies() {
+            return vec![(p.no, 0, None)];
+        }
         let queues = w.shaper(device).into_iter().flat_map(|s| s.queues());
-        queues.map(|(n, _, counts)| (p.no, n, counts)).collect::<Vec<_>>()
+        queues.map(|(n, _, counts)| (p.no, n, Some(counts))).collect::<Vec<_>>()
     };
     let found: Vec<_> = list.flat_map(of).filter(|(_, n, _)| queue == QUEUE_ALL || *n == queue).collect();
     if found.is_empty() && queue != QUEUE_ALL {
@@ -283,9 +288,11 @@ fn queue_stats(
     queue: u32,
     now: Duration,
 ) -> Result<Vec<QueueStats>, DecodeError> {
-    let stats = |(port, queue, c): (PortNo, u32, Counts)| {
-        let (duration_sec, duration_nsec) = age(c.created, now);
-        QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
+    let stats = |(port, queue, counts): (PortNo, u32, Option<Counts>)| {
+        let unknown = ([UNKNOWN; 3], (u32::MAX, u32::MAX));
+        let known = |c: Counts| ([c.bytes, c.packets, c.dropped], age(c.created, now));
+        let ([bytes, packets, errors], (duration_sec, duration_nsec)) = counts.map_or(unknown, known);
+        QueueStats { port, queue, bytes, packets, errors, duration_sec, duration_nsec }
     };
     Ok(each_queue(w, bridge, port, queue)?.into_iter().map(stats).collect())
 }
@@ -317,11 +324,8 @@ fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
 }
 
 fn flows_of_meter(b: &Bridge, id: MeterId) -> u32 {
-    let uses = |a: &Action| match a {
-        Action::Meter(m) => *m == id,
-        Action::Controller(c) => c.meter_id == Some(id),
-        _ => false,
-    };
+    // Those that send to controllers through it do not count, as in Open vSwitch.
+    let uses = |a: &Action| matches!(a, Action::Meter(m) if *m == id);
     b.flows().filter(|r| r.actions.iter().any(uses)).count() as u32
 }
 

@@ -412,8 +412,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             n_buffers: 0,
             n_tables: 254,
             auxiliary_id: 0,
-            // Flow, table and port statistics, group statistics, queue statistics.
-            capabilities: 0x4f,
+            // Flow, table and port statistics, group statistics, queue statistics; since 1.4 also bundles.
+            capabilities: if self.sender.version() >= Version::Of14 { 0x24f } else { 0x4f },
         };
         self.reply(h, &Message::FeaturesReply(f));
     }
@@ -527,7 +527,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             _ => return self.bundle_error(h, &m, OfError::BundleBadType, "a reply in place of a request"),
         };
-        self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
+        // As in Open vSwitch, replies have no flags.
+        self.reply(h, &Message::BundleControl(BundleControl { command: answer, flags: 0, id: c.id }));
     }
 
     /// Carries out a bundle; false if it failed, and then the error has been sent.

@@ -314,6 +314,7 @@ fn experimenter(mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
             Message::SetControllerId(r.u16()?)
         }
         (NX_VENDOR, 21) => Message::FlowMonitorCancel(r.u32()?),
+        (ONF_VENDOR, 1870) if v == Version::Of13 => Message::FlowMonitorCancel(r.u32()?),
         (NX_VENDOR, 24) => Message::TlvTableMod(nicira::pull_tlv_mod(r)?),
         (NX_VENDOR, 25) => Message::TlvTableRequest,
         (NX_VENDOR, 26) => Message::TlvTableReply(nicira::pull_tlv_reply(r)?),

@@ -1,6 +1,6 @@
 //! Messages to bytes.
 
-use super::{Message, MultipartReply, Version, nicira, of10, packet, port, queue, stats};
+use super::{Message, MultipartReply, Version, monitor, nicira, of10, packet, port, queue, stats};
 use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
 
 /// Most bytes of one multipart reply part.
@@ -64,10 +64,15 @@ pub(super) type Entries = (Box<dyn Fn(&mut Vec<u8>, u16)>, Vec<Vec<u8>>);
 
 fn multipart_entries(body: &MultipartReply, v: Version) -> Entries {
     let (kind, entries) = body.entries(v);
+    let extension = monitor::experimenter(v).filter(|_| matches!(body, MultipartReply::FlowMonitor(_)));
     let head = move |o: &mut Vec<u8>, flags| {
-        o.p16(kind);
+        o.p16(extension.map_or(kind, |_| 0xffff));
         o.p16(flags);
         o.zeros(4);
+        if let Some((vendor, subtype)) = extension {
+            o.p32(vendor);
+            o.p32(subtype);
+        }
     };
     (Box::new(head), entries)
 }
@@ -216,6 +221,9 @@ impl Message {
                 o.zeros(6);
                 o.p16(*x);
             }),
+            Message::FlowMonitorCancel(id) if v == Version::Of13 => {
+                experimenter(v, xid, ONF_VENDOR, 1870, |o| o.p32(*id))
+            }
             Message::FlowMonitorCancel(id) => nx(21, &|o| o.p32(*id)),
             Message::TlvTableMod(m) => nx(24, &|o| nicira::put_tlv_mod(o, m)),
             Message::TlvTableRequest => nx(25, &|_| {}),

@@ -45,6 +45,7 @@ fn experimenter(vendor: u32, subtype: u32, v: Version) -> Option<Size> {
         (NX_VENDOR, 25) => Some((0, 0)),
         (NX_VENDOR, 28) => Some((8, 8)),
         (NX_VENDOR, 32) => Some((8, 8)),
+        (ONF_VENDOR, 1870) if v == Version::Of13 => Some((4, 0)),
         (ONF_VENDOR, 2300) => Some((8, 8)),
         (ONF_VENDOR, 2301) => Some((8, 1)),
         _ => None,

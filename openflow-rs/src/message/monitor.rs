@@ -1,4 +1,5 @@
-//! Flow monitors: Nicira's (NXST_FLOW_MONITOR, OpenFlow 1.0) and OpenFlow 1.4's (section 7.3.5.17).
+//! Flow monitors: Nicira's (NXST_FLOW_MONITOR, OpenFlow 1.0 to 1.2) and OpenFlow 1.4's (section 7.3.5.17), which are an
+//! extension of the ONF in 1.3.
 
 use super::Version;
 use crate::OfError;
@@ -7,7 +8,9 @@ use crate::flow_match::Match;
 use crate::ids::GroupId;
 use crate::mods::FlowMod;
 use crate::port::PortNo;
-use crate::wire::{DecodeError, Put, Reader, Result, decode_actions, encode_actions, flow, of10, oxm};
+use crate::wire::{
+    DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, decode_actions, encode_actions, flow, of10, oxm,
+};
 
 /// What a monitor asks for; the bits are the same in both.
 pub mod flags {
@@ -68,9 +71,27 @@ pub enum FlowUpdate {
     Abbreviated(u32),
 }
 
+/// Nicira's subtype of monitors, and that of the extension of the ONF for OpenFlow 1.3.
+const NICIRA: u32 = 2;
+const ONF: u32 = 1870;
+
+/// Whether monitors have Nicira's form, and not that of OpenFlow 1.4, which the extension for 1.3 has too.
+pub(super) fn is_nicira(v: Version) -> bool {
+    v < Version::Of13
+}
+
+/// The experimenter and subtype of monitors, where they are no part of OpenFlow.
+pub(super) fn experimenter(v: Version) -> Option<(u32, u32)> {
+    match v {
+        v if is_nicira(v) => Some((NX_VENDOR, NICIRA)),
+        Version::Of13 => Some((ONF_VENDOR, ONF)),
+        _ => None,
+    }
+}
+
 pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
     o.p32(m.id);
-    if v == Version::Of10 {
+    if is_nicira(v) {
         o.p16(m.flags);
         o.p16(m.out_port.0);
         let at = o.len();
@@ -93,7 +114,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
 
 pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor> {
     let id = r.u32()?;
-    if v == Version::Of10 {
+    if is_nicira(v) {
         let (flags, out_port) = (r.u16()?, PortNo(r.u16()?));
         let n = usize::from(r.u16()?);
         let table = r.u8()?;
@@ -121,10 +142,10 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
 }
 
 fn event(e: FlowEvent, v: Version) -> u16 {
-    match (e, v) {
-        (FlowEvent::Initial | FlowEvent::Added, Version::Of10) | (FlowEvent::Initial, _) => 0,
-        (FlowEvent::Removed, Version::Of10) | (FlowEvent::Added, _) => 1,
-        (FlowEvent::Modified, Version::Of10) | (FlowEvent::Removed, _) => 2,
+    match (e, is_nicira(v)) {
+        (FlowEvent::Initial | FlowEvent::Added, true) | (FlowEvent::Initial, _) => 0,
+        (FlowEvent::Removed, true) | (FlowEvent::Added, _) => 1,
+        (FlowEvent::Modified, true) | (FlowEvent::Removed, _) => 2,
         (FlowEvent::Modified, _) => 3,
     }
 }
@@ -134,13 +155,13 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
     o.p16(0);
     match u {
         FlowUpdate::Abbreviated(xid) => {
-            o.p16(if v == Version::Of10 { 3 } else { 4 });
+            o.p16(if is_nicira(v) { 3 } else { 4 });
             o.p32(*xid);
         }
         FlowUpdate::Full(e, reason, f, actions) => {
             let list: &[Action] = if *actions { &f.actions } else { &[] };
             o.p16(event(*e, v));
-            if v == Version::Of10 {
+            if is_nicira(v) {
                 o.p16((*reason).into());
                 o.p16(f.priority);
                 o.p16(f.idle_timeout);
@@ -173,7 +194,7 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
 
 /// `r` starts after the entry's length.
 pub(super) fn pull_update(mut r: Reader<'_>, v: Version) -> Result<FlowUpdate> {
-    let old = v == Version::Of10;
+    let old = is_nicira(v);
     let e = match (r.u16()?, old) {
         (3, true) | (4, false) => return Ok(FlowUpdate::Abbreviated(r.u32()?)),
         (0, false) => FlowEvent::Initial,

@@ -249,6 +249,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
         Q::MeterFeatures => 11,
         Q::TableFeatures(_) => 12,
         Q::PortDesc(_) => 13,
+        Q::FlowMonitor(_) if monitor::experimenter(v).is_some() => 0xffff,
         Q::FlowMonitor(_) => 16,
         Q::Other(k, _) => *k,
     };
@@ -280,7 +281,10 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
             o.p32(g.0);
             o.zeros(4);
         }
-        Q::FlowMonitor(l) => l.iter().for_each(|m| monitor::put_request(o, m, v)),
+        Q::FlowMonitor(l) => {
+            put_experimenter(o, monitor::experimenter(v));
+            l.iter().for_each(|m| monitor::put_request(o, m, v));
+        }
         Q::TableFeatures(b) | Q::Other(_, b) => o.extend_from_slice(b),
         _ => {}
     }
@@ -313,12 +317,29 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
         13 => Q::PortDesc(PortNo::ANY),
         15 if v >= Version::Of14 => Q::QueueDesc(request_port(&mut r)?, r.u32()?),
         16 if v >= Version::Of14 => Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?),
+        0xffff if is_monitor(r, v) => {
+            r.skip(8)?;
+            Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?)
+        }
         0xffff => return Err(experimenter(r)),
         k => Q::Other(k, r.buf.to_vec()),
     })
 }
 
-/// Why an experimenter's request is refused: there are none since 1.1.
+fn put_experimenter(o: &mut Vec<u8>, of: Option<(u32, u32)>) {
+    if let Some((vendor, subtype)) = of {
+        o.p32(vendor);
+        o.p32(subtype);
+    }
+}
+
+/// Whether an experimenter's body, as this version has it since 1.1, is one of flow monitors.
+fn is_monitor(mut r: Reader<'_>, v: Version) -> bool {
+    let of = r.u32().and_then(|vendor| Ok((vendor, r.u32()?)));
+    v > Version::Of10 && of.ok().is_some_and(|of| monitor::experimenter(v) == Some(of))
+}
+
+/// Why another experimenter's request is refused: there are none since 1.1.
 fn experimenter(mut r: Reader<'_>) -> DecodeError {
     match r.u32() {
         Ok(vendor @ (NX_VENDOR | ONF_VENDOR)) => DecodeError::new(
@@ -593,7 +614,11 @@ impl MultipartReply {
                 max_bands: r.u8()?,
             }),
             13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
-            16 if v >= Version::Of14 || v == Version::Of10 => P::FlowMonitor(all(r, |r| {
+            0xffff if is_monitor(r, v) => {
+                r.skip(8)?;
+                Self::pull(16, r, v)?
+            }
+            16 => P::FlowMonitor(all(r, |r| {
                 let len = usize::from(r.u16()?);
                 monitor::pull_update(entry(r, len, 2, "flow update")?, v)
             })?),

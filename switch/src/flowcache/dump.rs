@@ -44,9 +44,14 @@ fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
         F::NwTos | F::Ipv6Label => format!("{v:#x}"),
         _ => v.to_string(),
     };
+    // Masks of numbers are hexadecimal.
+    let hexadecimal = |f: F, mask: u128| match text(f, mask) {
+        t if t == mask.to_string() => format!("{mask:#x}"),
+        t => t,
+    };
     let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
         mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
-        mask => format!("{name}={}/{}", text(*f, k.get(*f)), text(*f, mask)),
+        mask => format!("{name}={}/{}", text(*f, k.get(*f)), hexadecimal(*f, mask)),
     });
     parts.collect::<Vec<_>>().join(",")
 }
@@ -268,7 +273,7 @@ fn whole(
     (looked, layouts): (&[FlowKey; 2], [Layout; 2]),
 ) -> Shown {
     let [outer, within] = looked;
-    let mut packets = format!("recirc_id(0),in_port({device}),{}", text(k, outer));
+    let mut packets = format!("recirc_id(0),in_port({device}),packet_type(ns=0,id=0),{}", text(k, outer));
     if let Some((vni, i)) = &inner {
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }

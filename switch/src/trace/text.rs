@@ -2,6 +2,7 @@
 
 use crate::classifier::Wildcards;
 use crate::conntrack::flag;
+use crate::drops::DropReason;
 use crate::xlate::Kind;
 use openflow_rs::{FieldId as F, FlowKey, Match};
 use packet::ipproto;
@@ -127,6 +128,17 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
         return format!("{head}{body}");
     }
     format!("{head}{}", behind_connection(&body))
+}
+
+/// Why nothing of a packet is sent, in Open vSwitch's words.
+pub(super) fn failure(r: DropReason) -> Option<&'static str> {
+    Some(match r {
+        DropReason::TooDeep => "Recursion too deep",
+        DropReason::TooManyResubmits => "Too many resubmits",
+        DropReason::StackTooDeep => "Stack too deep",
+        DropReason::TooManyLabels => "Too many MPLS labels",
+        _ => return None,
+    })
 }
 
 /// Type and code of an IGMP packet, which no field holds; Open vSwitch tells them as ports.

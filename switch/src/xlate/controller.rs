@@ -86,11 +86,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return;
         }
         self.observer.datapath(|| {
-            let (reason, id, cookie) = (c.reason as u8, c.id, self.pipeline.flow.cookie);
+            let (reason, id) = (c.reason as u8, c.id);
+            let cookie = match self.pipeline.flow.cookie {
+                0 => "0".into(),
+                cookie => format!("{cookie:#x}"),
+            };
             let continues = u8::from(c.pause);
             let max_len = if c.max_len == 0 { u16::MAX } else { c.max_len };
             format!(
-                "userspace(pid=0,controller(reason={reason},dont_send=0,continuation={continues},recirc_id=1,rule_cookie={cookie:#x},controller_id={id},max_len={max_len}))"
+                "userspace(pid=0,controller(reason={reason},dont_send=0,continuation={continues},recirc_id=1,rule_cookie={cookie},controller_id={id},max_len={max_len}))"
             )
         });
         if self.observer.dry() {

@@ -43,6 +43,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             None => tci & 0xfff,
         };
         if !self.bond_takes(inp, vlan, src, dst) {
+            self.observer.tell(Kind::Detail, || "bonding refused admissibility, dropping".into());
             return self.because(DropReason::BondMember);
         }
         let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
@@ -322,6 +323,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn copy_short(&mut self, port: PortNo, n: usize) {
+        self.observer.cuts(n, true);
         self.shortened(n, |x| x.emit(port));
     }
 

@@ -99,9 +99,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             PortKind::Tunnel(cfg) => PortTarget::Tunnel(cfg.clone()),
         };
-        self.copy(no, false);
         let n = self.packet.buf.data().len() as u64;
         self.count(no, 1, n);
+        if self.backer.bridges.get(self.pipeline.bridge).is_none_or(|b| b.mirrors().is_empty()) {
+            return self.send(to, no);
+        }
+        // Mirrors' copies come behind the packet.
+        self.not_last(|x| x.send(to, no));
+        self.copy(no, false);
+    }
+
+    /// Hands the packet to what is behind a port.
+    fn send(&mut self, to: PortTarget, no: PortNo) {
         match to {
             PortTarget::Device(d) => self.send_device(d, no),
             PortTarget::Internal(d) => {

@@ -271,7 +271,7 @@ fn flows_say_what_decided() {
     send(&mut s, 4, 3, now);
     let of = |frag, n, bytes, to| {
         format!(
-            "recirc_id(0),in_port(3),eth_type(0x0800),ipv4(frag={frag}), packets:{n}, bytes:{bytes}, used:0.000s, actions:{to}"
+            "recirc_id(0),in_port(3),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(frag={frag}), packets:{n}, bytes:{bytes}, used:0.000s, actions:{to}"
         )
     };
     assert_eq!(told(&s, 3, now), [of("later", 2, 88, 2), of("no", 9, 396, 2)]);
@@ -280,7 +280,7 @@ fn flows_say_what_decided() {
     assert_eq!(told(&s, 3, now), [of("no", 19, 836, 1)], "other actions");
     flow(&mut s, 0, "table=0,priority=60,in_port=3,icmp6,icmp_type=136,nd_target=2001::9 actions=drop", now);
     s.take((3, odd(5, 1, 64)), now, &mut Outputs::default());
-    let nd = "recirc_id(0),in_port(3),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136),nd(target=2001::9), packets:0, bytes:0, used:never, actions:drop";
+    let nd = "recirc_id(0),in_port(3),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136),nd(target=2001::9), packets:0, bytes:0, used:never, actions:drop";
     assert!(told(&s, 3, now).iter().any(|f| f == nd), "{:#?}", told(&s, 3, now));
     let later = now + switch::MAX_IDLE;
     s.tick(later, &mut Outputs::<Vec<u8>>::default());
