@@ -335,7 +335,7 @@ mod tests {
             matches.set(*f, *v);
         }
         let flow = FlowMod { table, matches, ..FlowMod::default() };
-        FlowStats { flow, duration_sec: 100, duration_nsec: 0, idle_age, packets: 1, bytes: 1 }
+        FlowStats { flow, duration_sec: 100, idle_age, packets: 1, bytes: 1, ..Default::default() }
     }
 
     const MAC: u128 = 0x0200_0000_0009;

@@ -77,6 +77,8 @@ pub struct FlowMod {
     pub cookie: u64,
     /// Bits of the cookie that modified and deleted flows must share.
     pub cookie_mask: u64,
+    /// The cookie that modified flows get (OpenFlow 1.0 alone has it); none: they keep theirs.
+    pub new_cookie: Option<u64>,
     /// Seconds without use until the flow goes; 0 is never.
     pub idle_timeout: u16,
     /// Seconds until the flow goes; 0 is never.
@@ -110,6 +112,7 @@ impl Default for FlowMod {
             priority: DEFAULT_PRIORITY,
             cookie: 0,
             cookie_mask: 0,
+            new_cookie: None,
             idle_timeout: 0,
             hard_timeout: 0,
             importance: 0,

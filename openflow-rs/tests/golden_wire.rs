@@ -47,8 +47,14 @@ fn flows_survive_the_wire() {
                     }
                     bad += 1;
                 }
-                let s =
-                    FlowStats { flow: f.clone(), packets: 3, bytes: 9, duration_sec: 1, duration_nsec: 2, idle_age: 0 };
+                let s = FlowStats {
+                    flow: f.clone(),
+                    packets: 3,
+                    bytes: 9,
+                    duration_sec: 1,
+                    duration_nsec: 2,
+                    ..Default::default()
+                };
                 let m = Message::MultipartReply { more: false, body: MultipartReply::Flow(vec![s.clone()]) };
                 let (_, back) = Message::decode(&m.encode(v, 1)).expect("stats decode");
                 assert_eq!(back.encode(Version::Of15, 1), m.encode(Version::Of15, 1));

@@ -87,6 +87,10 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             D::TunnelNoNeighbour,
             D::TunnelNoDestination,
             D::BondMember,
+            D::TooDeep,
+            D::TooManyResubmits,
+            D::StackTooDeep,
+            D::TooManyLabels,
             D::Fragment,
         ];
         if !told.contains(&r) {
@@ -96,6 +100,14 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             r,
             DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep | DropReason::TooManyLabels
         ) {
+            if !self.pipeline.failed {
+                self.observer.tell(Kind::Warning, || match r {
+                    D::TooDeep => format!("over max translation depth {MAX_DEPTH}"),
+                    D::TooManyResubmits => format!("over {MAX_RESUBMITS} resubmit actions"),
+                    D::StackTooDeep => "resubmits yielded over 64 kB of stack".into(),
+                    other => format!("drop: {}", other.name()),
+                });
+            }
             self.pipeline.failed = true;
             self.pipeline.drop = Some(r);
         }

@@ -50,6 +50,7 @@ pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorS
             (Some(port), _) => port.map(MirrorTarget::Port),
             (None, vlan) => vlan.map(|v| MirrorTarget::Vlan(v as u16)),
         },
-        snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()),
+        // The largest one is none.
+        snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < usize::from(u16::MAX)),
     }
 }

@@ -427,7 +427,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             _ => Fragments::Normal,
         };
         self.pmd.set_fragments(self.bridge, fragments);
-        self.all.set(self.id, |w| w.miss_send_len = c.miss_send_len);
+        self.all.set(self.id, |w| {
+            w.miss_send_len = c.miss_send_len;
+            // Until 1.2 there is no other word for which packets it wants whose TTL ended.
+            if w.version < Version::Of13 {
+                w.masks.packet_in.of_invalid_ttl(c.flags & INVALID_TTL != 0);
+            }
+        });
     }
 
     /// Answers a request for the queues of a port (OpenFlow 1.3 and older).

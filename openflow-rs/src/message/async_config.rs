@@ -13,6 +13,16 @@ pub struct AsyncMasks {
     pub secondary: u32,
 }
 
+impl AsyncMasks {
+    /// With or without packet-ins whose TTL ended (OFPR_INVALID_TTL).
+    pub fn of_invalid_ttl(&mut self, wanted: bool) {
+        let bit = 1 << 2;
+        for mask in [&mut self.primary, &mut self.secondary] {
+            *mask = if wanted { *mask | bit } else { *mask & !bit };
+        }
+    }
+}
+
 /// The last kind of message that a mask can be about (requests of others, for primary controllers).
 const LAST_KIND: u16 = 11;
 /// Bits of the reasons that there are.

@@ -75,7 +75,7 @@ pub enum FlowUpdate {
 const NICIRA: u32 = 2;
 const ONF: u32 = 1870;
 
-/// Whether monitors have Nicira's form, and not that of OpenFlow 1.4, which the extension for 1.3 has too.
+/// Whether monitors have Nicira's form.
 pub(super) fn is_nicira(v: Version) -> bool {
     v < Version::Of13
 }
@@ -89,6 +89,34 @@ pub(super) fn experimenter(v: Version) -> Option<(u32, u32)> {
     }
 }
 
+/// Adds a match, and writes its length to `at`.
+fn put_match(o: &mut Vec<u8>, at: usize, m: &Match, v: Version) {
+    let n = if is_nicira(v) {
+        of10::put_nxm(o, m, None)
+    } else {
+        let start = o.len();
+        oxm::put_ofp_match(o, m);
+        // Without its padding.
+        o.get(start + 2..start + 4).map_or(0, |b| b.iter().fold(0, |n, x| n << 8 | u16::from(*x)))
+    };
+    if let Some(len) = o.get_mut(at..at + 2) {
+        len.copy_from_slice(&n.to_be_bytes());
+    }
+}
+
+fn pull_match(r: &mut Reader<'_>, n: usize, v: Version) -> Result<Match> {
+    if is_nicira(v) { Ok(of10::pull_nxm(r, n, false)?.0) } else { oxm::pull_ofp_match(r, false) }
+}
+
+fn pull_port(r: &mut Reader<'_>) -> Result<PortNo> {
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "port out of range"))
+}
+
+/// Whether what happened is told as Nicira tells it, which the extension for 1.3 does too.
+fn is_old(v: Version) -> bool {
+    v <= Version::Of13
+}
+
 pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
     o.p32(m.id);
     if is_nicira(v) {
@@ -98,10 +126,17 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
         o.p16(0);
         o.p8(m.table);
         o.zeros(5);
-        let n = of10::put_nxm(o, &m.matches, None);
-        if let Some(len) = o.get_mut(at..at + 2) {
-            len.copy_from_slice(&n.to_be_bytes());
-        }
+        put_match(o, at, &m.matches, v);
+        return;
+    }
+    if v == Version::Of13 {
+        o.p16(m.flags);
+        let at = o.len();
+        o.p16(0);
+        o.p32(m.out_port.to_u32());
+        o.p8(m.table);
+        o.zeros(3);
+        put_match(o, at, &m.matches, v);
         return;
     }
     o.p32(m.out_port.to_u32());
@@ -114,20 +149,26 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
 
 pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor> {
     let id = r.u32()?;
-    if is_nicira(v) {
-        let (flags, out_port) = (r.u16()?, PortNo(r.u16()?));
-        let n = usize::from(r.u16()?);
-        let table = r.u8()?;
-        r.skip(5)?;
+    if is_old(v) {
+        let flags = r.u16()?;
+        let (n, out_port, table) = if is_nicira(v) {
+            let out_port = PortNo(r.u16()?);
+            let (n, table) = (r.u16()?, r.u8()?);
+            r.skip(5)?;
+            (n, out_port, table)
+        } else {
+            let (n, out_port, table) = (r.u16()?, pull_port(r)?, r.u8()?);
+            r.skip(3)?;
+            (n, out_port, table)
+        };
         if flags & !0x3f != 0 {
             // OFPBRC_BAD_SUBTYPE: Open vSwitch's own errors have no form here.
             return Err(DecodeError::new(OfError::RequestBadSubtype, format!("flow monitor {id}: flags {flags:#x}")));
         }
-        let matches = of10::pull_nxm(r, n, false)?.0;
+        let matches = pull_match(r, n.into(), v)?;
         return Ok(FlowMonitor { id, command: 0, flags, table, out_port, out_group: GroupId::ANY, matches });
     }
-    let out_port =
-        PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(OfError::RequestBadPort, "port out of range"))?;
+    let out_port = pull_port(r)?;
     let (out_group, flags, table, command) = (r.u32()?, r.u16()?, r.u8()?, r.u8()?);
     if flags & !0x7f != 0 {
         // OFPMOFC_BAD_FLAGS
@@ -142,7 +183,7 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
 }
 
 fn event(e: FlowEvent, v: Version) -> u16 {
-    match (e, is_nicira(v)) {
+    match (e, is_old(v)) {
         (FlowEvent::Initial | FlowEvent::Added, true) | (FlowEvent::Initial, _) => 0,
         (FlowEvent::Removed, true) | (FlowEvent::Added, _) => 1,
         (FlowEvent::Modified, true) | (FlowEvent::Removed, _) => 2,
@@ -155,13 +196,13 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
     o.p16(0);
     match u {
         FlowUpdate::Abbreviated(xid) => {
-            o.p16(if is_nicira(v) { 3 } else { 4 });
+            o.p16(if is_old(v) { 3 } else { 4 });
             o.p32(*xid);
         }
         FlowUpdate::Full(e, reason, f, actions) => {
             let list: &[Action] = if *actions { &f.actions } else { &[] };
             o.p16(event(*e, v));
-            if is_nicira(v) {
+            if is_old(v) {
                 o.p16((*reason).into());
                 o.p16(f.priority);
                 o.p16(f.idle_timeout);
@@ -171,11 +212,12 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
                 o.p8(f.table);
                 o.p8(0);
                 o.p64(f.cookie);
-                let n = of10::put_nxm(o, &f.matches, None);
-                if let Some(len) = o.get_mut(at..at + 2) {
-                    len.copy_from_slice(&n.to_be_bytes());
+                put_match(o, at, &f.matches, v);
+                if is_nicira(v) {
+                    encode_actions(o, list, v);
+                } else {
+                    flow::put_instructions(o, list, v);
                 }
-                encode_actions(o, list, v);
             } else {
                 o.p8(f.table);
                 o.p8(*reason);
@@ -194,7 +236,7 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
 
 /// `r` starts after the entry's length.
 pub(super) fn pull_update(mut r: Reader<'_>, v: Version) -> Result<FlowUpdate> {
-    let old = is_nicira(v);
+    let old = is_old(v);
     let e = match (r.u16()?, old) {
         (3, true) | (4, false) => return Ok(FlowUpdate::Abbreviated(r.u32()?)),
         (0, false) => FlowEvent::Initial,
@@ -212,8 +254,8 @@ pub(super) fn pull_update(mut r: Reader<'_>, v: Version) -> Result<FlowUpdate> {
         f.table = r.u8()?;
         r.skip(1)?;
         f.cookie = r.u64()?;
-        f.matches = of10::pull_nxm(&mut r, n, false)?.0;
-        f.actions = decode_actions(r.buf, v)?;
+        f.matches = pull_match(&mut r, n, v)?;
+        f.actions = if is_nicira(v) { decode_actions(r.buf, v)? } else { flow::pull_instructions(r, v)? };
     } else {
         (f.table, reason) = (r.u8()?, r.u8()?);
         (f.idle_timeout, f.hard_timeout, f.priority) = (r.u16()?, r.u16()?, r.u16()?);

@@ -52,7 +52,11 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
             o.p16(p.total_len.min(0xffff) as u16);
             o.p16(p.metadata.exact(FieldId::InPort).map_or(PortNo::ANY.0, |v| v as u16));
             // Reasons that came later are actions.
-            o.p8(if p.reason == PacketInReason::NoMatch { 0 } else { 1 });
+            // What came with 1.4 is an action here.
+            o.p8(match p.reason {
+                PacketInReason::NoMatch | PacketInReason::InvalidTtl => p.reason as u8,
+                _ => PacketInReason::Action as u8,
+            });
             o.p8(0);
             o.extend_from_slice(&p.packet);
         }),
@@ -294,7 +298,7 @@ fn patch(o: &mut [u8], at: usize, n: u16) {
 }
 
 fn put_flow_mod(o: &mut Vec<u8>, f: &FlowMod) {
-    o.p64(f.cookie);
+    o.p64(f.new_cookie.unwrap_or(f.cookie));
     o.p16(u16::from(f.table) << 8 | f.command as u16);
     o.p16(f.idle_timeout);
     o.p16(f.hard_timeout);
@@ -331,6 +335,8 @@ fn pull_changes(r: &mut Reader<'_>, f: &mut FlowMod) -> Result<()> {
     // A changed or added flow starts anew in this version.
     f.flags = FlowFlags(flags | FlowFlags::RESET_COUNTS);
     f.or_add = matches!(f.command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
+    // All bits set: it is not to change.
+    f.new_cookie = (f.or_add && f.cookie != u64::MAX).then_some(f.cookie);
     Ok(())
 }
 
@@ -568,9 +574,9 @@ fn put_flow(o: &mut Vec<u8>, s: &FlowStats) {
     o.p16(f.hard_timeout);
     let at = o.len();
     o.p16(0);
-    // Ages are one more than they are; 0 is unknown. Nothing is kept of when a flow was last changed.
+    // Ages are one more than they are; 0 is unknown.
     o.p16(s.idle_age.saturating_add(1).min(0xffff) as u16);
-    o.p16(s.duration_sec.saturating_add(1).min(0xffff) as u16);
+    o.p16(s.hard_age.saturating_add(1).min(0xffff) as u16);
     o.p64(f.cookie);
     o.p64(s.packets);
     o.p64(s.bytes);

@@ -55,7 +55,7 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &QueueStats, v: Version) {
     o.p64(s.bytes);
     o.p64(s.packets);
     o.p64(s.errors);
-    if v > Version::Of10 {
+    if v >= Version::Of13 {
         o.p32(s.duration_sec);
         o.p32(s.duration_nsec);
     }
@@ -66,14 +66,14 @@ pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<QueueStats> {
         r.skip(8)?;
     }
     let (port, queue, bytes, packets, errors) = (pull_port(r, v)?, r.u32()?, r.u64()?, r.u64()?, r.u64()?);
-    let (duration_sec, duration_nsec) = if v > Version::Of10 { (r.u32()?, r.u32()?) } else { (0, 0) };
+    let (duration_sec, duration_nsec) = if v >= Version::Of13 { (r.u32()?, r.u32()?) } else { (0, 0) };
     Ok(QueueStats { port, queue, bytes, packets, errors, duration_sec, duration_nsec })
 }
 
 /// A port's queue, without properties: what Open vSwitch says of one.
 pub(super) fn put_queue(o: &mut Vec<u8>, port: PortNo, queue: u32, v: Version) {
     match v {
-        Version::Of10 => {
+        Version::Of10 | Version::Of11 => {
             o.p32(queue);
             o.p16(8);
             o.zeros(2);
@@ -106,7 +106,7 @@ pub(super) fn pull_config(mut r: Reader<'_>, v: Version) -> Result<(PortNo, Vec<
     let mut queues = Vec::new();
     while !r.is_empty() {
         queues.push(r.u32()?);
-        let head = if v == Version::Of10 { 0 } else { 4 };
+        let head = if v < Version::Of12 { 0 } else { 4 };
         r.skip(head)?;
         let length = usize::from(r.u16()?);
         r.skip(length.checked_sub(6 + head).ok_or_else(|| DecodeError::len("queue"))?)?;

@@ -49,6 +49,8 @@ pub struct FlowStats {
     pub duration_nsec: u32,
     /// Seconds since the last packet.
     pub idle_age: u32,
+    /// Seconds since the flow was last modified (OpenFlow 1.0 with Nicira's extensions).
+    pub hard_age: u32,
     /// Packets.
     pub packets: u64,
     /// Bytes.

@@ -198,8 +198,10 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         ));
     }
     if v == Version::Of11 {
-        // A changed or added flow starts anew in this version.
+        // A changed or added flow starts anew in this version, and what modifies no flow adds one, unless it looks for a
+        // cookie.
         f.flags = FlowFlags(f.flags.0 | FlowFlags::RESET_COUNTS);
+        f.or_add = f.cookie_mask == 0 && matches!(f.command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
     }
     f.importance = r.u16()?;
     if v < Version::Of14 {

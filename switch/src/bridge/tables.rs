@@ -45,6 +45,7 @@ pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> V
             duration_sec: age.as_secs() as u32,
             duration_nsec: age.subsec_nanos(),
             idle_age: now.saturating_sub(used).as_secs() as u32,
+            hard_age: now.saturating_sub(r.modified).as_secs() as u32,
             packets,
             bytes,
         }
@@ -110,7 +111,7 @@ impl Bridge {
                     return self.add_flow(f, now);
                 }
                 for old in hits {
-                    self.replace_actions(&old, f);
+                    self.replace_actions(&old, f, now);
                     self.forget_what_it_learned(&old, now);
                 }
                 Ok(())
@@ -159,8 +160,8 @@ impl Bridge {
         }
     }
 
-    fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod) {
-        self.put(Arc::new(old.with_actions(f)));
+    fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod, now: Duration) {
+        self.put(Arc::new(old.with_actions(f, now)));
         if let Some(t) = self.told.last_mut().filter(|_| self.watched) {
             t.modified = true;
         }
@@ -276,7 +277,7 @@ impl Bridge {
         });
         for r in timed {
             let (_, _, used) = r.counters();
-            if r.hard_timeout != 0 && r.created + Duration::from_secs(r.hard_timeout.into()) <= now {
+            if r.hard_timeout != 0 && r.modified + Duration::from_secs(r.hard_timeout.into()) <= now {
                 gone.push((r.clone(), 1));
             } else if r.idle_timeout != 0 && used + Duration::from_secs(r.idle_timeout.into()) <= now {
                 gone.push((r.clone(), 0));

@@ -30,6 +30,8 @@ pub struct Rule {
     pub importance: u16,
     /// When it was added.
     pub created: Duration,
+    /// When it was last modified: its hard timeout begins anew then.
+    pub modified: Duration,
     /// The compiled actions.
     pub(crate) steps: Steps,
     /// It is a part of conjunctions.
@@ -243,6 +245,7 @@ impl Rule {
             flags: f.flags,
             importance: f.importance,
             created: now,
+            modified: now,
             steps: Steps::of(&f.actions),
             soft: f.actions.iter().any(|a| matches!(a, Action::Conjunction { .. })),
             counters: Arc::new(Counters {
@@ -279,11 +282,12 @@ impl Rule {
     }
 
     /// A copy with a modification's actions; counters stay.
-    pub fn with_actions(&self, f: &FlowMod) -> Rule {
+    pub fn with_actions(&self, f: &FlowMod, now: Duration) -> Rule {
         let mut g = self.to_flow_mod();
         g.actions = f.actions.clone();
-        g.cookie = if f.cookie == u64::MAX { self.cookie } else { f.cookie };
+        g.cookie = f.new_cookie.unwrap_or(self.cookie);
         let mut new = Rule::new(&g, self.created);
+        new.modified = now;
         if !f.flags.has(FlowFlags::RESET_COUNTS) {
             new.inherit(self);
         }

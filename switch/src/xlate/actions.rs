@@ -5,7 +5,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::xlate::{Kind, MAX_STACK, Observer, Xlate};
-use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
+use openflow_rs::action::{Action, ControllerAction, DebugAction, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, ones};
 
@@ -150,7 +150,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.queue = None;
                 self.observer.tell(Kind::Detail, || "queue = 0".into());
             }
-            Action::Debug(_)
+            Action::Debug(DebugAction::Slow) => self.observer.slow_path(),
+            Action::Debug(DebugAction::Recirc)
             | Action::Conjunction { .. }
             | Action::Note(_)
             | Action::FinTimeout { .. }

@@ -283,6 +283,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Copies what a port receives or sends to the mirrors that want it and have no copy yet.
     pub(crate) fn copy(&mut self, no: PortNo, received: bool) {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge).filter(|b| !b.mirrors.is_empty()) else { return };
+        if received && !b.ports.contains_key(&no) {
+            // A packet of a trace that no port receives.
+            return;
+        }
         let tci = self.packet.key.get(F::VlanTci) as u16;
         let vlan = match b.ports.get(&no).map(|p| &p.vlan) {
             // An untagged packet of an access port belongs to its VLAN.
