@@ -409,9 +409,10 @@ fn flow_monitors_round_trip() {
     let mut flow = FlowMod::add(4, 7, 9, matches.clone(), vec![Action::output(PortNo(5))]);
     (flow.idle_timeout, flow.hard_timeout) = (5, 6);
     let full = |e, reason| FlowUpdate::Full(e, reason, Box::new(flow.clone()), true);
-    for v in [Version::Of10, Version::Of14, Version::Of15] {
-        // Nicira's tells of what is there as if it came.
-        let first = if v == Version::Of10 { FlowEvent::Added } else { FlowEvent::Initial };
+    let all = [Version::Of10, Version::Of11, Version::Of12, Version::Of13, Version::Of14, Version::Of15];
+    for v in all {
+        // Nicira's, and the extension for 1.3, tell of what is there as if it came.
+        let first = if v < Version::Of14 { FlowEvent::Added } else { FlowEvent::Initial };
         let updates = vec![
             full(first, 0),
             full(FlowEvent::Added, 0),
@@ -426,6 +427,23 @@ fn flow_monitors_round_trip() {
             let (_, back) = Message::decode(&m.encode(v, 5)).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
             assert_eq!(back, m, "{v:?}");
         }
+    }
+}
+
+/// Entries about queues as long as each version has them (OpenFlow 1.1 sections A.2.2 and A.3.5.5, 1.3 A.3.5.8).
+#[test]
+fn queues_have_the_form_of_their_version() {
+    use openflow_rs::message::QueueStats;
+    let one =
+        QueueStats { port: PortNo(3), queue: 1, bytes: 2, packets: 3, errors: 4, duration_sec: 5, duration_nsec: 6 };
+    let lengths = [(Version::Of10, 32, 8), (Version::Of11, 32, 8), (Version::Of12, 32, 16), (Version::Of13, 40, 16)];
+    for (v, stats, description) in lengths {
+        let reply = Message::MultipartReply { more: false, body: MultipartReply::Queue(vec![one]) }.encode(v, 1);
+        let head = if v == Version::Of10 { 12 } else { 16 };
+        assert_eq!(reply.len(), head + stats, "{v:?}");
+        let config = Message::QueueGetConfigReply(PortNo(3), vec![1, 2]);
+        let bytes = config.encode(v, 1);
+        assert_eq!((bytes.len(), Message::decode(&bytes).expect("decodes").1), (16 + 2 * description, config), "{v:?}");
     }
 }
 

@@ -72,6 +72,83 @@ fn normal_learns_and_respects_vlans() {
     assert!(back.iter().any(|(d, q)| *d == 3 && *q == p), "untagged again on the access port");
 }
 
+/// A packet of UDP to a group, and an IGMPv2 message about it.
+fn multicast(kind: u8) -> (Vec<u8>, Vec<u8>) {
+    let (group, to) = (ip("239.0.0.1"), packet::Mac([1, 0, 0x5e, 0, 0, 1]));
+    let data = build::udp(to, A, (ip("10.0.0.9"), 7), (group, 8), 9, b"hello").expect("udp");
+    let mut said = vec![kind, 0, 0, 0, 239, 0, 0, 1];
+    let sum = checksum::of(&said).to_be_bytes();
+    said[2..4].copy_from_slice(&sum);
+    let igmp = build::ip_packet(to, B, ip("10.0.0.1"), group, packet::ipproto::IGMP, 1, &said).expect("igmp");
+    (data, igmp)
+}
+
+/// Packets to groups go where they are wanted, also those that the flow cache serves.
+#[test]
+fn groups_get_what_they_asked_for() {
+    let settings = |flood_unregistered| {
+        Some(switch::SnoopingSettings { idle: Duration::from_secs(300), limit: 10, flood_unregistered })
+    };
+    let mut s = one(&["actions=NORMAL"]);
+    let to = |s: &mut Switch, p: &[u8]| {
+        // Twice: the second one is cached.
+        let twice = [(); 2].map(|()| {
+            let mut devices: Vec<u32> = send(s, 3, p).packets.into_iter().map(|(d, _)| d).collect();
+            devices.sort_unstable();
+            devices
+        });
+        assert_eq!(twice[0], twice[1]);
+        twice[0].clone()
+    };
+    let (data, join) = multicast(0x16);
+    let (_, leave) = multicast(0x17);
+    let (_, query) = multicast(0x11);
+    send(&mut s, 1, &join);
+    assert_eq!(to(&mut s, &data), [1, 2], "the bridge does not snoop");
+    s.with_tables(0, |b| b.set_snooping(settings(true), &[], &[]));
+    assert_eq!(to(&mut s, &data), [1, 2], "nobody asked for it");
+    assert!(send(&mut s, 1, &join).packets.is_empty(), "there is no router");
+    assert_eq!(to(&mut s, &data), [1]);
+    assert_eq!(send(&mut s, 2, &query).packets.len(), 2, "a query goes to all");
+    assert_eq!(to(&mut s, &data), [1, 2], "routers get all groups");
+    assert_eq!(send(&mut s, 1, &join).packets.len(), 1, "a report goes to the router");
+    s.with_tables(0, |b| b.set_snooping(settings(false), &[], &[]));
+    send(&mut s, 1, &leave);
+    assert_eq!(to(&mut s, &data), [2], "the router is left");
+    s.with_tables(0, |b| b.set_snooping(settings(false), &[PortNo(1)], &[]));
+    assert_eq!(to(&mut s, &data), [1, 2], "a port that gets all multicast packets");
+    let mut wrong = join.clone();
+    wrong[36] ^= 1;
+    s.with_tables(0, |b| b.flush_snooping());
+    s.with_tables(0, |b| b.set_snooping(settings(false), &[], &[]));
+    send(&mut s, 1, &wrong);
+    assert!(to(&mut s, &data).is_empty(), "its checksum is wrong");
+    send(&mut s, 1, &join);
+    assert_eq!(to(&mut s, &data), [1]);
+    s.tick(NOW + Duration::from_secs(301), &mut Outputs::<Vec<u8>>::default());
+    assert!(to(&mut s, &data).is_empty(), "silent for too long");
+}
+
+/// A modification keeps a flow's cookie unless it brings one, and its hard timeout begins anew.
+#[test]
+fn a_modification_keeps_the_cookie() {
+    let mut s = one(&["cookie=5,hard_timeout=10,udp actions=output:2"]);
+    let mut f = parse_flow("cookie=7,udp actions=output:3").expect("flow");
+    f.command = FlowModCommand::Modify;
+    let later = NOW + Duration::from_secs(8);
+    let cookies = |s: &Switch| s.bridge(0).expect("bridge").flows().map(|r| r.cookie).collect::<Vec<_>>();
+    s.apply(0, &Message::FlowMod(f.clone()), later).expect("modified");
+    assert_eq!(cookies(&s), [5]);
+    f.new_cookie = Some(7);
+    s.apply(0, &Message::FlowMod(f), later).expect("modified");
+    assert_eq!(cookies(&s), [7]);
+    let tick = |s: &mut Switch, seconds| {
+        s.tick(NOW + Duration::from_secs(seconds), &mut Outputs::<Vec<u8>>::default());
+        cookies(s).len()
+    };
+    assert_eq!((tick(&mut s, 17), tick(&mut s, 18)), (1, 0));
+}
+
 /// ICMPv6 has a checksum over addresses in IPv6 only, as Open vSwitch sees it.
 #[test]
 fn icmpv6_in_ipv4_is_payload() {
