@@ -41,13 +41,17 @@ pub(super) fn change(list: &mut Vec<FlowMonitor>, m: &FlowMonitor) -> Result<(),
 fn concerns(m: &FlowMonitor, r: &Rule) -> bool {
     (m.table == TABLE_ALL || m.table == r.table)
         && (m.out_port == PortNo::ANY || outputs_to_port(&r.actions, m.out_port))
-        && (m.out_group == GroupId::ANY || outputs_to_group(&r.actions, m.out_group))
         && r.matches.is_within(&m.matches)
 }
 
 /// The flags of all monitors that a change of these rules concerns; 0: none.
 fn wanted(list: &[FlowMonitor], kind: u16, rules: [Option<&Rule>; 2]) -> u16 {
-    let any = |m: &&FlowMonitor| m.flags & kind != 0 && rules.iter().flatten().any(|r| concerns(m, r));
+    // As in Open vSwitch, a group counts that the flow sends to now, a port also if it did so before.
+    let last = rules.iter().flatten().next_back();
+    let group = |m: &FlowMonitor| {
+        m.out_group == GroupId::ANY || last.is_some_and(|r| outputs_to_group(&r.actions, m.out_group))
+    };
+    let any = |m: &&FlowMonitor| m.flags & kind != 0 && group(m) && rules.iter().flatten().any(|r| concerns(m, r));
     list.iter().filter(any).fold(0, |f, m| f | m.flags)
 }
 

@@ -69,8 +69,9 @@ pub(super) fn multipart(
             // Select by weight, watch ports and groups.
             capabilities: 0x7,
             max_groups: [0xffff_ff00; 4],
-            // Output, push and pop VLAN, set queue, group, set and decrement the TTL, set field.
-            actions: [0x03e6_0001; 4],
+            // All twelve of 1.0; output, set and decrement the TTL of MPLS and IP, push and pop VLANs and labels, set
+            // queue, group, set field.
+            actions: [if version == Version::Of10 { 0xfff } else { 0x03ff_8001 }; 4],
         }),
         Q::MeterStats(id) => {
             has_meter(b, *id)?;

@@ -14,12 +14,10 @@ pub struct AsyncMasks {
 }
 
 impl AsyncMasks {
-    /// With or without packet-ins whose TTL ended (OFPR_INVALID_TTL).
+    /// With or without packet-ins whose TTL ended (OFPR_INVALID_TTL); secondary connections get none.
     pub fn of_invalid_ttl(&mut self, wanted: bool) {
         let bit = 1 << 2;
-        for mask in [&mut self.primary, &mut self.secondary] {
-            *mask = if wanted { *mask | bit } else { *mask & !bit };
-        }
+        self.primary = if wanted { self.primary | bit } else { self.primary & !bit };
     }
 }
 
@@ -47,7 +45,7 @@ impl AsyncConfig {
             // No match and action; later versions say more closely which action.
             packet_in: AsyncMasks { primary: if newer { 0b11_1011 } else { 0b11 }, secondary: 0 },
             port_status: AsyncMasks { primary: 0b111, secondary: 0b111 },
-            flow_removed: AsyncMasks { primary: if newer { 0b1111 } else { 0b111 }, secondary: 0 },
+            flow_removed: AsyncMasks { primary: if v >= Version::Of13 { 0b1111 } else { 0b111 }, secondary: 0 },
         }
     }
 

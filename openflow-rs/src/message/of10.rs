@@ -264,6 +264,8 @@ pub(super) fn error_code(error_type: u16, code: u16) -> std::result::Result<(u16
         (5, 6) => Ok((3, 4)),
         (7, c @ 0..=1) => Ok((4, c)),
         (9, c @ 0..=2) => Ok((5, c)),
+        // NXFMFC_INVALID_TLV_FIELD
+        (0xffff, 37) => Err((1, 0x218)),
         // "A code that this version has no word for."
         _ => Err((1, 0x209)),
     }

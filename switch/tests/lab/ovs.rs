@@ -53,10 +53,11 @@ impl Drop for Ovs {
     }
 }
 
+/// Waits until somebody listens on a socket.
 fn wait_for(path: &Path) {
     let there = (0..400).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
-        path.exists()
+        std::os::unix::net::UnixStream::connect(path).is_ok()
     });
     assert!(there, "{}", path.display());
 }
