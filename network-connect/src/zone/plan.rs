@@ -147,17 +147,24 @@ impl Plan {
         }
         let mut txn = Transaction::new(schema.clone());
         for ((table, parent, column), (added, gone)) in &m.members {
-            match (added.is_empty(), gone.is_empty()) {
-                (false, true) => txn.mutate(table, *parent, column, "insert", &added.to_datum()),
-                (true, false) => txn.mutate(table, *parent, column, "delete", &gone.to_datum()),
-                _ => txn.exchange(table, *parent, column, &gone.to_datum(), &added.to_datum()),
-            }
+            exchange(&mut txn, (table, *parent, column), gone, added);
         }
         for operation in txn.into_operations() {
             out.operations.push(operation);
             out.of.push(None);
         }
         out
+    }
+}
+
+/// Takes rows out of a column, and puts others into it.
+fn exchange(txn: &mut Transaction, of: (&str, Uuid, &str), gone: &Set<Uuid>, added: &Set<Uuid>) {
+    let (table, id, column) = of;
+    match (gone.is_empty(), added.is_empty()) {
+        (true, true) => {}
+        (true, false) => txn.mutate(table, id, column, "insert", &added.to_datum()),
+        (false, true) => txn.mutate(table, id, column, "delete", &gone.to_datum()),
+        (false, false) => txn.exchange(table, id, column, &gone.to_datum(), &added.to_datum()),
     }
 }
 
@@ -349,9 +356,7 @@ impl Making<'_> {
             Some((id, row)) => {
                 let gone: Set<Uuid> = row.load_balancer.difference(balancers).copied().collect();
                 let added: Set<Uuid> = balancers.difference(&row.load_balancer).copied().collect();
-                if !gone.is_empty() || !added.is_empty() {
-                    txn.exchange("Load_Balancer_Group", id, "load_balancer", &gone.to_datum(), &added.to_datum());
-                }
+                exchange(txn, ("Load_Balancer_Group", id, "load_balancer"), &gone, &added);
                 id
             }
             None => {
