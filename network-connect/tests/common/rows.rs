@@ -27,6 +27,7 @@ pub struct Zone {
     known: BTreeMap<network_connect::resource::Name, Value>,
     /// Operations of the last [`Zone::write`].
     counted: BTreeMap<String, usize>,
+    last: Vec<Value>,
     /// The most rows of a transaction.
     pub limit: usize,
     _server: Server,
@@ -46,15 +47,25 @@ impl Zone {
         client.connected().await;
         let input = Input { zone: "n1".into(), services: settings().services, ..Input::default() };
         let (plan, reads, known) = (Plan::default(), Vec::new(), BTreeMap::new());
-        let mut zone =
-            Zone { client, events, input, plan, reads, known, counted: BTreeMap::new(), limit: 2000, _server: server };
+        let mut zone = Zone {
+            client,
+            events,
+            input,
+            plan,
+            reads,
+            known,
+            counted: BTreeMap::new(),
+            last: Vec::new(),
+            limit: 2000,
+            _server: server,
+        };
         // The copy is there once a change of it is.
         zone.run(vec![json!({"op": "insert", "table": "Copp", "row": {"name": "ovnkube-default"}})]).await;
         zone
     }
 
     /// Carries out operations, all of which have to succeed, and takes in what they changed.
-    async fn run(&mut self, operations: Vec<Value>) {
+    pub async fn run(&mut self, operations: Vec<Value>) {
         let results = self.client.transact(operations.clone()).await.unwrap();
         let good = results.iter().all(|r| r.get("error").is_none_or(Value::is_null));
         assert!(good, "{operations:#?}: {results:?}");
@@ -124,6 +135,7 @@ impl Zone {
                 return self.counted.values().sum();
             }
             let before = self.rows();
+            self.last = operations.operations.clone();
             for o in &operations.operations {
                 *self.counted.entry(o["op"].as_str().unwrap().into()).or_default() += 1;
             }
@@ -163,6 +175,11 @@ impl Zone {
     /// Operations of the last write, by kind.
     pub fn counted(&self) -> Vec<(&str, usize)> {
         self.counted.iter().map(|(op, n)| (op.as_str(), *n)).collect()
+    }
+
+    /// The last transaction's operations.
+    pub fn last(&self) -> &[Value] {
+        &self.last
     }
 
     /// All rows by table and UUID.
