@@ -15,7 +15,7 @@ use ovsdb_rs::tls::Tls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The lock in the northbound database: one daemon writes.
 pub const LOCK: &str = "network_connect";
@@ -60,12 +60,26 @@ pub struct Status {
     pub active: bool,
     /// It does nothing until it is resumed.
     pub paused: bool,
-    /// What people should know.
-    pub problems: Vec<String>,
-    /// Each resource in a few lines.
-    pub connects: Vec<String>,
     /// How much there is.
     pub sizes: Vec<(&'static str, usize)>,
+}
+
+/// Somebody asks for a text that is made for them alone.
+#[derive(Debug)]
+pub struct Question {
+    /// About what.
+    pub about: About,
+    /// Gets the answer.
+    pub reply: oneshot::Sender<String>,
+}
+
+/// What questions are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// What people should know.
+    Problems,
+    /// Each resource, in a few lines.
+    Connects,
 }
 
 /// What the control socket shares with the loop.
@@ -97,10 +111,15 @@ pub struct Connector {
     paused: bool,
     /// Something that decisions depend on changed.
     undecided: bool,
+    /// Something changed since resources and conditions were compared with what they should be.
+    unchecked: bool,
+    /// When that was compared last: what was asked for may have to be asked for again.
+    checked: Instant,
     decisions: BTreeMap<Str, Decision>,
     /// What was asked for and has not come back yet.
     asked: HashMap<(String, String), (String, Instant)>,
     shared: Shared,
+    questions: mpsc::UnboundedReceiver<Question>,
 }
 
 impl Connector {
@@ -108,7 +127,12 @@ impl Connector {
     ///
     /// # Errors
     /// Where the remote does not parse.
-    pub fn start(setup: Setup, feed: Feed, shared: Shared) -> Result<Connector, ovsdb_rs::Error> {
+    pub fn start(
+        setup: Setup,
+        feed: Feed,
+        shared: Shared,
+        questions: mpsc::UnboundedReceiver<Question>,
+    ) -> Result<Connector, ovsdb_rs::Error> {
         let (tell, ended) = mpsc::unbounded_channel();
         let link = match &setup.northbound {
             Some(remote) => {
@@ -136,9 +160,12 @@ impl Connector {
             leader: false,
             paused: false,
             undecided: true,
+            unchecked: true,
+            checked: Instant::now(),
             decisions: BTreeMap::new(),
             asked: HashMap::new(),
             shared,
+            questions,
         })
     }
 
@@ -150,12 +177,18 @@ impl Connector {
                 Some(e) = self.feed.events.recv() => self.told(e),
                 Some(e) = database_event(&mut self.link) => self.database(e),
                 Some(done) = self.ended.recv() => self.drain(vec![done]),
-                () = wake.notified() => {}
+                Some(question) = self.questions.recv() => {
+                    // Who asked may be gone.
+                    let _ = question.reply.send(self.answer(question.about));
+                    continue;
+                }
+                () = wake.notified() => self.unchecked = true,
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
             self.drain(Vec::new());
             self.check_pause();
             if self.synced && !self.paused {
+                self.unchecked |= self.checked.elapsed() >= AGAIN;
                 self.manage();
                 self.write();
                 self.report();
@@ -177,6 +210,7 @@ impl Connector {
             self.told(e);
         }
         if let Some(link) = &mut self.link {
+            self.unchecked |= !ended.is_empty();
             for done in ended {
                 link.writer.finished(done).into_iter().for_each(|key| link.plan.touch(key));
             }
@@ -187,6 +221,7 @@ impl Connector {
         match e {
             Event::Object(name, object) => {
                 let changed = self.input.resources.apply(&name, object.as_ref());
+                self.unchecked |= !changed.is_empty();
                 self.undecided |= changed.iter().any(|c| !matches!(c, Changed::Node(_)));
                 if let Some(link) = &mut self.link {
                     link.reads.extend(changed.into_iter().map(Read::Resource));
@@ -194,6 +229,7 @@ impl Connector {
             }
             Event::Synced => self.synced = true,
             Event::Leader(leader) => {
+                self.unchecked = true;
                 self.undecided |= leader && !self.leader;
                 self.leader = leader;
             }
@@ -202,6 +238,7 @@ impl Connector {
 
     fn database(&mut self, e: DbEvent) {
         let Some(link) = &mut self.link else { return };
+        self.unchecked = true;
         match e {
             DbEvent::Update(u) => self.update(&u),
             DbEvent::Lock { owned, .. } => {
@@ -276,17 +313,20 @@ impl Connector {
             let decisions = decide(&self.input.resources, &self.settings);
             let before = std::mem::replace(&mut self.decisions, decisions);
             self.asked.retain(|(connect, _), _| self.input.resources.connect_named(connect).is_some());
-            for (name, decision) in self.decisions.clone() {
-                self.tell_people(&name, before.get(&name), &decision);
+            self.unchecked = true;
+            for (name, decision) in &self.decisions {
+                self.tell_people(name, before.get(name), decision);
             }
         }
-        for (name, decision) in self.decisions.clone() {
-            self.enact(&name, &decision);
+        if self.unchecked {
+            let decisions = std::mem::take(&mut self.decisions);
+            decisions.iter().for_each(|(name, decision)| self.enact(name, decision));
+            self.decisions = decisions;
         }
     }
 
     /// Events for what is new in a decision.
-    fn tell_people(&mut self, name: &Str, before: Option<&Decision>, now: &Decision) {
+    fn tell_people(&self, name: &Str, before: Option<&Decision>, now: &Decision) {
         let tell = |warning, reason: &str, message: &str| {
             tracing::info!("ClusterNetworkConnect {name}: {reason}: {message}");
             let (connect, reason, message) = (name.to_string(), reason.to_string(), message.to_string());
@@ -344,7 +384,10 @@ impl Connector {
         }
         let ran = link.plan.derive(&self.input, std::mem::take(&mut link.reads));
         UNITS.add(ran as u64);
-        link.writer.unpark().into_iter().for_each(|key| link.plan.touch(key));
+        for key in link.writer.unpark() {
+            link.plan.touch(key);
+            self.unchecked = true;
+        }
         if !link.writer.is_free() || !link.client.is_connected() {
             return;
         }
@@ -363,10 +406,18 @@ impl Connector {
 
     /// The condition of this zone, once all that follows is written.
     fn report(&mut self) {
-        let Some(link) = &self.link else { return };
-        if !link.active || !link.ready || !link.reads.is_empty() || !link.plan.is_settled() || !link.writer.is_idle() {
+        if !self.unchecked {
             return;
         }
+        self.checked = Instant::now();
+        let Some(link) = self.link.as_ref().filter(|link| link.active && link.ready) else {
+            self.unchecked = false;
+            return;
+        };
+        if !link.reads.is_empty() || !link.plan.is_settled() || !link.writer.is_idle() {
+            return;
+        }
+        self.unchecked = false;
         let mut conditions = Vec::new();
         for (name, connect) in self.input.resources.connects() {
             let problems: Vec<String> =
@@ -400,14 +451,24 @@ impl Connector {
     fn publish(&self) {
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         (s.synced, s.leader) = (self.synced, self.leader && self.manager);
-        s.problems = self.input.resources.problems().collect();
-        s.connects = self.input.resources.connects().map(|(name, c)| shown(name, c)).collect();
         if let Some(link) = &self.link {
             (s.connected, s.active) = (link.client.is_connected(), link.active);
             s.sizes = link.plan.sizes().to_vec();
-            for (name, _) in self.input.resources.connects() {
-                s.problems.extend(link.plan.problems(name).map(|p| format!("ClusterNetworkConnect {name}: {p}")));
-                s.problems.extend(link.writer.refused(name));
+        }
+    }
+
+    /// The text that a command asks for.
+    fn answer(&self, about: About) -> String {
+        let connects = self.input.resources.connects();
+        match about {
+            About::Connects => connects.map(|(name, c)| shown(name, c)).collect(),
+            About::Problems => {
+                let mut problems: Vec<String> = self.input.resources.problems().collect();
+                for (name, link) in connects.filter_map(|(name, _)| Some((name, self.link.as_ref()?))) {
+                    problems.extend(link.plan.problems(name).map(|p| format!("ClusterNetworkConnect {name}: {p}")));
+                    problems.extend(link.writer.refused(name));
+                }
+                problems.iter().map(|p| format!("{p}\n")).collect()
             }
         }
     }
