@@ -303,6 +303,13 @@ impl Connector {
         }
     }
 
+    /// What was asked for is there: whoever changes it from now on is answered at once.
+    fn came_back(&mut self, connect: &str, what: &str) {
+        if !self.asked.is_empty() {
+            self.asked.remove(&(connect.to_string(), what.to_string()));
+        }
+    }
+
     /// The cluster manager's half.
     fn manage(&mut self) {
         if !self.manager || !self.leader {
@@ -354,10 +361,12 @@ impl Connector {
     fn enact(&mut self, name: &Str, decision: &Decision) {
         let Some(connect) = self.input.resources.connect_named(name).cloned() else { return };
         for (annotation, text) in [(SUBNETS, &decision.subnets), (ROUTER_KEY, &decision.router_key)] {
-            let Some(text) = text else { continue };
-            if connect.meta.annotations.get(annotation) != Some(text) {
-                let request = Request::Annotate { connect: name.to_string(), annotation, text: text.clone() };
-                self.ask(annotation.to_string(), text.clone(), request);
+            match text {
+                Some(text) if connect.meta.annotations.get(annotation) != Some(text) => {
+                    let request = Request::Annotate { connect: name.to_string(), annotation, text: text.clone() };
+                    self.ask(annotation.to_string(), text.clone(), request);
+                }
+                _ => self.came_back(name, annotation),
             }
         }
         self.set_condition(&connect, decision.accepted.clone(), Some(decision.word));
@@ -366,7 +375,7 @@ impl Connector {
     fn set_condition(&mut self, connect: &ClusterNetworkConnect, mut condition: Condition, word: Option<&'static str>) {
         let present = connect.condition(&condition.kind);
         if present.is_some_and(|c| c.says(&condition)) && word.is_none_or(|word| connect.status == word) {
-            return;
+            return self.came_back(&connect.meta.name, &condition.kind);
         }
         let since = present.filter(|c| c.status == condition.status && !c.last_transition_time.is_empty());
         let text = format!("{}|{}|{}|{word:?}", condition.status, condition.reason, condition.message);
