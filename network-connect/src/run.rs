@@ -4,12 +4,13 @@ use crate::manager::{Decision, READY, Settings, decide};
 use crate::resource::connect::{ROUTER_KEY, SUBNETS};
 use crate::resource::{Changed, ClusterNetworkConnect, Condition};
 use crate::source::{Event, Feed, Request};
-use crate::writer::{Done, Writer};
 use crate::zone::northbound::{Effect, TABLES};
 use crate::zone::plan::Plan;
+use crate::zone::rows::Key;
 use crate::zone::{Input, Read};
 use daemon::{Counter, Daemon};
 use ovn_schema::{Str, nb};
+use ovsdb_rs::client::writer::{Done, Writer};
 use ovsdb_rs::client::{Client, Config, Event as DbEvent, TableRequest, Update};
 use ovsdb_rs::tls::Tls;
 use std::collections::{BTreeMap, HashMap};
@@ -22,6 +23,9 @@ pub const LOCK: &str = "network_connect";
 
 /// How long what was asked for is waited for before it is asked for again.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// The most rows of one transaction.
+const ROWS: usize = 2000;
 
 /// How many problems a condition lists.
 const LISTED: usize = 3;
@@ -92,7 +96,7 @@ struct Link {
     /// The copy is complete.
     ready: bool,
     active: bool,
-    writer: Writer,
+    writer: Writer<Key>,
     plan: Plan,
     reads: Vec<Read>,
 }
@@ -101,8 +105,8 @@ struct Link {
 pub struct Connector {
     feed: Feed,
     link: Option<Link>,
-    ended: mpsc::UnboundedReceiver<Done>,
-    tell: mpsc::UnboundedSender<Done>,
+    ended: mpsc::UnboundedReceiver<Done<Key>>,
+    tell: mpsc::UnboundedSender<Done<Key>>,
     input: Input,
     manager: bool,
     settings: Settings,
@@ -142,7 +146,7 @@ impl Connector {
                     .fold(config, |c, (table, columns)| c.table(table, TableRequest::columns(columns.iter().copied())));
                 let (client, events) = Client::start(config);
                 client.lock(LOCK);
-                let (writer, plan, reads) = (Writer::default(), Plan::default(), Vec::new());
+                let (writer, plan, reads) = (Writer::new(ROWS), Plan::default(), Vec::new());
                 Some(Link { client, events, ready: false, active: false, writer, plan, reads })
             }
             None => None,
@@ -199,7 +203,7 @@ impl Connector {
 
     /// Takes in all that is there. A transaction's end comes behind the changes that it made: those go first, or its rows
     /// would be looked for and written twice.
-    fn drain(&mut self, mut ended: Vec<Done>) {
+    fn drain(&mut self, mut ended: Vec<Done<Key>>) {
         while let Ok(done) = self.ended.try_recv() {
             ended.push(done);
         }
@@ -212,7 +216,7 @@ impl Connector {
         if let Some(link) = &mut self.link {
             self.unchecked |= !ended.is_empty();
             for done in ended {
-                link.writer.finished(done).into_iter().for_each(|key| link.plan.touch(key));
+                link.writer.finished(nb::Database::NAME, done).again.into_iter().for_each(|key| link.plan.touch(key));
             }
         }
     }
@@ -401,13 +405,13 @@ impl Connector {
             return;
         }
         let Some(schema) = link.client.schema() else { return };
-        let operations = link.plan.operations(&self.input.nb, &schema, link.writer.limit);
+        let operations = link.plan.operations(&self.input.nb, &schema, link.writer.limit());
         if operations.operations.is_empty() {
             return;
         }
         TRANSACTIONS.inc();
         let tell = self.tell.clone();
-        link.writer.send(&link.client, operations, LOCK, move |done| {
+        link.writer.send(&link.client, operations, Some(LOCK), move |done| {
             // Nobody waits for it at the end of the program.
             let _ = tell.send(done);
         });
@@ -430,7 +434,7 @@ impl Connector {
         let mut conditions = Vec::new();
         for (name, connect) in self.input.resources.connects() {
             let problems: Vec<String> =
-                link.plan.problems(name).map(|p| p.to_string()).chain(link.writer.refused(name)).collect();
+                link.plan.problems(name).map(|p| p.to_string()).chain(refused(&link.writer, name)).collect();
             let (status, reason) =
                 if problems.is_empty() { ("True", "OVNSetupSucceeded") } else { ("False", "OVNSetupFailed") };
             let mut message = problems.iter().take(LISTED).cloned().collect::<Vec<_>>().join("; ");
@@ -475,12 +479,18 @@ impl Connector {
                 let mut problems: Vec<String> = self.input.resources.problems().collect();
                 for (name, link) in connects.filter_map(|(name, _)| Some((name, self.link.as_ref()?))) {
                     problems.extend(link.plan.problems(name).map(|p| format!("ClusterNetworkConnect {name}: {p}")));
-                    problems.extend(link.writer.refused(name));
+                    problems.extend(refused(&link.writer, name));
                 }
                 problems.iter().map(|p| format!("{p}\n")).collect()
             }
         }
     }
+}
+
+/// What is refused of a resource, and why.
+fn refused(writer: &Writer<Key>, connect: &str) -> impl Iterator<Item = String> {
+    let of = writer.refused().filter(move |(key, _)| &**key.connect() == connect);
+    of.map(|(key, why)| format!("{key} is refused: {why}"))
 }
 
 /// A resource, its conditions and its subnets.

@@ -6,8 +6,8 @@ use super::{Input, Read, Zone};
 use incremental::Engine;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, nb};
 use ovsdb_rs::client::Transaction;
+use ovsdb_rs::client::writer::Batch;
 use ovsdb_rs::{DatabaseSchema, Datum};
-use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,16 +29,8 @@ pub struct Plan {
     problems: BTreeMap<Str, BTreeSet<Str>>,
 }
 
-/// Operations, with the key that each is for; none where it is for several.
-#[derive(Debug, Default)]
-pub struct Operations {
-    /// Operations as RFC 7047 has them.
-    pub operations: Vec<Json>,
-    /// For each operation its key.
-    pub of: Vec<Option<Key>>,
-    /// All keys.
-    pub keys: Vec<Key>,
-}
+/// Operations, with the key that each is for.
+pub type Operations = Batch<Key>;
 
 /// A parent's column, and what comes into it and goes out of it.
 type Members = BTreeMap<(&'static str, Uuid, &'static str), (Set<Uuid>, Set<Uuid>)>;

@@ -28,6 +28,7 @@ mod parse;
 mod replica;
 mod schema_compat;
 mod transaction;
+pub mod writer;
 
 pub use replica::{Replica, RowChange};
 pub use transaction::Transaction;
