@@ -526,7 +526,7 @@ impl Interconnector {
         }
         let Some(schema) = link.client.schema() else { return };
         let operations = self.plan.operations(place, &self.input, &schema, writer.limit());
-        if operations.operations.is_empty() {
+        if operations.is_empty() {
             return;
         }
         TRANSACTIONS.inc();

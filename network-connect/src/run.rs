@@ -406,7 +406,7 @@ impl Connector {
         }
         let Some(schema) = link.client.schema() else { return };
         let operations = link.plan.operations(&self.input.nb, &schema, link.writer.limit());
-        if operations.operations.is_empty() {
+        if operations.is_empty() {
             return;
         }
         TRANSACTIONS.inc();

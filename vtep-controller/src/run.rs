@@ -8,7 +8,7 @@ use crate::output::Key;
 use crate::plan::{Operations, Plan, lacks};
 use daemon::{Counter, Daemon, Metric, Metrics};
 use ovn_schema::{Str, sb, vtep};
-use ovsdb_rs::client::writer::{Done, guard};
+use ovsdb_rs::client::writer::{Done, assert_lock};
 use ovsdb_rs::client::{Client, Event, Update, probe_interval};
 use ovsdb_rs::tls::Tls;
 use serde_json::Value as Json;
@@ -398,7 +398,7 @@ impl Controller {
     }
 
     fn submit(&mut self, tor: Option<TorId>, operations: Operations) {
-        if operations.operations.is_empty() {
+        if operations.is_empty() {
             return;
         }
         let (lock, tx) = (self.lock && tor.is_some(), self.done_tx.clone());
@@ -472,8 +472,8 @@ impl Controller {
 }
 
 async fn leave(place: &str, client: &Client, operations: Operations, lock: bool) {
-    for part in operations.operations.chunks(ROWS) {
-        let all = [guard(lock.then_some(LOCK)), part.to_vec()].concat();
+    for part in operations.operations().chunks(ROWS) {
+        let all = lock.then(|| assert_lock(LOCK)).into_iter().chain(part.iter().cloned()).collect();
         let answer = tokio::time::timeout(Duration::from_secs(10), client.transact(all)).await;
         let failed = match answer {
             Ok(Ok(results)) => {

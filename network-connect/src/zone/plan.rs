@@ -39,6 +39,8 @@ type Members = BTreeMap<(&'static str, Uuid, &'static str), (Set<Uuid>, Set<Uuid
 struct Making<'a> {
     nb: &'a Northbound,
     members: Members,
+    /// How often a row came into a parent's column or went out of it.
+    moved: usize,
     /// Routers that this transaction makes.
     made: BTreeMap<Str, Uuid>,
     /// Routers that it deletes, with all that is on them.
@@ -118,33 +120,26 @@ impl Plan {
     /// Operations that bring the database closer to what is wanted, for at most `limit` rows.
     pub fn operations(&mut self, nb: &Northbound, schema: &Arc<DatabaseSchema>, limit: usize) -> Operations {
         let mut out = Operations::default();
-        let mut m = Making { nb, members: Members::new(), made: BTreeMap::new(), gone: BTreeSet::new() };
-        while out.keys.len() < limit {
+        let mut m = Making { nb, members: Members::new(), moved: 0, made: BTreeMap::new(), gone: BTreeSet::new() };
+        while out.keys().len() < limit {
             let Some(key) = self.dirty.pop_first() else { break };
             let mut txn = Transaction::new(schema.clone());
-            let before = m.members.len() + m.changes();
+            let before = m.moved;
             let wanted = self.engine.outputs().first(&key).cloned();
             if !m.row(&key, wanted.as_ref(), &mut txn) {
                 self.waiting.insert(key);
                 continue;
             }
-            if txn.is_empty() && m.members.len() + m.changes() == before {
+            if txn.is_empty() && m.moved == before {
                 continue;
             }
-            for operation in txn.into_operations() {
-                out.operations.push(operation);
-                out.of.push(Some(key.clone()));
-            }
-            out.keys.push(key);
+            out.extend(&key, txn);
         }
         let mut txn = Transaction::new(schema.clone());
         for ((table, parent, column), (added, gone)) in &m.members {
             exchange(&mut txn, (table, *parent, column), gone, added);
         }
-        for operation in txn.into_operations() {
-            out.operations.push(operation);
-            out.of.push(None);
-        }
+        out.extend_all(txn);
         out
     }
 }
@@ -182,16 +177,14 @@ fn number(n: Option<u32>) -> Option<Str> {
 }
 
 impl Making<'_> {
-    fn changes(&self) -> usize {
-        self.members.values().map(|(added, gone)| added.len() + gone.len()).sum()
-    }
-
     fn add(&mut self, table: &'static str, parent: Uuid, column: &'static str, id: Uuid) {
+        self.moved += 1;
         self.members.entry((table, parent, column)).or_default().0.insert(id);
     }
 
     fn remove(&mut self, table: &'static str, parent: Uuid, column: &'static str, id: Uuid) {
         if !self.gone.contains(&parent) {
+            self.moved += 1;
             self.members.entry((table, parent, column)).or_default().1.insert(id);
         }
     }

@@ -131,17 +131,18 @@ impl Zone {
             self.plan.derive(&self.input, std::mem::take(&mut self.reads));
             let schema = self.client.schema().unwrap();
             let operations = self.plan.operations(&self.input.nb, &schema, self.limit);
-            if operations.operations.is_empty() {
+            if operations.is_empty() {
                 return self.counted.values().sum();
             }
             let before = self.rows();
-            self.last = operations.operations.clone();
-            for o in &operations.operations {
+            let operations = operations.operations();
+            self.last = operations.clone();
+            for o in &operations {
                 *self.counted.entry(o["op"].as_str().unwrap().into()).or_default() += 1;
             }
-            self.run(operations.operations.clone()).await;
+            self.run(operations.clone()).await;
             let after = self.rows();
-            for o in &operations.operations {
+            for o in &operations {
                 self.is_needed(o, &before, &after);
                 // Nothing is written twice on the way.
                 if o["op"] != "insert" {

@@ -1,8 +1,8 @@
 //! Writing rows that have names of their own, *keys*: one transaction at a time, and what the server refuses.
 
-use super::{Client, ClientError, Transaction};
-use serde_json::{Value, json};
-use std::fmt::Display;
+use super::{Client, ClientError, OpFailed, Transaction};
+use serde_json::Value;
+use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
 /// How long a refused row is left alone.
@@ -17,33 +17,74 @@ const ATTEMPTS: u32 = 3;
 /// The operations of a transaction, and the keys that they are for.
 #[derive(Clone, Debug)]
 pub struct Batch<K> {
-    /// Operations as RFC 7047 has them.
-    pub operations: Vec<Value>,
+    /// Operations as RFC 7047 has them, as JSON, with commas between them.
+    text: String,
     /// For each operation its key; none where it is for several.
-    pub of: Vec<Option<K>>,
+    of: Vec<Option<K>>,
     /// All keys, each once.
-    pub keys: Vec<K>,
+    keys: Vec<K>,
 }
 
 impl<K> Default for Batch<K> {
     fn default() -> Batch<K> {
-        Batch { operations: Vec::new(), of: Vec::new(), keys: Vec::new() }
+        Batch { text: String::new(), of: Vec::new(), keys: Vec::new() }
     }
 }
 
 impl<K: Clone + PartialEq> Batch<K> {
-    /// Adds an operation for a key. Operations of a key come one after the other.
-    pub fn push(&mut self, key: &K, operation: Value) {
-        self.operations.push(operation);
-        self.of.push(Some(key.clone()));
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// All keys, each once.
+    pub fn keys(&self) -> &[K] {
+        &self.keys
+    }
+
+    /// The operations.
+    pub fn operations(&self) -> Vec<Value> {
+        serde_json::from_str(&format!("[{}]", self.text)).unwrap_or_default()
+    }
+
+    fn comma(&mut self) {
+        if !self.of.is_empty() {
+            self.text.push(',');
+        }
+    }
+
+    fn add(&mut self, key: &K) {
         if self.keys.last() != Some(key) {
             self.keys.push(key.clone());
         }
     }
 
-    /// Adds what a transaction holds, for a key.
+    /// Adds an operation for a key. Operations of a key come one after the other.
+    pub fn push(&mut self, key: &K, operation: &Value) {
+        self.comma();
+        // A string takes anything.
+        let _ = write!(self.text, "{operation}");
+        self.of.push(Some(key.clone()));
+        self.add(key);
+    }
+
+    /// Adds what a transaction holds, for a key; it may hold nothing, where the key's part is in one for all.
     pub fn extend(&mut self, key: &K, transaction: Transaction) {
-        transaction.into_operations().into_iter().for_each(|operation| self.push(key, operation));
+        self.append(transaction, Some(key));
+        self.add(key);
+    }
+
+    /// Adds what a transaction holds for several keys.
+    pub fn extend_all(&mut self, transaction: Transaction) {
+        self.append(transaction, None);
+    }
+
+    fn append(&mut self, transaction: Transaction, key: Option<&K>) {
+        if !transaction.is_empty() {
+            self.comma();
+            self.of.extend(std::iter::repeat_n(key.cloned(), transaction.len()));
+            self.text.push_str(&transaction.into_text());
+        }
     }
 }
 
@@ -75,7 +116,8 @@ pub struct Writer<K> {
 pub struct Done<K> {
     of: Vec<Option<K>>,
     keys: Vec<K>,
-    result: Result<Vec<Value>, ClientError>,
+    /// The first operation that failed, by its place.
+    result: Result<Option<(usize, OpFailed)>, ClientError>,
     /// Operations in front of those that have keys.
     offset: usize,
 }
@@ -121,12 +163,11 @@ impl<K: Clone + PartialEq + Display + Send + 'static> Writer<K> {
         done: impl FnOnce(Done<K>) + Send + 'static,
     ) {
         self.busy = true;
-        let mut all = guard(lock);
-        let offset = all.len();
-        all.extend(batch.operations);
+        let offset = usize::from(lock.is_some());
+        let text = lock.map_or_else(String::new, |lock| format!("{},", assert_lock(lock))) + &batch.text;
         let (client, of, keys) = (client.clone(), batch.of, batch.keys);
         tokio::spawn(async move {
-            let result = client.transact(all).await;
+            let result = client.carry_out_text(text).await;
             done(Done { of, keys, result, offset });
         });
     }
@@ -136,15 +177,14 @@ impl<K: Clone + PartialEq + Display + Send + 'static> Writer<K> {
         self.busy = false;
         let Done { of, keys, result, offset } = done;
         let again = |again: Vec<K>| Outcome { written: 0, again, refused: false };
-        let results = match result {
-            Ok(results) => results,
+        let failed = match result {
+            Ok(failed) => failed,
             Err(e) => {
                 tracing::info!(target: "ovsdb_idl", "{place}: {e}; it will be tried again");
                 self.not_before = Instant::now() + PAUSE;
                 return again(keys);
             }
         };
-        let failed = results.iter().enumerate().find(|(_, r)| r.get("error").is_some_and(|e| !e.is_null()));
         let Some((at, error)) = failed else {
             self.limit = (self.limit * 2).min(self.most);
             self.failures = 0;
@@ -170,8 +210,7 @@ impl<K: Clone + PartialEq + Display + Send + 'static> Writer<K> {
             }
         };
         self.failures = 0;
-        let word = |k: &str| error.get(k).and_then(Value::as_str).unwrap_or_default();
-        let why = format!("{}: {}", word("error"), word("details"));
+        let why = format!("{}: {}", error.error, error.details);
         let seconds = PARKED.as_secs();
         tracing::warn!(target: "ovsdb_idl", "{place}: {bad} is refused and left alone for {seconds} s: {why}");
         self.parked.push(Parked { key: bad.clone(), why, until: Instant::now() + PARKED });
@@ -196,17 +235,37 @@ impl<K: Clone + PartialEq + Display + Send + 'static> Writer<K> {
 }
 
 /// The operation in front of others that lets them fail where a lock is not held any more.
-pub fn guard(lock: Option<&str>) -> Vec<Value> {
-    lock.iter().map(|lock| json!({"op": "assert", "lock": lock})).collect()
+pub fn assert_lock(lock: &str) -> Value {
+    serde_json::json!({"op": "assert", "lock": lock})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use serde_json::json;
+
     fn done(keys: &[&'static str], of: &[Option<&'static str>], results: Value) -> Done<&'static str> {
-        let results = results.as_array().cloned().unwrap_or_default();
-        Done { of: of.to_vec(), keys: keys.to_vec(), result: Ok(results), offset: 1 }
+        let result = super::super::first_error(Ok(results.to_string()));
+        Done { of: of.to_vec(), keys: keys.to_vec(), result, offset: 1 }
+    }
+
+    #[test]
+    fn operations_of_values_and_of_transactions_are_one_text() {
+        let mut b = Batch::default();
+        assert!(b.is_empty());
+        b.push(&"a", &json!({"op": "comment", "comment": "1"}));
+        b.push(&"a", &json!({"op": "comment", "comment": "2"}));
+        let schema = json!({"name": "d", "version": "1.0.0", "tables": {}});
+        let schema = std::sync::Arc::new(crate::DatabaseSchema::from_json(&schema).unwrap());
+        b.extend(&"b", Transaction::new(schema.clone()));
+        let mut txn = Transaction::new(schema);
+        txn.comment("3");
+        txn.comment("4");
+        b.extend_all(txn);
+        let comments: Vec<Value> = b.operations().iter().map(|o| o["comment"].clone()).collect();
+        assert_eq!(comments, ["1", "2", "3", "4"]);
+        assert_eq!((b.keys(), b.of.as_slice()), (&["a", "b"][..], [Some("a"), Some("a"), None, None].as_slice()));
     }
 
     fn failed(outcome: &Outcome<&'static str>) -> (Vec<&'static str>, bool) {
