@@ -43,12 +43,23 @@ const CONNECT: &str = "connect_router_ab";
 const ROUTER1: &str = "cluster_udn_c1_ovn_cluster_router";
 const ROUTER2: &str = "cluster_udn_c2_transit_router";
 
+/// Router, name, MAC address, networks, peer, options, and the numbers of network and node.
+type Port = (
+    &'static str,
+    &'static str,
+    &'static str,
+    [&'static str; 2],
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    (&'static str, &'static str),
+);
+
 /// Routers with their ports, policies and routes.
 fn plumbing() -> Vec<Value> {
     let row =
         json!({"name": CONNECT, "external_ids": ids(&[], ""), "options": map(&[("requested-tnl-key", "16715785")])});
     let mut out = vec![insert("Logical_Router", "router", row)];
-    let ports: [(&str, &str, &str, [&str; 2], &str, &[(&str, &str)], (&str, &str)); 5] = [
+    let ports: [Port; 5] = [
         (
             CONNECT,
             "crtor-ab_cluster_udn_c1_n1",

@@ -1,7 +1,6 @@
 //! User-defined networks of a Kubernetes cluster joined and parted under traffic (OKEP-5224): what pods see.
 
 #[path = "../../../network-connect/tests/common/api.rs"]
-#[allow(dead_code, reason = "this test uses a part of it")]
 mod api;
 mod cluster;
 #[path = "../common/mod.rs"]

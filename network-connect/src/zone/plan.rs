@@ -125,8 +125,7 @@ impl Plan {
             let Some(key) = self.dirty.pop_first() else { break };
             let mut txn = Transaction::new(schema.clone());
             let before = m.moved;
-            let wanted = self.engine.outputs().first(&key).cloned();
-            if !m.row(&key, wanted.as_ref(), &mut txn) {
+            if !m.row(&key, self.engine.outputs().first(&key), &mut txn) {
                 self.waiting.insert(key);
                 continue;
             }

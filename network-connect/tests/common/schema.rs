@@ -3,6 +3,9 @@
 
 use serde_json::Value;
 
+/// Whether a number keeps to a bound.
+type Holds = fn(i64, i64) -> bool;
+
 /// What is wrong with an object that comes after another.
 pub fn check(schema: &Value, old: Option<&Value>, new: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -29,7 +32,7 @@ fn at(path: &str, schema: &Value, old: Option<&Value>, new: &Value, wrong: &mut 
     }
     let size = new.as_array().map(Vec::len).or_else(|| new.as_str().map(|s| s.chars().count()));
     let number = new.as_i64().or(size.and_then(|s| i64::try_from(s).ok()));
-    let bounds: [(&str, fn(i64, i64) -> bool); 6] = [
+    let bounds: [(&str, Holds); 6] = [
         ("minimum", |n, bound| n >= bound),
         ("maximum", |n, bound| n <= bound),
         ("minItems", |n, bound| n >= bound),
