@@ -5,7 +5,9 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The machine's monotonic clock in microseconds: the same in all namespaces.
@@ -17,7 +19,7 @@ pub fn clock() -> u64 {
 /// What the agents do.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Agent {
-    /// Send a numbered datagram at each interval for a while.
+    /// Send a numbered datagram at each interval for a while, or until asked to end (SIGTERM).
     UdpSend {
         /// To whom.
         to: SocketAddr,
@@ -31,7 +33,7 @@ pub enum Agent {
         #[arg(long, default_value_t = 0)]
         port: u16,
     },
-    /// Receive numbered datagrams for a while and note when each came and from whom.
+    /// Receive numbered datagrams for a while, or until asked to end (SIGTERM), and note when each came and from whom.
     UdpReceive {
         /// The port.
         port: u16,
@@ -192,12 +194,13 @@ fn print<T: Serialize>(value: &T) -> Result<()> {
 }
 
 fn udp_send(to: SocketAddr, interval: u64, seconds: f64, port: u16) -> Result<()> {
-    let s = UdpSocket::bind(("0.0.0.0", port))?;
+    let any = if to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let (s, stop) = (UdpSocket::bind((any, port))?, asked_to_end()?);
     let start = clock();
     let end = start + (seconds * 1e6) as u64;
     for n in 0u64.. {
         let due = start + n * interval;
-        if due >= end {
+        if due >= end || stop.load(Ordering::Relaxed) {
             break;
         }
         std::thread::sleep(Duration::from_micros(due.saturating_sub(clock())));
@@ -207,17 +210,24 @@ fn udp_send(to: SocketAddr, interval: u64, seconds: f64, port: u16) -> Result<()
     Ok(())
 }
 
+/// Becomes true when somebody asks for the end (SIGTERM).
+fn asked_to_end() -> Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, asked.clone())?;
+    Ok(asked)
+}
+
 fn udp_receive(port: u16, seconds: f64) -> Result<Arrivals> {
-    let s = UdpSocket::bind(("0.0.0.0", port))?;
+    let (s, stop) = (UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))?, asked_to_end()?);
     s.set_read_timeout(Some(Duration::from_millis(50)))?;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     let mut out = Arrivals::default();
     let mut buf = [0; 64];
-    while Instant::now() < end {
+    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
         if let Ok((8, from)) = s.recv_from(&mut buf) {
             let n = u64::from_be_bytes([buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7]]);
             out.datagrams.push((n, clock()));
-            *out.sources.entry(from.ip().to_string()).or_default() += 1;
+            *out.sources.entry(from.ip().to_canonical().to_string()).or_default() += 1;
         }
     }
     Ok(out)

@@ -19,4 +19,3 @@ pub mod plan;
 pub mod run;
 mod show;
 pub mod units;
-mod writer;

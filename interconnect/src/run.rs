@@ -1,12 +1,12 @@
 //! The loop: events of all databases in, transactions out.
 
 use crate::model::{Effect, Input, Read};
-use crate::output::Place;
+use crate::output::{Key, Place};
 use crate::plan::Plan;
-use crate::writer::{Done, Writer};
 use daemon::{Counter, Daemon};
 use ovn_schema::{ColumnValue, Str, Uuid, ic_nb, ic_sb, nb, sb};
 use ovsdb_rs::Server;
+use ovsdb_rs::client::writer::{Done, Writer};
 use ovsdb_rs::client::{Client, Config, Event, TableRequest, Transaction, Update, probe_interval};
 use ovsdb_rs::tls::Tls;
 use std::collections::HashMap;
@@ -20,6 +20,10 @@ pub const LOCK: &str = "ovn_ic";
 
 /// The lock in the interconnection southbound database: one zone writes what belongs to all.
 pub const SHARED_LOCK: &str = "ovn_ic_sb";
+
+/// The most rows of one transaction: a row takes some KiB while its transaction is made, and nothing is written faster by
+/// larger ones.
+const ROWS: usize = 500;
 
 /// How long another zone of the same name may have its lock before it is said.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -229,7 +233,7 @@ pub struct RoutesRequest {
 /// The end of a transaction.
 enum Ended {
     /// Of one that brings a place closer to what is wanted.
-    Rows(Place, Done),
+    Rows(Place, Done<Key>),
     /// Of one about the zone itself or about sequence numbers.
     Zone,
 }
@@ -242,7 +246,7 @@ pub struct Interconnector {
     input: Input,
     reads: Vec<Read>,
     plan: Plan,
-    writers: HashMap<Place, Writer>,
+    writers: HashMap<Place, Writer<Key>>,
     /// A transaction about the zone itself or about sequence numbers is under way.
     zone_busy: bool,
     zone_not_before: Instant,
@@ -292,7 +296,7 @@ impl Interconnector {
             input: Input::default(),
             reads: Vec::new(),
             plan: Plan::default(),
-            writers: Place::ALL.into_iter().map(|p| (p, Writer::default())).collect(),
+            writers: Place::ALL.into_iter().map(|p| (p, Writer::new(ROWS))).collect(),
             zone_busy: false,
             zone_not_before: Instant::now(),
             registered: Str::default(),
@@ -348,7 +352,7 @@ impl Interconnector {
         }
         crate::show::routes(&self.plan, &self.input, of, |key| {
             let writer = key.place().and_then(|place| self.writers.get(&place));
-            writer.and_then(|w| w.refused(key)).map(String::from)
+            writer?.refused().find(|(refused, _)| *refused == key).map(|(_, why)| why.to_string())
         })
     }
 
@@ -401,7 +405,7 @@ impl Interconnector {
         match ended {
             Ended::Rows(place, done) => {
                 let name = Db::from(place).name();
-                let again = self.writers.get_mut(&place).map(|w| w.finished(name, done)).unwrap_or_default();
+                let again = self.writers.get_mut(&place).map(|w| w.finished(name, done).again).unwrap_or_default();
                 again.into_iter().for_each(|key| self.plan.touch(key));
             }
             Ended::Zone => self.zone_busy = false,
@@ -521,8 +525,8 @@ impl Interconnector {
             return;
         }
         let Some(schema) = link.client.schema() else { return };
-        let operations = self.plan.operations(place, &self.input, &schema, writer.limit);
-        if operations.operations.is_empty() {
+        let operations = self.plan.operations(place, &self.input, &schema, writer.limit());
+        if operations.is_empty() {
             return;
         }
         TRANSACTIONS.inc();

@@ -98,7 +98,7 @@ impl World {
         ];
         let mut out = BTreeSet::new();
         for (place, schema) in schemas {
-            out.extend(self.plan.operations(place, &self.input, &Arc::new(schema), usize::MAX).keys);
+            out.extend(self.plan.operations(place, &self.input, &Arc::new(schema), usize::MAX).keys().iter().cloned());
         }
         out
     }
@@ -686,7 +686,7 @@ fn a_port_waits_for_its_switch() {
     let schema = Arc::new(nb::Database::schema());
     let inserted = |world: &mut World| -> Vec<String> {
         world.derive();
-        let all = world.plan.operations(Place::Nb, &world.input, &schema, 100).operations;
+        let all = world.plan.operations(Place::Nb, &world.input, &schema, 100).operations();
         let rows = all.iter().filter(|o| o["op"] == "insert").map(|o| o["table"].as_str().unwrap().to_string());
         rows.collect()
     };

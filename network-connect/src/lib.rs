@@ -16,5 +16,4 @@ pub mod resource;
 pub mod run;
 pub mod source;
 mod time;
-mod writer;
 pub mod zone;

@@ -5,7 +5,7 @@ use daemon::{Daemon, Family, Program};
 use network_connect::address::Subnet;
 use network_connect::manager::Settings;
 use network_connect::resource::crd;
-use network_connect::run::{Connector, DECISIONS, Setup, Shared, TRANSACTIONS, UNITS};
+use network_connect::run::{About, Connector, DECISIONS, Question, Setup, Shared, TRANSACTIONS, UNITS};
 use network_connect::source::Source;
 use network_connect::source::folder::Folder;
 use network_connect::source::kubernetes::Kubernetes;
@@ -13,7 +13,7 @@ use ovsdb_rs::tls::Tls;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Joins user-defined networks as ClusterNetworkConnect resources say.
 #[derive(Parser, Debug)]
@@ -111,7 +111,9 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     };
     let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
     commands(&d, &shared, &wake);
-    let mut connector = Connector::start(setup, feed, shared)?;
+    let (ask, questions) = mpsc::unbounded_channel();
+    questions_of(&d, &ask);
+    let mut connector = Connector::start(setup, feed, shared, questions)?;
     d.ready()?;
     connector.run(&d, &wake).await;
     Ok(())
@@ -151,12 +153,19 @@ fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
         };
         Ok(format!("Status: {state}\nresources read: {}\ndecides: {}\n", yes(s.synced), yes(s.leader)))
     });
-    let s = shared.clone();
-    c.register("connects/show", "", 0, 0, move |_| {
-        Ok(s.lock().unwrap_or_else(PoisonError::into_inner).connects.concat())
-    });
-    let s = shared.clone();
-    c.register("debug/problems", "", 0, 0, move |_| {
-        Ok(s.lock().unwrap_or_else(PoisonError::into_inner).problems.iter().map(|p| format!("{p}\n")).collect())
-    });
+}
+
+/// Commands whose text the loop makes when it is asked.
+fn questions_of(d: &Daemon, ask: &mpsc::UnboundedSender<Question>) {
+    for (name, about) in [("connects/show", About::Connects), ("debug/problems", About::Problems)] {
+        let ask = ask.clone();
+        d.commands().register_async(name, "", 0, 0, move |_| {
+            let (reply, answer) = oneshot::channel();
+            let sent = ask.send(Question { about, reply });
+            async move {
+                sent.map_err(|_| "the daemon is exiting".to_string())?;
+                answer.await.map_err(|_| "the daemon is exiting".to_string())
+            }
+        });
+    }
 }

@@ -4,24 +4,28 @@ use crate::manager::{Decision, READY, Settings, decide};
 use crate::resource::connect::{ROUTER_KEY, SUBNETS};
 use crate::resource::{Changed, ClusterNetworkConnect, Condition};
 use crate::source::{Event, Feed, Request};
-use crate::writer::{Done, Writer};
 use crate::zone::northbound::{Effect, TABLES};
 use crate::zone::plan::Plan;
+use crate::zone::rows::Key;
 use crate::zone::{Input, Read};
 use daemon::{Counter, Daemon};
 use ovn_schema::{Str, nb};
+use ovsdb_rs::client::writer::{Done, Writer};
 use ovsdb_rs::client::{Client, Config, Event as DbEvent, TableRequest, Update};
 use ovsdb_rs::tls::Tls;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The lock in the northbound database: one daemon writes.
 pub const LOCK: &str = "network_connect";
 
 /// How long what was asked for is waited for before it is asked for again.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// The most rows of one transaction.
+const ROWS: usize = 2000;
 
 /// How many problems a condition lists.
 const LISTED: usize = 3;
@@ -60,12 +64,26 @@ pub struct Status {
     pub active: bool,
     /// It does nothing until it is resumed.
     pub paused: bool,
-    /// What people should know.
-    pub problems: Vec<String>,
-    /// Each resource in a few lines.
-    pub connects: Vec<String>,
     /// How much there is.
     pub sizes: Vec<(&'static str, usize)>,
+}
+
+/// Somebody asks for a text that is made for them alone.
+#[derive(Debug)]
+pub struct Question {
+    /// About what.
+    pub about: About,
+    /// Gets the answer.
+    pub reply: oneshot::Sender<String>,
+}
+
+/// What questions are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// What people should know.
+    Problems,
+    /// Each resource, in a few lines.
+    Connects,
 }
 
 /// What the control socket shares with the loop.
@@ -78,7 +96,7 @@ struct Link {
     /// The copy is complete.
     ready: bool,
     active: bool,
-    writer: Writer,
+    writer: Writer<Key>,
     plan: Plan,
     reads: Vec<Read>,
 }
@@ -87,8 +105,8 @@ struct Link {
 pub struct Connector {
     feed: Feed,
     link: Option<Link>,
-    ended: mpsc::UnboundedReceiver<Done>,
-    tell: mpsc::UnboundedSender<Done>,
+    ended: mpsc::UnboundedReceiver<Done<Key>>,
+    tell: mpsc::UnboundedSender<Done<Key>>,
     input: Input,
     manager: bool,
     settings: Settings,
@@ -97,10 +115,15 @@ pub struct Connector {
     paused: bool,
     /// Something that decisions depend on changed.
     undecided: bool,
+    /// Something changed since resources and conditions were compared with what they should be.
+    unchecked: bool,
+    /// When that was compared last: what was asked for may have to be asked for again.
+    checked: Instant,
     decisions: BTreeMap<Str, Decision>,
     /// What was asked for and has not come back yet.
     asked: HashMap<(String, String), (String, Instant)>,
     shared: Shared,
+    questions: mpsc::UnboundedReceiver<Question>,
 }
 
 impl Connector {
@@ -108,7 +131,12 @@ impl Connector {
     ///
     /// # Errors
     /// Where the remote does not parse.
-    pub fn start(setup: Setup, feed: Feed, shared: Shared) -> Result<Connector, ovsdb_rs::Error> {
+    pub fn start(
+        setup: Setup,
+        feed: Feed,
+        shared: Shared,
+        questions: mpsc::UnboundedReceiver<Question>,
+    ) -> Result<Connector, ovsdb_rs::Error> {
         let (tell, ended) = mpsc::unbounded_channel();
         let link = match &setup.northbound {
             Some(remote) => {
@@ -118,7 +146,7 @@ impl Connector {
                     .fold(config, |c, (table, columns)| c.table(table, TableRequest::columns(columns.iter().copied())));
                 let (client, events) = Client::start(config);
                 client.lock(LOCK);
-                let (writer, plan, reads) = (Writer::default(), Plan::default(), Vec::new());
+                let (writer, plan, reads) = (Writer::new(ROWS), Plan::default(), Vec::new());
                 Some(Link { client, events, ready: false, active: false, writer, plan, reads })
             }
             None => None,
@@ -136,9 +164,12 @@ impl Connector {
             leader: false,
             paused: false,
             undecided: true,
+            unchecked: true,
+            checked: Instant::now(),
             decisions: BTreeMap::new(),
             asked: HashMap::new(),
             shared,
+            questions,
         })
     }
 
@@ -150,12 +181,18 @@ impl Connector {
                 Some(e) = self.feed.events.recv() => self.told(e),
                 Some(e) = database_event(&mut self.link) => self.database(e),
                 Some(done) = self.ended.recv() => self.drain(vec![done]),
-                () = wake.notified() => {}
+                Some(question) = self.questions.recv() => {
+                    // Who asked may be gone.
+                    let _ = question.reply.send(self.answer(question.about));
+                    continue;
+                }
+                () = wake.notified() => self.unchecked = true,
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
             self.drain(Vec::new());
             self.check_pause();
             if self.synced && !self.paused {
+                self.unchecked |= self.checked.elapsed() >= AGAIN;
                 self.manage();
                 self.write();
                 self.report();
@@ -166,7 +203,7 @@ impl Connector {
 
     /// Takes in all that is there. A transaction's end comes behind the changes that it made: those go first, or its rows
     /// would be looked for and written twice.
-    fn drain(&mut self, mut ended: Vec<Done>) {
+    fn drain(&mut self, mut ended: Vec<Done<Key>>) {
         while let Ok(done) = self.ended.try_recv() {
             ended.push(done);
         }
@@ -177,8 +214,9 @@ impl Connector {
             self.told(e);
         }
         if let Some(link) = &mut self.link {
+            self.unchecked |= !ended.is_empty();
             for done in ended {
-                link.writer.finished(done).into_iter().for_each(|key| link.plan.touch(key));
+                link.writer.finished(nb::Database::NAME, done).again.into_iter().for_each(|key| link.plan.touch(key));
             }
         }
     }
@@ -187,6 +225,7 @@ impl Connector {
         match e {
             Event::Object(name, object) => {
                 let changed = self.input.resources.apply(&name, object.as_ref());
+                self.unchecked |= !changed.is_empty();
                 self.undecided |= changed.iter().any(|c| !matches!(c, Changed::Node(_)));
                 if let Some(link) = &mut self.link {
                     link.reads.extend(changed.into_iter().map(Read::Resource));
@@ -194,6 +233,7 @@ impl Connector {
             }
             Event::Synced => self.synced = true,
             Event::Leader(leader) => {
+                self.unchecked = true;
                 self.undecided |= leader && !self.leader;
                 self.leader = leader;
             }
@@ -202,6 +242,7 @@ impl Connector {
 
     fn database(&mut self, e: DbEvent) {
         let Some(link) = &mut self.link else { return };
+        self.unchecked = true;
         match e {
             DbEvent::Update(u) => self.update(&u),
             DbEvent::Lock { owned, .. } => {
@@ -266,6 +307,13 @@ impl Connector {
         }
     }
 
+    /// What was asked for is there: whoever changes it from now on is answered at once.
+    fn came_back(&mut self, connect: &str, what: &str) {
+        if !self.asked.is_empty() {
+            self.asked.remove(&(connect.to_string(), what.to_string()));
+        }
+    }
+
     /// The cluster manager's half.
     fn manage(&mut self) {
         if !self.manager || !self.leader {
@@ -276,17 +324,20 @@ impl Connector {
             let decisions = decide(&self.input.resources, &self.settings);
             let before = std::mem::replace(&mut self.decisions, decisions);
             self.asked.retain(|(connect, _), _| self.input.resources.connect_named(connect).is_some());
-            for (name, decision) in self.decisions.clone() {
-                self.tell_people(&name, before.get(&name), &decision);
+            self.unchecked = true;
+            for (name, decision) in &self.decisions {
+                self.tell_people(name, before.get(name), decision);
             }
         }
-        for (name, decision) in self.decisions.clone() {
-            self.enact(&name, &decision);
+        if self.unchecked {
+            let decisions = std::mem::take(&mut self.decisions);
+            decisions.iter().for_each(|(name, decision)| self.enact(name, decision));
+            self.decisions = decisions;
         }
     }
 
     /// Events for what is new in a decision.
-    fn tell_people(&mut self, name: &Str, before: Option<&Decision>, now: &Decision) {
+    fn tell_people(&self, name: &Str, before: Option<&Decision>, now: &Decision) {
         let tell = |warning, reason: &str, message: &str| {
             tracing::info!("ClusterNetworkConnect {name}: {reason}: {message}");
             let (connect, reason, message) = (name.to_string(), reason.to_string(), message.to_string());
@@ -314,10 +365,12 @@ impl Connector {
     fn enact(&mut self, name: &Str, decision: &Decision) {
         let Some(connect) = self.input.resources.connect_named(name).cloned() else { return };
         for (annotation, text) in [(SUBNETS, &decision.subnets), (ROUTER_KEY, &decision.router_key)] {
-            let Some(text) = text else { continue };
-            if connect.meta.annotations.get(annotation) != Some(text) {
-                let request = Request::Annotate { connect: name.to_string(), annotation, text: text.clone() };
-                self.ask(annotation.to_string(), text.clone(), request);
+            match text {
+                Some(text) if connect.meta.annotations.get(annotation) != Some(text) => {
+                    let request = Request::Annotate { connect: name.to_string(), annotation, text: text.clone() };
+                    self.ask(annotation.to_string(), text.clone(), request);
+                }
+                _ => self.came_back(name, annotation),
             }
         }
         self.set_condition(&connect, decision.accepted.clone(), Some(decision.word));
@@ -326,7 +379,7 @@ impl Connector {
     fn set_condition(&mut self, connect: &ClusterNetworkConnect, mut condition: Condition, word: Option<&'static str>) {
         let present = connect.condition(&condition.kind);
         if present.is_some_and(|c| c.says(&condition)) && word.is_none_or(|word| connect.status == word) {
-            return;
+            return self.came_back(&connect.meta.name, &condition.kind);
         }
         let since = present.filter(|c| c.status == condition.status && !c.last_transition_time.is_empty());
         let text = format!("{}|{}|{}|{word:?}", condition.status, condition.reason, condition.message);
@@ -344,18 +397,21 @@ impl Connector {
         }
         let ran = link.plan.derive(&self.input, std::mem::take(&mut link.reads));
         UNITS.add(ran as u64);
-        link.writer.unpark().into_iter().for_each(|key| link.plan.touch(key));
+        for key in link.writer.unpark() {
+            link.plan.touch(key);
+            self.unchecked = true;
+        }
         if !link.writer.is_free() || !link.client.is_connected() {
             return;
         }
         let Some(schema) = link.client.schema() else { return };
-        let operations = link.plan.operations(&self.input.nb, &schema, link.writer.limit);
-        if operations.operations.is_empty() {
+        let operations = link.plan.operations(&self.input.nb, &schema, link.writer.limit());
+        if operations.is_empty() {
             return;
         }
         TRANSACTIONS.inc();
         let tell = self.tell.clone();
-        link.writer.send(&link.client, operations, LOCK, move |done| {
+        link.writer.send(&link.client, operations, Some(LOCK), move |done| {
             // Nobody waits for it at the end of the program.
             let _ = tell.send(done);
         });
@@ -363,14 +419,22 @@ impl Connector {
 
     /// The condition of this zone, once all that follows is written.
     fn report(&mut self) {
-        let Some(link) = &self.link else { return };
-        if !link.active || !link.ready || !link.reads.is_empty() || !link.plan.is_settled() || !link.writer.is_idle() {
+        if !self.unchecked {
             return;
         }
+        self.checked = Instant::now();
+        let Some(link) = self.link.as_ref().filter(|link| link.active && link.ready) else {
+            self.unchecked = false;
+            return;
+        };
+        if !link.reads.is_empty() || !link.plan.is_settled() || !link.writer.is_idle() {
+            return;
+        }
+        self.unchecked = false;
         let mut conditions = Vec::new();
         for (name, connect) in self.input.resources.connects() {
             let problems: Vec<String> =
-                link.plan.problems(name).map(|p| p.to_string()).chain(link.writer.refused(name)).collect();
+                link.plan.problems(name).map(|p| p.to_string()).chain(refused(&link.writer, name)).collect();
             let (status, reason) =
                 if problems.is_empty() { ("True", "OVNSetupSucceeded") } else { ("False", "OVNSetupFailed") };
             let mut message = problems.iter().take(LISTED).cloned().collect::<Vec<_>>().join("; ");
@@ -400,17 +464,33 @@ impl Connector {
     fn publish(&self) {
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         (s.synced, s.leader) = (self.synced, self.leader && self.manager);
-        s.problems = self.input.resources.problems().collect();
-        s.connects = self.input.resources.connects().map(|(name, c)| shown(name, c)).collect();
         if let Some(link) = &self.link {
             (s.connected, s.active) = (link.client.is_connected(), link.active);
             s.sizes = link.plan.sizes().to_vec();
-            for (name, _) in self.input.resources.connects() {
-                s.problems.extend(link.plan.problems(name).map(|p| format!("ClusterNetworkConnect {name}: {p}")));
-                s.problems.extend(link.writer.refused(name));
+        }
+    }
+
+    /// The text that a command asks for.
+    fn answer(&self, about: About) -> String {
+        let connects = self.input.resources.connects();
+        match about {
+            About::Connects => connects.map(|(name, c)| shown(name, c)).collect(),
+            About::Problems => {
+                let mut problems: Vec<String> = self.input.resources.problems().collect();
+                for (name, link) in connects.filter_map(|(name, _)| Some((name, self.link.as_ref()?))) {
+                    problems.extend(link.plan.problems(name).map(|p| format!("ClusterNetworkConnect {name}: {p}")));
+                    problems.extend(refused(&link.writer, name));
+                }
+                problems.iter().map(|p| format!("{p}\n")).collect()
             }
         }
     }
+}
+
+/// What is refused of a resource, and why.
+fn refused(writer: &Writer<Key>, connect: &str) -> impl Iterator<Item = String> {
+    let of = writer.refused().filter(move |(key, _)| &**key.connect() == connect);
+    of.map(|(key, why)| format!("{key} is refused: {why}"))
 }
 
 /// A resource, its conditions and its subnets.

@@ -1,10 +1,10 @@
 //! Connections to databases.
 
 use crate::output::Key;
+use ovsdb_rs::client::writer::Writer;
 use ovsdb_rs::client::{Client, Config, Event, TableRequest};
 use ovsdb_rs::tls::Tls;
 use serde_json::json;
-use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// The most rows of one transaction. A switch's server has other things to do too.
@@ -60,16 +60,8 @@ pub struct Link {
     pub events: mpsc::UnboundedReceiver<Event>,
     /// The copy is complete.
     pub ready: bool,
-    /// A transaction is under way.
-    pub busy: bool,
-    /// The most rows of the next transaction.
-    pub limit: usize,
-    /// How often in a row a transaction of one row failed as a whole.
-    pub failures: u32,
-    /// Nothing is sent before.
-    pub not_before: Instant,
-    /// Rows that were refused: why, and until when they are left alone.
-    pub parked: Vec<(Key, String, Instant)>,
+    /// What is written to it.
+    pub writer: Writer<Key>,
 }
 
 impl Link {
@@ -93,12 +85,11 @@ impl Link {
             c.table(table, request)
         });
         let (client, events) = Client::start(config);
-        let not_before = Instant::now();
-        Ok(Link { client, events, ready: false, busy: false, limit: ROWS, failures: 0, not_before, parked: Vec::new() })
+        Ok(Link { client, events, ready: false, writer: Writer::new(ROWS) })
     }
 
     /// Whether a transaction can be sent now.
     pub fn can_write(&self) -> bool {
-        self.ready && !self.busy && self.client.is_connected() && Instant::now() >= self.not_before
+        self.ready && self.writer.is_free() && self.client.is_connected()
     }
 }

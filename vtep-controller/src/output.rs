@@ -26,6 +26,22 @@ pub enum Key {
     Notice(Notice),
 }
 
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Key::Chassis(name) => write!(f, "Chassis ({name})"),
+            Key::Binding(id) => write!(f, "the binding of Port_Binding {id}"),
+            Key::Fdb(datapath, mac) => write!(f, "the FDB entry of MAC ({mac}) in datapath {datapath}"),
+            Key::Neighbour(port, ip) => write!(f, "the MAC_Binding of IP ({ip}) at router port ({port})"),
+            Key::Switch(_, id) => write!(f, "Logical_Switch {id}"),
+            Key::Ucast(_, id, mac) => write!(f, "Ucast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
+            Key::Mcast(_, id, mac) => write!(f, "Mcast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
+            Key::Tunnel(_, id) => write!(f, "Tunnel {id}"),
+            Key::Notice(n) => f.write_str(&n.text),
+        }
+    }
+}
+
 /// Something that people should know; said once, when it begins to hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Notice {

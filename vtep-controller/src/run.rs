@@ -8,24 +8,16 @@ use crate::output::Key;
 use crate::plan::{Operations, Plan, lacks};
 use daemon::{Counter, Daemon, Metric, Metrics};
 use ovn_schema::{Str, sb, vtep};
-use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
+use ovsdb_rs::client::writer::{Done, assert_lock};
+use ovsdb_rs::client::{Client, Event, Update, probe_interval};
 use ovsdb_rs::tls::Tls;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// The lock that the active controller of a hardware_vtep database holds there.
 pub const LOCK: &str = "ovn_controller_vtep";
-
-/// How long a refused row is left alone.
-const PARKED: Duration = Duration::from_secs(30);
-
-/// How long nothing is sent to a server that could not be asked.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// How often a row is tried again that may have failed by chance.
-const ATTEMPTS: u32 = 3;
 
 /// How long the start waits for databases that do not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,15 +72,8 @@ struct TorLink {
 /// Somebody who wants the metrics.
 type Question = oneshot::Sender<Vec<Metric>>;
 
-/// The end of a transaction.
-struct Done {
-    /// The switch's database; none: the southbound one.
-    tor: Option<TorId>,
-    keys: Vec<Key>,
-    result: Result<Vec<Json>, ClientError>,
-    /// Operations in front of those that have keys.
-    offset: usize,
-}
+/// The end of a transaction, of a switch's database or (none) of the southbound one.
+type Ended = (Option<TorId>, Done<Key>);
 
 /// The controller.
 pub struct Controller {
@@ -103,8 +88,8 @@ pub struct Controller {
     running: bool,
     mismatch: Option<String>,
     probe: Option<Duration>,
-    done_tx: mpsc::UnboundedSender<Done>,
-    done_rx: mpsc::UnboundedReceiver<Done>,
+    done_tx: mpsc::UnboundedSender<Ended>,
+    done_rx: mpsc::UnboundedReceiver<Ended>,
     asked: mpsc::UnboundedReceiver<Question>,
     shared: Shared,
 }
@@ -294,6 +279,10 @@ impl Controller {
         }
     }
 
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        self.tors.iter().map(|t| &t.link).chain([&self.sb])
+    }
+
     fn link(&mut self, tor: Option<TorId>) -> Option<&mut Link> {
         match tor {
             None => Some(&mut self.sb),
@@ -301,73 +290,23 @@ impl Controller {
         }
     }
 
-    fn finished(&mut self, d: Done) {
-        let place = match d.tor {
+    fn finished(&mut self, (tor, done): Ended) {
+        let place = match tor {
             None => "OVN_Southbound".to_string(),
             Some(t) => self.input.tor(t).map_or_else(String::new, |t| t.name.to_string()),
         };
-        let Some(link) = self.link(d.tor) else { return };
-        link.busy = false;
-        let results = match d.result {
-            Ok(results) => results,
-            Err(e) => {
-                tracing::info!(target: "main", "{place}: {e}; it will be tried again");
-                link.not_before = Instant::now() + PAUSE;
-                d.keys.into_iter().for_each(|key| self.plan.touch(key));
-                return;
-            }
-        };
-        let failed = results.iter().enumerate().find(|(_, r)| r.get("error").is_some_and(|e| !e.is_null()));
-        let Some((at, error)) = failed else {
-            link.limit = (link.limit * 2).min(ROWS);
-            link.failures = 0;
-            WRITTEN.add(d.keys.len() as u64);
-            return;
-        };
-        if at < d.offset {
-            // The lock went; its event tells, and that of its return lets everything be looked at.
-            return;
-        }
-        let why = |k: &str| error.get(k).and_then(Json::as_str).unwrap_or_default().to_string();
-        let why = format!("{}: {}", why("error"), why("details"));
-        let mut distinct = d.keys.clone();
-        distinct.dedup();
-        let bad = match (d.keys.get(at - d.offset), distinct.as_slice()) {
-            (Some(key), _) => Some(key.clone()),
-            // A row that it refers to may just have gone, so one failure says little.
-            (None, [key]) if link.failures >= ATTEMPTS => Some(key.clone()),
-            (None, [_]) => {
-                link.failures += 1;
-                None
-            }
-            (None, several) => {
-                link.limit = (several.len() / 2).max(1);
-                None
-            }
-        };
-        if let Some(key) = &bad {
-            REFUSED.inc();
-            link.failures = 0;
-            tracing::warn!(target: "main", "{place}: {} is refused and left alone for {} s: {why}", describe(key), PARKED.as_secs());
-            link.parked.push((key.clone(), why, Instant::now() + PARKED));
-        }
-        for key in distinct.into_iter().filter(|k| Some(k) != bad.as_ref()) {
-            self.plan.touch(key);
-        }
+        let Some(link) = self.link(tor) else { return };
+        let outcome = link.writer.finished(&place, done);
+        WRITTEN.add(outcome.written as u64);
+        REFUSED.add(u64::from(outcome.refused));
+        outcome.again.into_iter().for_each(|key| self.plan.touch(key));
     }
 
     /// Refused rows get another chance.
     fn unpark(&mut self) {
-        let now = Instant::now();
-        let mut due = Vec::new();
-        for link in self.tors.iter_mut().map(|t| &mut t.link).chain([&mut self.sb]) {
-            let (old, keep) = std::mem::take(&mut link.parked).into_iter().partition(|(_, _, until)| *until <= now);
-            link.parked = keep;
-            due.extend::<Vec<(Key, String, Instant)>>(old);
-        }
-        for (key, ..) in due {
-            self.plan.touch(key);
-        }
+        let links = self.tors.iter_mut().map(|t| &mut t.link).chain([&mut self.sb]);
+        let due: Vec<Key> = links.flat_map(|link| link.writer.unpark()).collect();
+        due.into_iter().for_each(|key| self.plan.touch(key));
     }
 
     /// Whether a switch's database may be written to as far as the version of northd goes.
@@ -442,7 +381,7 @@ impl Controller {
         if self.sb.can_write()
             && let Some(schema) = self.sb.client.schema()
         {
-            let operations = self.plan.southbound(&self.input, &schema, self.sb.limit, &active);
+            let operations = self.plan.southbound(&self.input, &schema, self.sb.writer.limit(), &active);
             self.submit(None, operations);
         }
         for n in 0..self.tors.len() {
@@ -452,26 +391,21 @@ impl Controller {
             }
             let Some(schema) = link.client.schema() else { continue };
             let id = TorId(n as u16);
-            let operations = self.plan.tor(&self.input, id, &schema, link.limit);
+            let operations = self.plan.tor(&self.input, id, &schema, link.writer.limit());
             self.submit(Some(id), operations);
         }
         self.publish();
     }
 
     fn submit(&mut self, tor: Option<TorId>, operations: Operations) {
-        if operations.operations.is_empty() {
+        if operations.is_empty() {
             return;
         }
-        let (lock, tx) = (self.lock, self.done_tx.clone());
+        let (lock, tx) = (self.lock && tor.is_some(), self.done_tx.clone());
         let Some(link) = self.link(tor) else { return };
-        link.busy = true;
-        let client = link.client.clone();
-        let (all, offset) = guarded(operations.operations, tor.is_some() && lock);
-        let keys = operations.keys;
-        tokio::spawn(async move {
-            let result = client.transact(all).await;
+        link.writer.send(&link.client, operations, lock.then_some(LOCK), move |done| {
             // Nobody waits for it at the end of the program.
-            let _ = tx.send(Done { tor, keys, result, offset });
+            let _ = tx.send((tor, done));
         });
     }
 
@@ -482,14 +416,13 @@ impl Controller {
         let tors = self.tors.iter().zip(&self.input.tors);
         s.tors = tors.map(|(l, t)| (t.name.clone(), l.link.client.is_connected(), l.locked && !l.barred)).collect();
         s.problems = self.plan.notices().map(|n| n.text.to_string()).collect();
-        let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).flat_map(|l| &l.parked);
-        s.problems.extend(parked.map(|(key, why, _)| format!("{} is refused: {why}", describe(key))));
+        s.problems.extend(self.links().flat_map(|l| l.writer.problems()));
         s.sizes = self.plan.sizes().to_vec();
     }
 
     fn metrics(&self) -> Vec<Metric> {
         let problems = self.plan.notices().filter(|n| !n.info).count();
-        let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).map(|l| l.parked.len()).sum::<usize>();
+        let parked = self.links().map(|l| l.writer.refused().count()).sum::<usize>();
         let mut out = vec![
             Metric::gauge(
                 "isthmus_vtep_southbound_connected",
@@ -511,10 +444,7 @@ impl Controller {
     /// Takes everything of ours out of all databases in which this controller is active.
     pub async fn clean_up(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
-        let unsettled = |c: &Controller| {
-            let open = |busy: bool, ready: bool| busy || !ready;
-            open(c.sb.busy, c.sb.ready) || c.tors.iter().any(|t| open(t.link.busy, t.link.ready))
-        };
+        let unsettled = |c: &Controller| c.links().any(|link| !link.writer.is_idle() || !link.ready);
         // Also where it has only just started: what is not read yet cannot be taken out.
         while unsettled(self) && Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
@@ -541,19 +471,9 @@ impl Controller {
     }
 }
 
-/// Lets a transaction fail where the lock is not held any more.
-fn guarded(operations: Vec<Json>, lock: bool) -> (Vec<Json>, usize) {
-    if !lock {
-        return (operations, 0);
-    }
-    let mut all = vec![json!({"op": "assert", "lock": LOCK})];
-    all.extend(operations);
-    (all, 1)
-}
-
 async fn leave(place: &str, client: &Client, operations: Operations, lock: bool) {
-    for part in operations.operations.chunks(ROWS) {
-        let (all, _) = guarded(part.to_vec(), lock);
+    for part in operations.operations().chunks(ROWS) {
+        let all = lock.then(|| assert_lock(LOCK)).into_iter().chain(part.iter().cloned()).collect();
         let answer = tokio::time::timeout(Duration::from_secs(10), client.transact(all)).await;
         let failed = match answer {
             Ok(Ok(results)) => {
@@ -579,18 +499,4 @@ async fn first<T, F: Future<Output = T> + Unpin>(mut futures: Vec<F>) -> T {
         std::task::Poll::Pending
     })
     .await
-}
-
-fn describe(key: &Key) -> String {
-    match key {
-        Key::Chassis(name) => format!("Chassis ({name})"),
-        Key::Binding(id) => format!("the binding of Port_Binding {id}"),
-        Key::Fdb(datapath, mac) => format!("the FDB entry of MAC ({mac}) in datapath {datapath}"),
-        Key::Neighbour(port, ip) => format!("the MAC_Binding of IP ({ip}) at router port ({port})"),
-        Key::Switch(_, id) => format!("Logical_Switch {id}"),
-        Key::Ucast(_, id, mac) => format!("Ucast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
-        Key::Mcast(_, id, mac) => format!("Mcast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
-        Key::Tunnel(_, id) => format!("Tunnel {id}"),
-        Key::Notice(n) => n.text.to_string(),
-    }
 }

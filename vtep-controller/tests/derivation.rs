@@ -321,7 +321,7 @@ proptest! {
             fresh.derive(&w.input, Vec::new());
             prop_assert_eq!(w.derived(&plan), w.derived(&fresh), "after {:?}", c);
             // A switch's server need not know ovsdb-server's extensions of RFC 7047.
-            for o in plan.tor(&w.input, TorId(0), &vtep::Database::schema(), usize::MAX).operations {
+            for o in plan.tor(&w.input, TorId(0), &vtep::Database::schema(), usize::MAX).operations() {
                 let op = o["op"].as_str().unwrap();
                 prop_assert!(["insert", "update", "delete"].contains(&op) && o.get("uuid").is_none(), "{}", o);
             }
@@ -390,7 +390,7 @@ fn what_ovn_left_is_left() {
             plan.touch_all(&w.input);
             plan.derive(&w.input, Vec::new());
             let schema = std::sync::Arc::new(sb::Database::schema());
-            let operations = plan.southbound(&w.input, &schema, usize::MAX, &[true]).operations;
+            let operations = plan.southbound(&w.input, &schema, usize::MAX, &[true]).operations();
             // The mark of ownership is ours alone.
             let foreign: Vec<_> = operations
                 .iter()

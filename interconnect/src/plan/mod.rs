@@ -11,8 +11,8 @@ use crate::units::{Fact, Interconnect, Unit, Zone};
 use incremental::{Change, Engine};
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid};
 use ovsdb_rs::client::Transaction;
+use ovsdb_rs::client::writer::Batch;
 use ovsdb_rs::{DatabaseSchema, Datum};
-use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -25,15 +25,6 @@ pub struct Plan {
     waiting: BTreeSet<Key>,
     /// What people should know, and for how many reasons.
     notices: BTreeMap<Notice, usize>,
-}
-
-/// Operations, with the key that each is for.
-#[derive(Debug, Default)]
-pub struct Operations {
-    /// Operations as RFC 7047 has them.
-    pub operations: Vec<Json>,
-    /// For each operation its key.
-    pub keys: Vec<Key>,
 }
 
 /// What a transaction needs to know while it is made.
@@ -167,8 +158,8 @@ impl Plan {
         input: &Input,
         schema: &Arc<DatabaseSchema>,
         limit: usize,
-    ) -> Operations {
-        let mut out = Operations::default();
+    ) -> Batch<Key> {
+        let mut out = Batch::default();
         let Some(zone) = self.zone().cloned() else { return out };
         let mut dirty = self.dirty.remove(&place).unwrap_or_default();
         let mut m =
@@ -187,10 +178,7 @@ impl Plan {
                 Place::Sb => self.southbound(&key, &m, &mut txn),
             }
             rows += usize::from(!txn.is_empty());
-            for operation in txn.into_operations() {
-                out.operations.push(operation);
-                out.keys.push(key.clone());
-            }
+            out.extend(&key, txn);
         }
         for (elsewhere, key) in m.elsewhere {
             self.dirty.entry(elsewhere).or_default().insert(key);

@@ -6,8 +6,8 @@ use super::{Input, Read, Zone};
 use incremental::Engine;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, nb};
 use ovsdb_rs::client::Transaction;
+use ovsdb_rs::client::writer::Batch;
 use ovsdb_rs::{DatabaseSchema, Datum};
-use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,16 +29,8 @@ pub struct Plan {
     problems: BTreeMap<Str, BTreeSet<Str>>,
 }
 
-/// Operations, with the key that each is for; none where it is for several.
-#[derive(Debug, Default)]
-pub struct Operations {
-    /// Operations as RFC 7047 has them.
-    pub operations: Vec<Json>,
-    /// For each operation its key.
-    pub of: Vec<Option<Key>>,
-    /// All keys.
-    pub keys: Vec<Key>,
-}
+/// Operations, with the key that each is for.
+pub type Operations = Batch<Key>;
 
 /// A parent's column, and what comes into it and goes out of it.
 type Members = BTreeMap<(&'static str, Uuid, &'static str), (Set<Uuid>, Set<Uuid>)>;
@@ -47,6 +39,8 @@ type Members = BTreeMap<(&'static str, Uuid, &'static str), (Set<Uuid>, Set<Uuid
 struct Making<'a> {
     nb: &'a Northbound,
     members: Members,
+    /// How often a row came into a parent's column or went out of it.
+    moved: usize,
     /// Routers that this transaction makes.
     made: BTreeMap<Str, Uuid>,
     /// Routers that it deletes, with all that is on them.
@@ -126,38 +120,37 @@ impl Plan {
     /// Operations that bring the database closer to what is wanted, for at most `limit` rows.
     pub fn operations(&mut self, nb: &Northbound, schema: &Arc<DatabaseSchema>, limit: usize) -> Operations {
         let mut out = Operations::default();
-        let mut m = Making { nb, members: Members::new(), made: BTreeMap::new(), gone: BTreeSet::new() };
-        while out.keys.len() < limit {
+        let mut m = Making { nb, members: Members::new(), moved: 0, made: BTreeMap::new(), gone: BTreeSet::new() };
+        while out.keys().len() < limit {
             let Some(key) = self.dirty.pop_first() else { break };
             let mut txn = Transaction::new(schema.clone());
-            let before = m.members.len() + m.changes();
-            let wanted = self.engine.outputs().first(&key).cloned();
-            if !m.row(&key, wanted.as_ref(), &mut txn) {
+            let before = m.moved;
+            if !m.row(&key, self.engine.outputs().first(&key), &mut txn) {
                 self.waiting.insert(key);
                 continue;
             }
-            if txn.is_empty() && m.members.len() + m.changes() == before {
+            if txn.is_empty() && m.moved == before {
                 continue;
             }
-            for operation in txn.into_operations() {
-                out.operations.push(operation);
-                out.of.push(Some(key.clone()));
-            }
-            out.keys.push(key);
+            out.extend(&key, txn);
         }
         let mut txn = Transaction::new(schema.clone());
         for ((table, parent, column), (added, gone)) in &m.members {
-            match (added.is_empty(), gone.is_empty()) {
-                (false, true) => txn.mutate(table, *parent, column, "insert", &added.to_datum()),
-                (true, false) => txn.mutate(table, *parent, column, "delete", &gone.to_datum()),
-                _ => txn.exchange(table, *parent, column, &gone.to_datum(), &added.to_datum()),
-            }
+            exchange(&mut txn, (table, *parent, column), gone, added);
         }
-        for operation in txn.into_operations() {
-            out.operations.push(operation);
-            out.of.push(None);
-        }
+        out.extend_all(txn);
         out
+    }
+}
+
+/// Takes rows out of a column, and puts others into it.
+fn exchange(txn: &mut Transaction, of: (&str, Uuid, &str), gone: &Set<Uuid>, added: &Set<Uuid>) {
+    let (table, id, column) = of;
+    match (gone.is_empty(), added.is_empty()) {
+        (true, true) => {}
+        (true, false) => txn.mutate(table, id, column, "insert", &added.to_datum()),
+        (false, true) => txn.mutate(table, id, column, "delete", &gone.to_datum()),
+        (false, false) => txn.exchange(table, id, column, &gone.to_datum(), &added.to_datum()),
     }
 }
 
@@ -183,16 +176,14 @@ fn number(n: Option<u32>) -> Option<Str> {
 }
 
 impl Making<'_> {
-    fn changes(&self) -> usize {
-        self.members.values().map(|(added, gone)| added.len() + gone.len()).sum()
-    }
-
     fn add(&mut self, table: &'static str, parent: Uuid, column: &'static str, id: Uuid) {
+        self.moved += 1;
         self.members.entry((table, parent, column)).or_default().0.insert(id);
     }
 
     fn remove(&mut self, table: &'static str, parent: Uuid, column: &'static str, id: Uuid) {
         if !self.gone.contains(&parent) {
+            self.moved += 1;
             self.members.entry((table, parent, column)).or_default().1.insert(id);
         }
     }
@@ -349,9 +340,7 @@ impl Making<'_> {
             Some((id, row)) => {
                 let gone: Set<Uuid> = row.load_balancer.difference(balancers).copied().collect();
                 let added: Set<Uuid> = balancers.difference(&row.load_balancer).copied().collect();
-                if !gone.is_empty() || !added.is_empty() {
-                    txn.exchange("Load_Balancer_Group", id, "load_balancer", &gone.to_datum(), &added.to_datum());
-                }
+                exchange(txn, ("Load_Balancer_Group", id, "load_balancer"), &gone, &added);
                 id
             }
             None => {

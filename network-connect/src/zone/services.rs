@@ -39,6 +39,9 @@ fn any_of(subnets: &[Subnet]) -> String {
 
 /// Where pods are not joined: services pass, and so do pods of the same network; pods of the others are out of reach.
 fn keep_apart(name: &Str, j: &Joined, switches: &Set<Str>, v: &mut V<'_>) {
+    if j.members.is_empty() {
+        return;
+    }
     let services = &v.read(Read::Resource(Changed::Connect(name.clone()))).services;
     let mut acl = |kind, priority, matches: String, action, on: Set<Str>| {
         if !on.is_empty() {
@@ -57,7 +60,8 @@ fn keep_apart(name: &Str, j: &Joined, switches: &Set<Str>, v: &mut V<'_>) {
     for family in Family::ALL {
         let all = j.members.iter().flat_map(|m| &m.network.subnets).filter(|s| s.family() == family);
         let all: Set<Str> = all.map(|s| s.to_string().into()).collect();
-        if !all.is_empty() {
+        // OVN-Kubernetes has a set for each family of the cluster, which are those of its services.
+        if !all.is_empty() || services.iter().any(|s| s.family() == family) {
             sets.push((family, all));
         }
     }

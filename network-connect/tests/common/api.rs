@@ -1,7 +1,11 @@
-//! As much of a Kubernetes API server as the daemon needs: list, watch with resource versions, create, replace with
-//! conflicts, server-side apply with field managers, the status subresource.
+//! As much of a Kubernetes API server as the daemon needs: list, watch with resource versions, bookmarks and an end (410),
+//! create, replace with conflicts, server-side apply with field managers, the status subresource, objects held against the
+//! schema of their definition; and its bad days.
 
-#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
+
+#[path = "schema.rs"]
+mod schema;
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +26,18 @@ struct Store {
     log: Vec<(u64, String, &'static str, Value)>,
     /// Who owns which fields of which object.
     owners: BTreeMap<(String, String), BTreeMap<String, BTreeSet<Field>>>,
-    /// Requests, as `METHOD path`.
+    /// Requests, as `METHOD path`, of lists and watches with `list ` or `watch ` in front.
     requests: Vec<String>,
+    /// What changed before this version is forgotten.
+    oldest: u64,
+    /// The schema of objects of a collection.
+    schemas: BTreeMap<String, Value>,
+    /// Requests that are refused: the method, how often yet, and with which code.
+    refused: Vec<(String, usize, u64)>,
+    /// Whether connections are refused.
+    down: bool,
+    /// Counts how often connections were cut.
+    cuts: u64,
 }
 
 /// The server; clones are the same one.
@@ -80,7 +94,15 @@ fn set(object: &mut Value, field: &[String], value: Option<Value>) {
 impl Store {
     fn put(&mut self, collection: &str, key: &str, mut object: Value) -> Value {
         self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let before = self.objects.get(collection).and_then(|all| all.get(key));
+        let generation = before.map_or(0, |b| b["metadata"]["generation"].as_u64().unwrap_or(0));
+        let same = before.is_some_and(|b| b["spec"] == object["spec"]);
+        let metadata = &mut object["metadata"];
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        metadata["generation"] = json!(generation + u64::from(!same));
+        if before.is_none() {
+            metadata["uid"] = json!(format!("00000000-0000-4000-8000-{:012}", self.version));
+        }
         let all = self.objects.entry(collection.into()).or_default();
         let kind = if all.insert(key.into(), object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
         self.log.push((self.version, collection.into(), kind, object.clone()));
@@ -94,6 +116,12 @@ impl Store {
         }
     }
 
+    /// What is wrong with an object, or with what became of it.
+    fn invalid(&self, collection: &str, old: Option<&Value>, new: &Value) -> Option<Value> {
+        let wrong = schema::check(self.schemas.get(collection)?, old, new);
+        (!wrong.is_empty()).then(|| failure(422, "Invalid", &wrong.join("; ")))
+    }
+
     /// Server-side apply. Fields that the manager had and does not name any more go.
     fn apply(
         &mut self,
@@ -104,9 +132,14 @@ impl Store {
         status: bool,
         body: &Value,
     ) -> Result<Value, Value> {
-        let Some(mut object) = self.objects.get(collection).and_then(|all| all.get(key)).cloned() else {
+        let there = self.objects.get(collection).and_then(|all| all.get(key)).cloned();
+        if there.is_none() && status {
             return Err(failure(404, "NotFound", "there is no such object"));
-        };
+        }
+        // What is applied and is not there is made.
+        let mut object = there.clone().unwrap_or_else(|| {
+            json!({"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {"name": body["metadata"]["name"]}})
+        });
         let mut wanted = BTreeMap::new();
         fields(body, &mut Vec::new(), &mut wanted);
         let part = |f: &Field| match f.first().map(String::as_str) {
@@ -135,8 +168,10 @@ impl Store {
         for (field, value) in wanted {
             set(&mut object, &field, Some(value));
         }
-        let before = self.objects[collection].get(key);
-        if before == Some(&object) { Ok(object) } else { Ok(self.put(collection, key, object)) }
+        if let Some(failure) = self.invalid(collection, there.as_ref(), &object) {
+            return Err(failure);
+        }
+        if there.as_ref() == Some(&object) { Ok(object) } else { Ok(self.put(collection, key, object)) }
     }
 }
 
@@ -183,8 +218,58 @@ impl Api {
     }
 
     fn tell(&self) {
-        let version = self.store.lock().unwrap().version;
-        self.changed.send_replace(version);
+        let store = self.store.lock().unwrap();
+        self.changed.send_replace(store.version + (store.cuts << 32));
+    }
+
+    /// Holds objects of a collection against the schema in their definition.
+    pub fn check(&self, collection: &str, definition: &Value) {
+        let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        self.store.lock().unwrap().schemas.insert(collection.into(), schema);
+    }
+
+    /// Puts an object as people do, who are told what is wrong with it.
+    pub fn try_put(&self, collection: &str, object: Value) -> Result<(), String> {
+        {
+            let store = self.store.lock().unwrap();
+            let old = store.objects.get(collection).and_then(|all| all.get(&key_of(&object)));
+            if let Some(failure) = store.invalid(collection, old, &object) {
+                return Err(failure["message"].as_str().unwrap().to_string());
+            }
+        }
+        self.put(collection, object);
+        Ok(())
+    }
+
+    /// Cuts all connections; while the server is down there are no new ones.
+    pub fn cut(&self, down: bool) {
+        let mut store = self.store.lock().unwrap();
+        store.cuts += 1;
+        store.down = down;
+        drop(store);
+        self.tell();
+    }
+
+    /// Forgets what changed so far: who watches from an earlier version has to list anew.
+    pub fn forget(&self) {
+        let mut store = self.store.lock().unwrap();
+        store.oldest = store.version;
+        store.log.clear();
+    }
+
+    /// Refuses the next requests of a method.
+    pub fn refuse(&self, method: &str, times: usize, code: u64) {
+        self.store.lock().unwrap().refused.push((method.into(), times, code));
+    }
+
+    /// How many of the refusals are left.
+    pub fn refusals(&self) -> usize {
+        self.store.lock().unwrap().refused.iter().map(|r| r.1).sum()
+    }
+
+    /// How many requests begin so.
+    pub fn requests(&self, begin: &str) -> usize {
+        self.store.lock().unwrap().requests.iter().filter(|r| r.starts_with(begin)).count()
     }
 
     pub fn put(&self, collection: &str, object: Value) {
@@ -214,10 +299,24 @@ impl Api {
 
     /// How many requests wrote something.
     pub fn writes(&self) -> usize {
-        self.store.lock().unwrap().requests.iter().filter(|r| !r.starts_with("GET") && !r.contains("/leases")).count()
+        let store = self.store.lock().unwrap();
+        let writes = |r: &&String| ["POST", "PUT", "PATCH"].iter().any(|m| r.starts_with(m)) && !r.contains("/leases");
+        store.requests.iter().filter(writes).count()
     }
 
-    async fn serve(&self, mut stream: TcpStream) -> Option<()> {
+    /// Serves a connection until the next cut.
+    async fn serve(&self, stream: TcpStream) -> Option<()> {
+        let (cuts, mut changed) = (self.store.lock().unwrap().cuts, self.changed.subscribe());
+        if self.store.lock().unwrap().down {
+            return None;
+        }
+        tokio::select! {
+            ended = self.converse(stream) => ended,
+            _ = changed.wait_for(|now| now >> 32 != cuts) => None,
+        }
+    }
+
+    async fn converse(&self, mut stream: TcpStream) -> Option<()> {
         loop {
             let (head, body) = request(&mut stream).await?;
             let line = head.lines().next()?.to_string();
@@ -225,12 +324,29 @@ impl Api {
             let (method, target) = (words.next()?, words.next()?);
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
             let query: BTreeMap<&str, &str> = query.split('&').filter_map(|p| p.split_once('=')).collect();
-            self.store.lock().unwrap().requests.push(format!("{method} {path}"));
-            if method == "GET" && query.contains_key("watch") {
+            let watches = method == "GET" && query.contains_key("watch");
+            let what = match (method, watches, parts(path).2.is_empty()) {
+                (_, true, _) => "watch ",
+                ("GET", _, true) => "list ",
+                _ => "",
+            };
+            let refusal = {
+                let mut store = self.store.lock().unwrap();
+                let word = if what.is_empty() { format!("{method} ") } else { what.to_string() };
+                store.requests.push(format!("{word}{path}"));
+                let word = word.trim_end();
+                store.refused.iter_mut().find(|r| r.0 == word && r.1 > 0).map(|r| {
+                    r.1 -= 1;
+                    failure(r.2, if r.2 == 409 { "Conflict" } else { "InternalError" }, "a bad day")
+                })
+            };
+            if watches && refusal.is_none() {
                 let from = query.get("resourceVersion").and_then(|v| v.parse().ok()).unwrap_or(0);
-                return self.watch(&mut stream, &parts(path).0, from).await;
+                let bookmarks = query.get("allowWatchBookmarks") == Some(&"true");
+                return self.watch(&mut stream, &parts(path).0, from, bookmarks).await;
             }
-            let (code, answer) = match self.answer(method, path, &query, &body) {
+            let answer = refusal.map_or_else(|| self.answer(method, path, &query, &body), Err);
+            let (code, answer) = match answer {
                 Ok(answer) => (200, answer),
                 Err(failure) => (failure["code"].as_u64()?, failure),
             };
@@ -268,7 +384,10 @@ impl Api {
                 let key = key_of(&body);
                 match store.objects.get(&collection).is_some_and(|all| all.contains_key(&key)) {
                     true => Err(failure(409, "AlreadyExists", "it is there")),
-                    false => Ok(store.put(&collection, &key, body)),
+                    false => match store.invalid(&collection, None, &body) {
+                        Some(failure) => Err(failure),
+                        None => Ok(store.put(&collection, &key, body)),
+                    },
                 }
             }
             "PUT" => match there {
@@ -286,22 +405,34 @@ impl Api {
         }
     }
 
-    async fn watch(&self, stream: &mut TcpStream, collection: &str, mut from: u64) -> Option<()> {
+    async fn watch(&self, stream: &mut TcpStream, collection: &str, mut from: u64, bookmarks: bool) -> Option<()> {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
         stream.write_all(head.as_bytes()).await.ok()?;
         let mut changed = self.changed.subscribe();
         loop {
             let mut text = String::new();
-            {
+            let gone = {
                 let store = self.store.lock().unwrap();
-                for (version, of, kind, object) in &store.log {
-                    if *version > from && of == collection {
-                        text.push_str(&format!("{}\n", json!({"type": kind, "object": object})));
-                    }
+                let gone = from < store.oldest;
+                for (_, _, kind, object) in store.log.iter().filter(|l| !gone && l.0 > from && l.1 == collection) {
+                    text.push_str(&format!("{}\n", json!({"type": kind, "object": object})));
+                }
+                if gone {
+                    let object = failure(410, "Expired", "too old resource version");
+                    text.push_str(&format!("{}\n", json!({"type": "ERROR", "object": object})));
+                } else if bookmarks && store.version > from && text.is_empty() {
+                    let version = store.version.to_string();
+                    let object =
+                        json!({"apiVersion": "v1", "kind": "Bookmark", "metadata": {"resourceVersion": version}});
+                    text.push_str(&format!("{}\n", json!({"type": "BOOKMARK", "object": object})));
                 }
                 from = store.version;
-            }
+                gone
+            };
             stream.write_all(text.as_bytes()).await.ok()?;
+            if gone {
+                return None;
+            }
             changed.changed().await.ok()?;
         }
     }

@@ -28,6 +28,7 @@ mod parse;
 mod replica;
 mod schema_compat;
 mod transaction;
+pub mod writer;
 
 pub use replica::{Replica, RowChange};
 pub use transaction::Transaction;
@@ -409,6 +410,11 @@ impl Client {
             }
         }
         first_error(answer(result).await)
+    }
+
+    /// Carries out operations as JSON with commas between them, as [`Client::carry_out`].
+    pub(crate) async fn carry_out_text(&self, operations: String) -> Result<Option<(usize, OpFailed)>, ClientError> {
+        first_error(answer(self.request(whole(operations))?).await)
     }
 
     /// Carries out a transaction, as [`Client::transact`]. An empty one is not sent.

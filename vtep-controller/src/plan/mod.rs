@@ -10,8 +10,7 @@ use crate::output::{Key, Module, Notice, Value};
 use crate::units::{Fact, Unit, Vtep};
 use incremental::{Change, Engine};
 use ovn_schema::{Str, Uuid};
-use ovsdb_rs::client::Transaction;
-use serde_json::Value as Json;
+use ovsdb_rs::client::writer::Batch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -47,27 +46,7 @@ pub struct Plan {
 }
 
 /// Operations, with the key that each is for.
-#[derive(Debug, Default)]
-pub struct Operations {
-    /// Operations as RFC 7047 has them.
-    pub operations: Vec<Json>,
-    /// For each operation its key.
-    pub keys: Vec<Key>,
-}
-
-impl Operations {
-    fn push(&mut self, key: &Key, operation: Json) {
-        self.operations.push(operation);
-        self.keys.push(key.clone());
-    }
-
-    /// Takes over what a transaction holds for a key.
-    fn extend(&mut self, key: &Key, transaction: Transaction) {
-        for operation in transaction.into_operations() {
-            self.push(key, operation);
-        }
-    }
-}
+pub type Operations = Batch<Key>;
 
 impl Plan {
     /// A plan for so many hardware_vtep databases.

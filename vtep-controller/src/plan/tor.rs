@@ -36,18 +36,18 @@ impl Making<'_> {
         let row: serde_json::Map<String, Json> =
             columns.into_iter().filter(|(c, _)| self.has(table, c)).map(|(c, v)| (c.to_string(), v)).collect();
         if !row.is_empty() {
-            self.out.push(key, json!({"op": "update", "table": table, "where": is(id), "row": row}));
+            self.out.push(key, &json!({"op": "update", "table": table, "where": is(id), "row": row}));
         }
     }
 
     fn delete(&mut self, key: &Key, table: &str, id: Uuid) {
-        self.out.push(key, json!({"op": "delete", "table": table, "where": is(id)}));
+        self.out.push(key, &json!({"op": "delete", "table": table, "where": is(id)}));
     }
 
     /// Inserts a row and gives the reference to it.
     fn insert(&mut self, key: &Key, table: &str, row: Json) -> Json {
         let name = self.name();
-        self.out.push(key, json!({"op": "insert", "table": table, "row": row, "uuid-name": name}));
+        self.out.push(key, &json!({"op": "insert", "table": table, "row": row, "uuid-name": name}));
         json!(["named-uuid", name])
     }
 
@@ -120,7 +120,7 @@ impl Plan {
         let mut rows = 0;
         while rows < limit {
             let Some(key) = self.tors.get_mut(usize::from(id.0)).and_then(|d| d.pop_first()) else { break };
-            let before = m.out.keys.len();
+            let before = m.out.keys().len();
             match &key {
                 Key::Switch(_, row) => self.switch(&key, *row, &mut m),
                 Key::Ucast(_, ls, mac) => self.ucast(input, &key, *ls, mac, &mut m),
@@ -128,7 +128,7 @@ impl Plan {
                 Key::Tunnel(_, row) => self.tunnel(&key, *row, &mut m),
                 _ => {}
             }
-            rows += usize::from(m.out.keys.len() > before);
+            rows += usize::from(m.out.keys().len() > before);
         }
         m.out
     }
