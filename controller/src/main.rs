@@ -69,6 +69,7 @@ fn main() -> ExitCode {
             "features",
             "vif_plug",
         ],
+        threads: daemon::Threads::One,
     };
     let database = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
     let files = TlsFiles::from_options(&args.daemon.tls);

@@ -12,7 +12,12 @@ static GREETINGS: daemon::Counter = daemon::Counter::new("greetings");
 
 fn main() -> std::process::ExitCode {
     let args: Args = daemon::parse();
-    let program = daemon::Program { version: "idle 1.0".into(), family: daemon::Family::Ovn, modules: &["greeter"] };
+    let program = daemon::Program {
+        version: "idle 1.0".into(),
+        family: daemon::Family::Ovn,
+        modules: &["greeter"],
+        threads: daemon::Threads::One,
+    };
     daemon::run(program, &args.daemon, async |d: daemon::Daemon| {
         d.counters(&[&GREETINGS]);
         d.memory(|| vec![("greetings".into(), GREETINGS.get())]);

@@ -11,7 +11,7 @@
 //!
 //! fn main() -> std::process::ExitCode {
 //!     let args = daemon::parse::<Args>();
-//!     let program = daemon::Program { version: "ovn-northd 26.03.90".into(), family: daemon::Family::Ovn, modules: &[] };
+//!     let program = daemon::Program { version: "ovn-northd 26.03.90".into(), family: daemon::Family::Ovn, modules: &[], threads: Default::default() };
 //!     daemon::run(program, &args.daemon, async |d: daemon::Daemon| {
 //!         d.commands().register("is-paused", "", 0, 0, |_| Ok("false".into()));
 //!         d.ready()?; // the parent of a detached daemon returns now
@@ -42,5 +42,5 @@ pub use levels::Level;
 pub use log::{Log, kind};
 pub use metrics::{Metric, Metrics};
 pub use options::{Options, TlsOptions, parse};
-pub use run::{Daemon, Program, run};
+pub use run::{Daemon, Program, Threads, run};
 pub use unixctl::{Commands, Reply};

@@ -23,6 +23,19 @@ pub struct Program {
     pub family: Family,
     /// Log modules that exist before they log.
     pub modules: &'static [&'static str],
+    /// Which threads its tasks run on.
+    pub threads: Threads,
+}
+
+/// Which threads a daemon's tasks run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// One for each processor: for a daemon that works for several clients at once, or computes for seconds.
+    #[default]
+    PerProcessor,
+    /// One: for a daemon that mostly waits. What an event passes through (a connection, then the daemon's loop, then another connection)
+    /// runs without waking another thread, which costs as much as many an event itself.
+    One,
 }
 
 type MemoryReport = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
@@ -175,7 +188,11 @@ where
         detached: Mutex::new(detached),
         stay: options.no_chdir,
     }));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut runtime = match program.threads {
+        Threads::PerProcessor => tokio::runtime::Builder::new_multi_thread(),
+        Threads::One => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build()?;
     let result = runtime.block_on(live(daemon, program, options, main));
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(pidfile);

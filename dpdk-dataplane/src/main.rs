@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         version: VERSION.into(),
         family: Family::Ovs,
         modules: &["bfd", "bridge", "dpif_netdev", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect"],
+        threads: daemon::Threads::PerProcessor,
     };
     // Set before any thread exists, so that all have it: the news of a failure must reach the database and controllers
     // also while other programs use the processors. Without the privilege the priority stays.

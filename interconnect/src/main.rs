@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         version: version(),
         family: Family::Ovn,
         modules: &["ovn_ic", "inc_proc_eng", "jsonrpc", "reconnect", "ovsdb_idl"],
+        threads: daemon::Threads::PerProcessor,
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)

@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         version: version(),
         family: Family::Ovn,
         modules: &["network_connect", "jsonrpc", "reconnect", "ovsdb_idl"],
+        threads: daemon::Threads::PerProcessor,
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)

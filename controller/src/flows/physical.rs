@@ -102,6 +102,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
             several(b, view);
         }
         None if !is_here => remote(b, view),
+        None if &*b.row.r#type == "virtual" => security::run(b.id, b.row, b.dp, view),
         None => {}
     }
 }
@@ -540,6 +541,8 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
             // network, which then takes the sender to be there.
             "external" if has_localnet => {}
+            // Its parent gets the copy.
+            "virtual" if here(view, p) => {}
             _ if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {

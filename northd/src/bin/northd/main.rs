@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         version: version().trim_end().to_string(),
         family: Family::Ovn,
         modules: &["northd", "ovn_northd", "jsonrpc", "reconnect", "ovsdb_idl", "inc_proc_eng", "memory_trim"],
+        threads: daemon::Threads::PerProcessor,
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)

@@ -66,6 +66,7 @@ fn main() -> ExitCode {
             "stream_ssl",
             "transaction",
         ],
+        threads: daemon::Threads::PerProcessor,
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)
