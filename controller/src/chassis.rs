@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::settings::{Settings, bridge};
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
+use std::collections::BTreeSet;
 
 /// What this controller can do, as northd looks for it in `Chassis:other_config`.
 const FEATURES: [&str; 12] = [
@@ -24,9 +25,10 @@ const FEATURES: [&str; 12] = [
 ];
 
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 20] = [
     crate::ha_peers::PUBLISHED,
     crate::ha_peers::STATE,
+    crate::uplinks::PUBLISHED,
     "datapath-type",
     "iface-types",
     "is-interconn",
@@ -46,7 +48,7 @@ const OTHERS: [&str; 19] = [
     "ovn-trim-wmark-perc-lflow-cache",
 ];
 
-fn other_config(settings: &Settings, ovs: &ovs::Database) -> Map<Str, Str> {
+fn other_config(settings: &Settings, ovs: &ovs::Database, lost: &BTreeSet<Str>) -> Map<Str, Str> {
     let mut m: Map<Str, Str> = FEATURES.iter().map(|f| ((*f).into(), "true".into())).collect();
     m.insert("is-interconn".into(), settings.interconnection.to_string().into());
     for (k, v) in &settings.other {
@@ -54,6 +56,10 @@ fn other_config(settings: &Settings, ovs: &ovs::Database) -> Map<Str, Str> {
     }
     for key in ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-enable-lflow-cache"] {
         m.entry(key.into()).or_insert_with(|| "".into());
+    }
+    if !lost.is_empty() {
+        let names: Vec<&str> = lost.iter().map(|n| &**n).collect();
+        m.insert(crate::uplinks::PUBLISHED.into(), names.join(",").into());
     }
     m.insert("ovn-monitor-all".into(), settings.monitor_all.to_string().into());
     if let Some(root) = ovs.open_vswitch.values().next() {
@@ -72,11 +78,18 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Puts into the plan what differs from what is wanted.
-    pub fn reconcile(&mut self, input: &Input, ovs: &ovs::Database, settings: &Settings, plan: &mut Plan) {
+    /// Puts into the plan what differs from what is wanted. `lost` are the networks that this chassis does not reach.
+    pub fn reconcile(
+        &mut self,
+        input: &Input,
+        ovs: &ovs::Database,
+        settings: &Settings,
+        lost: &BTreeSet<Str>,
+        plan: &mut Plan,
+    ) {
         let sb = &input.sb;
         let found = input.chassis(&settings.system_id).and_then(|id| Some((id, sb.chassis.get(&id)?)));
-        let other = other_config(settings, ovs);
+        let other = other_config(settings, ovs, lost);
         let name = &settings.system_id;
         let encaps = self.usable(sb, settings);
         if !encaps.is_empty() {
@@ -120,7 +133,7 @@ impl Writer {
                 tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
             }
             // What the operator takes back goes as well.
-            let ours = key.starts_with("ovn-evpn-") || key.starts_with(crate::ha_peers::PUBLISHED);
+            let ours = key.starts_with("ovn-evpn-") || key.starts_with("isthmus-");
             known && (!ours || other.contains_key(key))
         });
         merged.extend(other);
@@ -229,7 +242,7 @@ mod tests {
             let s = Settings { system_id: "hv2".into(), encaps, ..Settings::default() };
             let mut plan = Plan::new(Arc::new(sb::Database::schema()));
             let input = Input::new(db.clone(), crate::model::Local::default());
-            Writer::default().reconcile(&input, &ovs::Database::default(), &s, &mut plan);
+            Writer::default().reconcile(&input, &ovs::Database::default(), &s, &BTreeSet::new(), &mut plan);
             let all = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
             all.iter()
                 .map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap()))

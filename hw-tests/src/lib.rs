@@ -5,6 +5,7 @@
 //! | [`lab`] | namespaces, links, processes, and their end |
 //! | [`agent`] | what runs inside a machine of the lab: probes, transfers, a DHCP client |
 //! | [`network`] | the machines and wires of the gateway scenario |
+//! | [`next_hop`] | a gateway whose next hop is lost |
 //! | [`programs`] | our programs on machines of a lab |
 //! | [`scenario`] | the checks of the gateway scenario |
 //! | [`zones`] | two zones that interconnect joins, and their checks |
@@ -18,6 +19,7 @@ pub mod bench;
 pub mod hold;
 pub mod lab;
 pub mod network;
+pub mod next_hop;
 pub mod programs;
 pub mod report;
 pub mod scenario;

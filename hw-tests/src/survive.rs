@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The servers' port.
 const PORT: &str = "7100";
 /// The external host's address of IPv6.
-const EXTERNAL6: &str = "fd00:16::fe";
+pub(crate) const EXTERNAL6: &str = "fd00:16::fe";
 /// The machines' addresses of IPv6, each with its router's.
 const MACHINES6: [(&str, &str, &str); 3] =
     [("vm1", "fd00:1::11", "fd00:1::1"), ("vm2", "fd00:2::12", "fd00:2::1"), ("vm3", "fd00:1::13", "fd00:1::1")];

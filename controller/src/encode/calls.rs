@@ -40,6 +40,8 @@ pub mod opcode {
     pub const DHCP_RELAY_RESP_CHK: u8 = 0x1d;
     pub const PUT_ICMP4_INNER_SRC: u8 = 0x1e;
     pub const PUT_ICMP4_INNER_DST: u8 = 0x1f;
+    /// Isthmus' own, far from OVN's: a next hop that the controller asked has answered.
+    pub const NEXT_HOP_ANSWERED: u8 = 0x80;
 
     /// The name of a code, as ovn-controller logs it.
     pub fn name(code: u8) -> Option<&'static str> {
@@ -72,6 +74,7 @@ pub mod opcode {
             DHCP_RELAY_REQ_CHK => "DHCP_RELAY_REQ_CHK",
             DHCP_RELAY_RESP_CHK => "DHCP_RELAY_RESP_CHK",
             PUT_ICMP4_INNER_SRC => "PUT_ICMP4_INNER_IP4_SRC",
+            NEXT_HOP_ANSWERED => "NEXT_HOP_ANSWERED",
             _ => return None,
         })
     }

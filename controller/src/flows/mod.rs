@@ -11,6 +11,7 @@ mod large;
 mod logical;
 mod neighbour;
 mod physical;
+mod probes;
 mod security;
 mod tunnel;
 
@@ -28,6 +29,7 @@ use openflow_rs::mods::MeterConfig;
 use openflow_rs::{Action, FieldId, Group, GroupId, Match, MeterId, PackedActions, PackedMatch, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
+pub(crate) use physical::provider_output;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;

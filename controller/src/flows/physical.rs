@@ -4,7 +4,7 @@ use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{activation, chassis_mac, function, here, large, resident, row, security, zone};
+use super::{activation, chassis_mac, function, here, large, probes, resident, row, security, zone};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -158,7 +158,7 @@ fn to_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, view: &mut Seen<'_
 }
 
 /// Out of an OpenFlow port with a tag, the packet being as before afterwards.
-pub(super) fn provider_output(p: &sb::PortBinding, ofport: u16, tag: Option<u16>) -> Vec<Action> {
+pub(crate) fn provider_output(p: &sb::PortBinding, ofport: u16, tag: Option<u16>) -> Vec<Action> {
     let mut actions = Vec::new();
     if let Some(tag) = tag {
         let service = p.options.get("ethtype").is_some_and(|t| matches!(&**t, "802.11ad" | "802.1ad"));
@@ -244,6 +244,7 @@ fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
     to_interface(b, ofport, tag, view);
     if &*b.row.r#type == "localnet" {
         chassis_mac::localnet(b, ofport, tag, z, view);
+        probes::localnet(b, ofport, tag, view);
         // What a localport sent stays on this chassis, and so does what is marked for it.
         for (value, mask) in
             [(flag::LOCALPORT, flag::LOCALPORT), (flag::LOCAL_ONLY, flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY)]

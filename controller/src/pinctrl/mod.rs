@@ -17,6 +17,7 @@ mod monitors;
 pub mod multicast;
 pub mod next_hops;
 pub mod prefix;
+pub mod probes;
 mod queue;
 mod ra;
 mod relay;

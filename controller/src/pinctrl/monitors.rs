@@ -1,7 +1,7 @@
 //! The services that keep account and write rows: multicast, health checks, events. They are the loop's, which has the rows; packets
 //! for them come from the packet thread as reports.
 
-use super::{bfd, events, health, multicast, next_hops, prefix};
+use super::{bfd, events, health, multicast, next_hops, prefix, probes};
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
@@ -21,6 +21,8 @@ pub struct Monitors {
     pub health: health::Checks,
     /// Next hops of symmetric replies.
     pub next_hops: next_hops::NextHops,
+    /// Next hops without which this chassis is no gateway.
+    pub probes: probes::Probes,
     /// Ports that get prefixes.
     pub prefixes: prefix::Prefixes,
     /// States of BFD sessions.
@@ -31,7 +33,9 @@ pub struct Monitors {
 
 /// Whether packets with this opcode are for them.
 pub(super) fn takes(code: u8) -> bool {
-    [opcode::IGMP, opcode::EVENT, opcode::HANDLE_SVC_CHECK, opcode::HANDLE_DHCPV6_REPLY].contains(&code)
+    const CODES: [u8; 5] =
+        [opcode::IGMP, opcode::EVENT, opcode::HANDLE_SVC_CHECK, opcode::HANDLE_DHCPV6_REPLY, opcode::NEXT_HOP_ANSWERED];
+    CODES.contains(&code)
 }
 
 impl Monitors {
@@ -40,6 +44,10 @@ impl Monitors {
         match p.userdata.get(3) {
             Some(&opcode::IGMP) => self.multicast.heard(p, input, now),
             Some(&opcode::HANDLE_SVC_CHECK) => self.health.answered(p, now),
+            Some(&opcode::NEXT_HOP_ANSWERED) => {
+                self.probes.heard(p);
+                Vec::new()
+            }
             Some(&opcode::HANDLE_DHCPV6_REPLY) => self.prefixes.heard(p, now),
             Some(&opcode::EVENT) => {
                 self.events.happened(p.userdata.get(8..).unwrap_or_default(), now);

@@ -100,11 +100,13 @@ impl Controller {
         let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next(), self.monitors.next()];
         let periodic = periodic.into_iter().flatten().min();
         let announcements = periodic.filter(|_| self.can_announce());
+        let questions = self.monitors.probes.next().filter(|_| self.is_installed());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
         let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
         let all = [
             announcements,
+            questions,
             self.takeover.next(now),
             writes(sb_free, self.claims.next()),
             writes(sb_free, self.sb_attempts.next()),

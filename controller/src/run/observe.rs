@@ -47,21 +47,23 @@ impl Controller {
     /// Takes over whether the uplinks are there that gateway ports need.
     fn look_at_uplinks(&mut self, s: &Settings, now: Instant) {
         use sb::TableId;
-        let tables = [TableId::PortBinding, TableId::HaChassisGroup, TableId::HaChassis];
-        let state = (self.interfaces.plumbing(), self.presence.versions.patches, tables.map(|t| self.input.version(t)));
-        let there = match self.in_line.uplinks {
-            Some((of, there)) if of == state => there,
-            before => {
-                let lost = uplinks::lost(&self.ovs.db, &self.input, &self.presence, s);
-                match (&lost, before.is_none_or(|(_, there)| there)) {
-                    (Some(u), true) => tracing::warn!(target: "main", "{u}"),
-                    (None, false) => tracing::info!(target: "main", "all uplinks of gateway ports are there again"),
-                    _ => {}
-                }
-                lost.is_none()
+        let tables = [TableId::PortBinding, TableId::HaChassisGroup, TableId::HaChassis, TableId::Chassis];
+        let versions = tables.map(|t| self.input.version(t));
+        let probes = &mut self.monitors.probes;
+        let state = (self.interfaces.plumbing(), self.presence.versions.patches, versions, probes.changes());
+        if self.in_line.uplinks.as_ref().is_none_or(|(of, _)| *of != state) {
+            probes.observe(uplinks::questions(&self.input, &self.presence, s), now);
+            let found = uplinks::look(&self.ovs.db, &self.input, &self.presence, s, probes);
+            let before = self.in_line.uplinks.as_ref().map(|(_, u)| u);
+            for text in found.news(before) {
+                tracing::warn!(target: "main", "{text}");
             }
-        };
-        self.in_line.uplinks = Some((state, there));
+            if before.is_some_and(|u| !u.lost.is_empty()) && found.lost.is_empty() {
+                tracing::info!(target: "main", "all uplinks of gateway ports are there again");
+            }
+            self.in_line.uplinks = Some((state, found));
+        }
+        let there = self.in_line.uplinks.as_ref().is_none_or(|(_, u)| !u.resigns());
         match s.uplink_hold_down {
             Some(hold_down) => self.takeover.observe_uplink(there, hold_down, now),
             None => self.takeover.observe_uplink(true, Duration::ZERO, now),

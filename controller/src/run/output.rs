@@ -91,8 +91,21 @@ impl Controller {
         self.is_installed() && !self.input.local.gateways.starting
     }
 
+    /// Asks the next hops that gateway ports need, also while nothing is announced: before it serves, a gateway is to know.
+    fn ask_next_hops(&mut self, now: Instant) {
+        if !self.is_installed() {
+            return;
+        }
+        let before = self.monitors.probes.changes();
+        for m in self.monitors.probes.due(now) {
+            self.send(m);
+        }
+        self.look |= before != self.monitors.probes.changes();
+    }
+
     pub(super) fn announce(&mut self) {
         let now = Instant::now();
+        self.ask_next_hops(now);
         if !self.can_announce() {
             return;
         }

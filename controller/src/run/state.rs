@@ -20,6 +20,7 @@ use crate::plumbing::Sessions;
 use crate::presence::Presence;
 use crate::request::Request;
 use crate::settings::{Identity, Incomplete, Settings};
+use crate::uplinks::Uplinks;
 use crate::{chassis, claims, learned, virtual_ports};
 use gateway_ha::Takeover;
 use incremental::Engine;
@@ -114,8 +115,9 @@ pub(super) struct LocalState {
     pub(super) known: bool,
 }
 
-/// What uplinks follow from: the local database, patch ports, and bindings, groups and their members.
-pub(super) type UplinkState = (u64, u64, [u64; 3]);
+/// What uplinks follow from: the local database, patch ports, bindings, groups, their members and their chassis, and which
+/// next hops are silent.
+pub(super) type UplinkState = (u64, u64, [u64; 4], u64);
 
 /// What is in line with what was derived, and as of which state.
 #[derive(Debug, Default)]
@@ -134,14 +136,14 @@ pub(super) struct Sinks {
     pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
-    /// This chassis' rows: by the local database's state, and their own.
-    pub(super) chassis: InLine<(u64, u64)>,
+    /// This chassis' rows: by the local database's state, their own, and the networks that it does not reach.
+    pub(super) chassis: InLine<(u64, u64, BTreeSet<Str>)>,
     /// As of when the bridge was looked through for zones that are named by rows.
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.
     pub(super) sessions: Option<(u64, u64)>,
-    /// As of when uplinks were looked at, and whether all were there.
-    pub(super) uplinks: Option<(UplinkState, bool)>,
+    /// As of when uplinks were looked at, and how they were.
+    pub(super) uplinks: Option<(UplinkState, Uplinks)>,
     /// As of when zones were assigned, and in which range.
     pub(super) zones: Option<(u64, u64, (u16, u16))>,
     /// As of when announcements were listed, and the longest pause between them.
