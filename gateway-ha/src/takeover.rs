@@ -18,6 +18,11 @@
 //! A session that has just been set up is down, which says nothing: for [`FIRST`] it does not count, and the peer is taken
 //! for alive. So a group that gets another member, or its first second one, does not lose its port meanwhile.
 //!
+//! Likewise a session that came up a moment ago and is lost again: a switch that is busy loses its first sessions while
+//! flows go in, and a link may flap (RFC 5882 section 3.2). A loss counts at once when the session had been up for
+//! [`PROOF`]; otherwise the peer is taken for alive for another [`GRACE`], and the session has to hold twice as long the
+//! next time.
+//!
 //! A peer is alive while its session is up. One whose session is down may still be alive: sessions come up one after the
 //! other, and a link may fail between two gateways alone. A claim of a gateway port that is seen after the session went
 //! down proves it, so the claimant is trusted for its patience; if that ends and the peer claims again, still without a
@@ -47,6 +52,12 @@ use std::time::{Duration, Instant};
 
 /// How long the first session is waited for, and how long a new one may be down: sessions that are not up send once a second (RFC 5880 section 6.8.3).
 const FIRST: Duration = Duration::from_secs(5);
+/// How long a session is to be up before its loss counts at once.
+const PROOF: Duration = Duration::from_secs(3);
+/// The longest time for which one that flaps is to be up before that.
+const PROOF_MAX: Duration = Duration::from_secs(60);
+/// How long the peer is taken for alive that lost a session before that: what detection takes with ovn-controller's default timers.
+const GRACE: Duration = Duration::from_secs(3);
 /// How long the others are waited for after the first one.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a session that was up when the switch went away is not believed, unless the switch says it anew.
@@ -132,6 +143,10 @@ struct Peer {
     stale: bool,
     /// Until when it may be down because it is new.
     new: Option<Instant>,
+    /// Since when it is up.
+    up_since: Option<Instant>,
+    /// How long it is to be up before its loss counts at once.
+    proof: Duration,
     /// When it claimed a port without a session, as long as that proves that it is alive.
     claimed: Option<Instant>,
     /// When it claimed a port last.
@@ -142,14 +157,23 @@ struct Peer {
 
 impl Peer {
     fn new() -> Peer {
-        Peer { session: None, stale: false, new: None, claimed: None, last_claim: None, patience: PATIENCE }
+        Peer {
+            session: None,
+            stale: false,
+            new: None,
+            up_since: None,
+            proof: PROOF,
+            claimed: None,
+            last_claim: None,
+            patience: PATIENCE,
+        }
     }
 
     fn is_up(&self) -> bool {
         !self.stale && self.session.is_some_and(Session::is_up)
     }
 
-    fn report(&mut self, new: Session) {
+    fn report(&mut self, new: Session, now: Instant) {
         let was_up = self.is_up();
         if self.session != Some(new) {
             self.stale = false;
@@ -157,9 +181,22 @@ impl Peer {
         self.session = Some(new);
         if self.is_up() {
             (self.new, self.claimed, self.patience) = (None, None, PATIENCE);
+            self.up_since.get_or_insert(now);
         } else if was_up && matches!(new, Session::Down | Session::Init) {
             // It was heard until now: what it claimed before proves nothing any more.
             self.claimed = None;
+            self.lost(now);
+        }
+    }
+
+    /// The session that was up is lost.
+    fn lost(&mut self, now: Instant) {
+        let held = self.up_since.take().is_some_and(|since| now.duration_since(since) >= self.proof);
+        if held {
+            self.proof = PROOF;
+        } else {
+            self.new = Some(now + GRACE);
+            self.proof = (self.proof * 2).min(PROOF_MAX);
         }
     }
 
@@ -248,13 +285,13 @@ impl Takeover {
             if p.session.is_none() {
                 p.new = Some(now + FIRST);
             }
-            p.report(session);
+            p.report(session, now);
             self.peers.insert(name.clone(), p);
             watched += 1;
         }
         // Claims of those that are not watched.
         self.peers.extend(before.into_iter().filter(|(_, p)| p.claimed.is_some()).map(|(n, p)| {
-            let p = Peer { session: None, stale: false, new: None, ..p };
+            let p = Peer { session: None, stale: false, new: None, up_since: None, ..p };
             (n, p)
         }));
         self.lingering.retain(|_, end| now < *end);
@@ -311,7 +348,7 @@ impl Takeover {
     /// Another chassis gave a gateway port up, and nobody has it.
     pub fn released(&mut self, chassis: &Arc<str>) {
         if let Some(p) = self.peers.get_mut(chassis) {
-            (p.claimed, p.last_claim) = (None, None);
+            (p.claimed, p.last_claim, p.new) = (None, None, None);
         }
     }
 
@@ -506,15 +543,15 @@ mod tests {
     fn cut_off_needs_more_than_one_silent_session() {
         let t = &mut Takeover::default();
         assert_eq!(see(t, true, &[], 0.0), 'S');
-        assert_eq!(see(t, true, &[Up], 0.5), 'S');
-        assert_eq!(see(t, true, &[Down], 1.0), 'S');
-        see(t, true, &[Down, Up], 1.5);
-        assert_eq!(see(t, true, &[Down, Down], 2.0), 'C');
-        assert_eq!(see(t, true, &[Down, Init], 3.0), 's', "the link is back: it prepares");
-        assert_eq!(see(t, true, &[UpBoth, UpBoth], 3.5), 'S');
-        assert_eq!(see(t, true, &[Down, UpBoth], 4.0), 'S');
-        assert_eq!(see(t, true, &[Down, Down], 5.0), 'C');
-        assert_eq!(see(t, true, &[Down], 6.0), 'S', "the other one is not watched any more");
+        assert_eq!(see(t, true, &[Up], 5.0), 'S');
+        assert_eq!(see(t, true, &[Down], 10.0), 'S');
+        see(t, true, &[Down, Up], 15.0);
+        assert_eq!(see(t, true, &[Down, Down], 20.0), 'C');
+        assert_eq!(see(t, true, &[Down, Init], 30.0), 's', "the link is back: it prepares");
+        assert_eq!(see(t, true, &[UpBoth, UpBoth], 35.0), 'S');
+        assert_eq!(see(t, true, &[Down, UpBoth], 40.0), 'S');
+        assert_eq!(see(t, true, &[Down, Down], 50.0), 'C');
+        assert_eq!(see(t, true, &[Down], 60.0), 'S', "the other one is not watched any more");
     }
 
     #[test]
@@ -529,8 +566,31 @@ mod tests {
         // A chassis that is cut off stays so, whoever is added.
         let t = &mut Takeover::default();
         see(t, true, &[Up, Up], 0.0);
-        assert_eq!(see(t, true, &[Down, Down], 1.0), 'C');
-        assert_eq!(see(t, true, &[Down, Down, Down], 2.0), 'C');
+        assert_eq!(see(t, true, &[Down, Down], 10.0), 'C');
+        assert_eq!(see(t, true, &[Down, Down, Down], 20.0), 'C');
+    }
+
+    #[test]
+    fn the_loss_of_a_session_that_came_up_a_moment_ago_proves_nothing() {
+        let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
+        let alive = |t: &Takeover, seconds| t.view(at(seconds)).alive.contains(GW1);
+        see(t, true, &[UpBoth, UpBoth], 1.0);
+        see(t, true, &[Down, UpBoth], 2.5);
+        assert_eq!(t.next(at(2.5)), Some(at(2.5) + GRACE));
+        assert!(alive(t, 5.4) && !alive(t, 5.5), "it is dead if it does not come back");
+        see(t, true, &[UpBoth, UpBoth], 4.0);
+        see(t, true, &[Down, UpBoth], 9.0);
+        assert!(alive(t, 11.9), "it flapped: three seconds prove nothing now");
+        see(t, true, &[UpBoth, UpBoth], 10.0);
+        see(t, true, &[Down, UpBoth], 23.0);
+        assert!(!alive(t, 23.0), "it held twelve seconds");
+        see(t, true, &[UpBoth, UpBoth], 24.0);
+        see(t, true, &[Down, UpBoth], 27.0);
+        assert!(!alive(t, 27.0), "it is as good as any again");
+        see(t, true, &[UpBoth, UpBoth], 30.0);
+        see(t, true, &[Down, UpBoth], 31.0);
+        t.released(&gw1);
+        assert!(!alive(t, 31.0), "it gave the port up");
     }
 
     #[test]
@@ -564,25 +624,25 @@ mod tests {
         let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
         see(t, true, &[UpBoth, UpBoth], 0.0);
         t.claimed(&gw1, at(0.5));
-        see(t, true, &[Down, UpBoth], 1.0);
-        assert!(!t.view(at(1.0)).alive.contains(GW1), "it claimed before its session failed");
-        t.claimed(&gw1, at(2.0));
-        assert!(t.view(at(2.0)).alive.contains(GW1));
-        assert_eq!(t.next(at(2.0)), Some(at(2.0) + DOUBT));
-        assert_eq!(t.next(at(2.0) + DOUBT), Some(at(2.0) + PATIENCE));
-        see(t, true, &[UpBoth, UpBoth], 3.0);
-        see(t, true, &[Down, UpBoth], 4.0);
-        assert!(!t.view(at(4.0)).alive.contains(GW1), "its session came and failed");
+        see(t, true, &[Down, UpBoth], 11.0);
+        assert!(!t.view(at(11.0)).alive.contains(GW1), "it claimed before its session failed");
+        t.claimed(&gw1, at(12.0));
+        assert!(t.view(at(12.0)).alive.contains(GW1));
+        assert_eq!(t.next(at(12.0)), Some(at(12.0) + DOUBT));
+        assert_eq!(t.next(at(12.0) + DOUBT), Some(at(12.0) + PATIENCE));
+        see(t, true, &[UpBoth, UpBoth], 13.0);
+        see(t, true, &[Down, UpBoth], 16.0);
+        assert!(!t.view(at(16.0)).alive.contains(GW1), "its session came and failed");
     }
 
     #[test]
     fn a_claimant_that_gives_up_is_not_trusted_any_more() {
         let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
         see(t, true, &[UpBoth, UpBoth], 0.0);
-        see(t, true, &[Down, UpBoth], 1.0);
-        t.claimed(&gw1, at(2.0));
+        see(t, true, &[Down, UpBoth], 11.0);
+        t.claimed(&gw1, at(12.0));
         t.released(&gw1);
-        let v = t.view(at(2.0));
+        let v = t.view(at(12.0));
         assert!(!v.alive.contains(GW1) && !v.doubted.contains(GW1));
     }
 
@@ -603,13 +663,13 @@ mod tests {
         let t = &mut Takeover::default();
         let port = Arc::from("cr-lr0-public");
         see(t, true, &[UpBoth, UpBoth], 1.0);
-        t.overtaken(&port, at(1.0));
-        assert!(t.view(at(1.2)).lingering.contains(&port));
-        assert_eq!(t.next(at(1.2)), Some(at(1.0) + LINGER));
-        see(t, true, &[Down, Down], 1.3);
-        assert!(t.view(at(1.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
-        see(t, true, &[UpBoth, UpBoth], 2.0);
-        assert!(t.view(at(2.0)).lingering.is_empty());
+        t.overtaken(&port, at(11.0));
+        assert!(t.view(at(11.2)).lingering.contains(&port));
+        assert_eq!(t.next(at(11.2)), Some(at(11.0) + LINGER));
+        see(t, true, &[Down, Down], 11.3);
+        assert!(t.view(at(11.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
+        see(t, true, &[UpBoth, UpBoth], 12.0);
+        assert!(t.view(at(12.0)).lingering.is_empty());
     }
 
     #[test]
