@@ -126,7 +126,7 @@ enum Sessions {
     Held,
     /// None shows life. Whether there are two or more.
     Silent { several: bool },
-    /// None shows life, but those that are down are new.
+    /// None is up, but one that is not is new.
     New,
     /// Some show life, none is up.
     Stirring,
@@ -326,10 +326,10 @@ impl Takeover {
             Sessions::All
         } else if list().any(Session::is_up) {
             Sessions::Some
-        } else if list().any(|s| s == Session::Init) {
-            Sessions::Stirring
         } else if self.peers.values().any(|p| p.new.is_some()) {
             Sessions::New
+        } else if list().any(|s| s == Session::Init) {
+            Sessions::Stirring
         } else {
             Sessions::Silent { several: watched > 1 }
         }
@@ -574,6 +574,10 @@ mod tests {
     fn the_loss_of_a_session_that_came_up_a_moment_ago_proves_nothing() {
         let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
         let alive = |t: &Takeover, seconds| t.view(at(seconds)).alive.contains(GW1);
+        see(t, true, &[UpBoth], 1.0);
+        assert_eq!(see(t, true, &[Down], 1.5), 'S');
+        assert_eq!(see(t, true, &[Init], 1.6), 'S', "it is on its way: nobody has to wait for it");
+        let t = &mut Takeover::default();
         see(t, true, &[UpBoth, UpBoth], 1.0);
         see(t, true, &[Down, UpBoth], 2.5);
         assert_eq!(t.next(at(2.5)), Some(at(2.5) + GRACE));
