@@ -3,7 +3,7 @@
 use crate::model::Input;
 use crate::pinctrl::Report;
 use crate::plan::Plan;
-use ovn_schema::{Str, Write, sb};
+use ovn_schema::{ColumnValue, Str, Write, sb};
 use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -55,12 +55,20 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
         Key::Forwarding(dp, port, mac) => {
             let (mac, dp, port) = (text(mac), dp as i64, i64::from(port));
             let row = input.fdb(&mac, dp);
-            if row.is_some_and(|(_, f)| f.port_key == port) {
+            let kind = |key| Some(&*input.port_by_key(input.datapath(dp as u64)?, key)?.1.r#type);
+            let by_network = kind(port) == Some("localnet");
+            if row.is_some_and(|(_, f)| f.port_key == port || by_network && kind(f.port_key) == Some("")) {
                 return true;
             }
             let part = plan.part(format!("FDB {mac} of datapath {dp}"), port);
             match row {
-                Some((id, _)) => part.txn.update_row(id, [sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)]),
+                Some((id, f)) => {
+                    // The provider network carries what a machine of another chassis sends, whose controller may write at this moment.
+                    if by_network {
+                        part.txn.verify("FDB", id, [("port_key", f.port_key.to_datum())]);
+                    }
+                    part.txn.update_row(id, [sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)]);
+                }
                 None => {
                     let columns =
                         [sb::Fdb::mac(&mac), sb::Fdb::dp_key(&dp), sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)];
@@ -95,4 +103,40 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Local;
+    use ovn_schema::Uuid;
+    use std::sync::Arc;
+
+    /// What is written where a row says that a machine's port, or the provider network's, has an address.
+    fn written(has: i64, learned: u32) -> Vec<String> {
+        let mut db = sb::Database::default();
+        let dp = Uuid::from_u128(1);
+        db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 7, ..Default::default() }));
+        for (key, kind) in [(1, "localnet"), (2, ""), (3, "")] {
+            let (logical_port, r#type) = (Str::from(format!("p{key}")), Str::from(kind));
+            let row = sb::PortBinding { datapath: dp, tunnel_key: key, logical_port, r#type, ..Default::default() };
+            db.port_binding.insert(Uuid::from_u128(10 + key as u128), Arc::new(row));
+        }
+        let row = sb::Fdb { mac: "02:00:00:00:00:01".into(), dp_key: 7, port_key: has, ..Default::default() };
+        db.fdb.insert(Uuid::from_u128(20), Arc::new(row));
+        let input = Input::new(db, Local::default());
+        let key = Key::Forwarding(7, learned, "02:00:00:00:00:01".parse().unwrap());
+        let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+        write(&input, &mut Pending::from([(key, Instant::now())]), 0, &mut plan);
+        let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
+        operations.iter().map(|o| o["op"].as_str().unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn an_address_of_a_machine_is_not_the_networks() {
+        assert_eq!(written(2, 1), [""; 0], "the provider network carries what the machine sends");
+        assert_eq!(written(1, 2), ["update"]);
+        assert_eq!(written(2, 3), ["update"]);
+        assert_eq!(written(9, 1), ["wait", "update"], "unless its controller writes at this moment");
+    }
 }

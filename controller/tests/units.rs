@@ -487,7 +487,7 @@ enum Step {
     Plug(usize, u8),
     Tunnel(u16),
     /// A port of a provider network, and whether its patch port has a number.
-    Localnet(usize, bool, bool),
+    Localnet(usize, u8, bool),
     /// Who is in the group of gateways.
     Gateways(u8),
     /// Which chassis are alive, and whether this one is still starting.
@@ -647,10 +647,15 @@ impl Chassis {
                 _ => drop(l.vifs.insert(text(format!("vm{n}")), vif(n as u16 + 1))),
             }),
             Step::Tunnel(n) => self.change_local(|l| l.tunnels = (n > 0).then(|| tunnel(n)).into_iter().collect()),
-            Step::Localnet(n, there, plugged) => {
-                let (name, options) = (format!("ln{n}"), Map::from([(text("network_name"), text("phys"))]));
-                let row = sb::PortBinding { r#type: text("localnet"), options, ..port(n, &name, 200) };
-                self.set(id(15, n), there.then_some(row));
+            Step::Localnet(n, kind, plugged) => {
+                let (name, mut options) = (format!("ln{n}"), Map::from([(text("network_name"), text("phys"))]));
+                let mut row = port(n, &name, 200);
+                if kind == 2 {
+                    drop(options.insert(text("localnet_learn_fdb"), text("true")));
+                    (row.tag, row.tunnel_key) = (Some(5), 201);
+                }
+                (row.r#type, row.options) = (text("localnet"), options);
+                self.set(id(15, n), (kind > 0).then_some(row));
                 self.change_local(|l| match plugged {
                     true => drop(l.localnets.insert(text(name), 77)),
                     false => drop(l.localnets.remove(&*name)),
@@ -757,7 +762,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
         (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
         (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
-        (0..SWITCHES, b(), b()).prop_map(|(n, t, p)| Step::Localnet(n, t, p)),
+        (0..SWITCHES, 0..3u8, b()).prop_map(|(n, k, p)| Step::Localnet(n, k, p)),
         (0..8u8).prop_map(Step::Gateways),
         (0..7u8).prop_map(Step::Peer),
         (0..5u8).prop_map(Step::Tunnelling),
@@ -784,6 +789,26 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(one, 1..80)
 }
 
+/// What is known of Ethernet addresses is not learned anew from a provider network, once its port is to learn.
+#[test]
+fn a_provider_network_that_begins_to_learn() {
+    let (db, local) = start();
+    let mut c = Chassis::new(db, local);
+    for s in
+        [Step::Datapath(0, true), Step::Port(0, 1), Step::Localnet(0, 1, true), Step::Forwarding(0, 1), Step::Derive]
+    {
+        c.step(s);
+    }
+    let before = c.tables.len().0;
+    c.step(Step::Localnet(0, 2, true));
+    c.settle();
+    assert!(c.differs_from_fresh().is_empty());
+    c.step(Step::Localnet(0, 1, true));
+    c.settle();
+    assert_eq!(c.tables.len().0, before);
+    assert!(c.differs_from_fresh().is_empty());
+}
+
 /// A router port of a provider network that becomes another kind of port in place.
 #[test]
 fn an_attached_router_port_that_becomes_another_kind() {
@@ -795,7 +820,7 @@ fn an_attached_router_port_that_becomes_another_kind() {
         c.step(Step::Patch((n + 1) % SWITCHES, n, true));
     }
     c.step(Step::Group(15));
-    for s in [Step::Port(2, 11), Step::Localnet(0, true, true), Step::Port(4, 14), Step::Derive, Step::Port(4, 1)] {
+    for s in [Step::Port(2, 11), Step::Localnet(0, 1, true), Step::Port(4, 14), Step::Derive, Step::Port(4, 1)] {
         c.step(s);
     }
     c.settle();

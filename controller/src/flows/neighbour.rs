@@ -79,9 +79,11 @@ pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     let lookup = base().with(of::INPORT, f.port_key as u128).with(FieldId::EthSrc, mac);
     emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);
     // Where the provider network is learned from, what is known elsewhere is not learned there.
-    let learning =
-        |p: &sb::PortBinding| &*p.r#type == "localnet" && ovn_schema::options::flag(&p.options, "localnet_learn_fdb");
-    if view.read(Read::PortsOf(dp)).ports_of(dp).any(|(_, p)| learning(p) && p.tunnel_key != f.port_key) {
+    let localnets = view.read(Read::OthersOf(dp)).others_of(dp).filter(|(_, p)| &*p.r#type == "localnet");
+    let localnets: Vec<Uuid> = localnets.map(|(id, _)| id).collect();
+    let mut learning = localnets.into_iter().filter_map(|id| row::<sb::PortBinding>(view, TableId::PortBinding, id));
+    let learns = |p: &sb::PortBinding| ovn_schema::options::flag(&p.options, "localnet_learn_fdb");
+    if learning.any(|p| learns(p) && p.tunnel_key != f.port_key) {
         let from_network = u128::from(flag::FROM_LOCALNET);
         let lookup = base().with(FieldId::EthSrc, mac).with_masked(of::FLAGS, from_network, from_network);
         emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);

@@ -308,9 +308,13 @@ fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
 
 /// The port of a switch to a provider network that is plugged in here.
 pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a sb::PortBinding> {
-    let input = view.read(Read::PortsOf(datapath));
-    let mut localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet").map(|(_, p)| p);
-    localnets.find(|p| view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port))
+    let input = view.read(Read::OthersOf(datapath));
+    let mut localnets = input.others_of(datapath).filter(|(_, p)| &*p.r#type == "localnet");
+    let (id, _) = localnets.find(|(_, p)| {
+        let mapped = &view.read(Read::Localnet(p.logical_port.clone())).local.localnets;
+        mapped.contains_key(&p.logical_port)
+    })?;
+    row(view, TableId::PortBinding, id)
 }
 
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
