@@ -189,6 +189,23 @@ async fn bad_input_takes_away_what_it_is_about_and_nothing_else() {
     p.run(json!([{"op": "insert", "table": "Logical_Router", "row": {"name": "cluster_udn_c2_transit_router"}}])).await;
     wait_until!("it comes back", ready(5).await);
     wait_until!("Success", p.status("ab").contains("status: Success"));
+    // Nobody changes what subnets were given out of.
+    let (before, others) = (p.everything().await, [("172.20.0.0/16", 24), ("fd02::/112", 120)]);
+    p.join("ab", &others, &["PodNetwork"]);
+    wait_until!("the field is named", p.status("ab").contains("spec.connectSubnets is immutable"));
+    p.join("ab", &others, &["PodNetwork", "ServiceNetwork"]);
+    wait_until!("another field counts", p.everything().await != before);
+    let linked = |with: &'static str| {
+        let p = &p;
+        async move { p.column("Logical_Router_Port", "networks").await.iter().any(|n| n.contains(with)) }
+    };
+    assert!(linked("192.168.").await && !linked("172.20.").await);
+    drop(daemon);
+    let _daemon = p.start(&[]);
+    p.remove("ab");
+    wait_until!("it is parted", ready(0).await);
+    p.join("ab", &others, &["PodNetwork"]);
+    wait_until!("it is joined anew", ready(5).await && linked("172.20.").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

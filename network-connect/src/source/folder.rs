@@ -2,9 +2,11 @@
 //!
 //! Every file whose name ends in `.yaml`, `.yml` or `.json` holds resources, several after each other where it likes. What is
 //! written about a `ClusterNetworkConnect` stands in `status/NAME.yaml` beside them, which belongs to this program: its
-//! annotations count as if they were the resource's own. A file that does not parse counts as it was before.
+//! annotations count as if they were the resource's own. A file that does not parse counts as it was before. So do
+//! `connectSubnets`, which an API server would not let anyone change, from when subnets were given out of them.
 
 use super::{Event, Feed, Request, Source};
+use crate::resource::connect::SUBNETS;
 use crate::resource::{Condition, Kind, Name, meta};
 use anyhow::Context;
 use notify::{RecursiveMode, Watcher};
@@ -37,6 +39,9 @@ struct Beside {
     annotations: BTreeMap<String, String>,
     status: Json,
     events: Vec<Json>,
+    /// `spec.connectSubnets` of which subnets were given out.
+    #[serde(rename = "connectSubnets", skip_serializing_if = "Json::is_null")]
+    connect_subnets: Json,
 }
 
 struct State {
@@ -48,6 +53,8 @@ struct State {
     beside: BTreeMap<String, Beside>,
     /// What was said about files.
     said: BTreeMap<PathBuf, String>,
+    /// `connectSubnets` that do not count, by resource.
+    refused: BTreeMap<String, Json>,
     tell: mpsc::UnboundedSender<Event>,
 }
 
@@ -75,6 +82,7 @@ impl Source for Folder {
             told: BTreeMap::new(),
             beside: BTreeMap::new(),
             said: BTreeMap::new(),
+            refused: BTreeMap::new(),
             tell,
         };
         tokio::spawn(async move {
@@ -111,6 +119,16 @@ impl Source for Folder {
             }
         });
         Ok(Feed { events, requests })
+    }
+}
+
+impl Beside {
+    fn event(&mut self, warning: bool, reason: &str, message: &str) {
+        let time = crate::time::rfc3339(SystemTime::now());
+        let kind = if warning { "Warning" } else { "Normal" };
+        self.events.push(json!({"time": time, "type": kind, "reason": reason, "message": message}));
+        let surplus = self.events.len().saturating_sub(EVENTS);
+        self.events.drain(..surplus);
     }
 }
 
@@ -218,25 +236,60 @@ impl State {
                 if now.contains_key(name) {
                     tracing::warn!("{}: {name} is in an earlier file already, which counts", path.display());
                 } else {
-                    now.insert(name.clone(), self.merged(name, object));
+                    now.insert(name.clone(), object.clone());
                 }
             }
         }
-        let gone: Vec<Name> = self.told.keys().filter(|name| !now.contains_key(name)).cloned().collect();
-        for name in gone {
-            if name.kind == Kind::Connect {
-                self.beside.remove(&name.name);
-                // There may be none.
-                let _ = std::fs::remove_file(self.status_file(&name.name));
-            }
-            self.send(Event::Object(name, None));
+        self.note_refused(&now);
+        for (name, object) in &mut now {
+            *object = self.merged(name, object);
         }
+        let gone: Vec<Name> = self.told.keys().filter(|name| !now.contains_key(name)).cloned().collect();
+        gone.into_iter().for_each(|name| self.send(Event::Object(name, None)));
+        self.forget(&now);
         for (name, object) in &now {
             if !self.told.get(name).is_some_and(|told| Arc::ptr_eq(told, object) || told == object) {
                 self.send(Event::Object(name.clone(), Some((**object).clone())));
             }
         }
         self.told = now;
+    }
+
+    /// Removes what is written of resources that are gone, also since before this program started. A file that does not parse may
+    /// hold any.
+    fn forget(&mut self, now: &BTreeMap<Name, Arc<Json>>) {
+        if !self.said.is_empty() {
+            return;
+        }
+        let there = |name: &str| now.keys().any(|n| n.kind == Kind::Connect && n.name == name);
+        let gone: Vec<String> = self.beside.keys().filter(|name| !there(name)).cloned().collect();
+        for name in gone {
+            self.beside.remove(&name);
+            // There may be none.
+            let _ = std::fs::remove_file(self.status_file(&name));
+        }
+    }
+
+    /// Says by an event which resources have other `connectSubnets` than those that subnets were given out of.
+    fn note_refused(&mut self, now: &BTreeMap<Name, Arc<Json>>) {
+        let mut refused = BTreeMap::new();
+        for (name, object) in now.iter().filter(|(name, _)| name.kind == Kind::Connect) {
+            let Some(held) = self.beside.get(&name.name).map(|b| &b.connect_subnets) else { continue };
+            let wanted = &object["spec"]["connectSubnets"];
+            if !held.is_null() && held != wanted {
+                refused.insert(name.name.clone(), wanted.clone());
+            }
+        }
+        let before = std::mem::replace(&mut self.refused, refused.clone());
+        for (name, _) in refused.into_iter().filter(|(name, wanted)| before.get(name) != Some(wanted)) {
+            let message = "spec.connectSubnets is immutable: it counts as it was; to change it, remove the resource and \
+                           put it there again";
+            tracing::warn!("ClusterNetworkConnect {name}: {message}");
+            if let Some(beside) = self.beside.get_mut(&name) {
+                beside.event(true, "InvalidSpec", message);
+            }
+            self.save(&name);
+        }
     }
 
     /// A resource with what is written beside it.
@@ -250,6 +303,11 @@ impl State {
                 annotations.extend(beside.annotations.iter().map(|(k, v)| (k.clone(), json!(v))));
             }
         }
+        if let Some(spec) =
+            object.get_mut("spec").and_then(Json::as_object_mut).filter(|_| !beside.connect_subnets.is_null())
+        {
+            spec.insert("connectSubnets".into(), beside.connect_subnets.clone());
+        }
         if let Some(object) = object.as_object_mut() {
             object.insert("status".into(), beside.status.clone());
         }
@@ -257,16 +315,22 @@ impl State {
     }
 
     fn write(&mut self, request: Request) {
-        let beside = self.beside.entry(request.connect().to_string()).or_default();
+        let of = request.connect().to_string();
         match request {
-            Request::Annotate { annotation, text, .. } => drop(beside.annotations.insert(annotation.into(), text)),
-            Request::Condition { condition, word, .. } => set_condition(&mut beside.status, &condition, word),
+            Request::Annotate { annotation, text, .. } => {
+                let name = Name { kind: Kind::Connect, namespace: String::new(), name: of.clone() };
+                let beside = self.beside.entry(of).or_default();
+                if annotation == SUBNETS {
+                    let told = self.told.get(&name).filter(|_| text != "{}");
+                    beside.connect_subnets = told.map_or(Json::Null, |o| o["spec"]["connectSubnets"].clone());
+                }
+                beside.annotations.insert(annotation.into(), text);
+            }
+            Request::Condition { condition, word, .. } => {
+                set_condition(&mut self.beside.entry(of).or_default().status, &condition, word);
+            }
             Request::Event { warning, reason, message, .. } => {
-                let time = crate::time::rfc3339(SystemTime::now());
-                let kind = if warning { "Warning" } else { "Normal" };
-                beside.events.push(json!({"time": time, "type": kind, "reason": reason, "message": message}));
-                let surplus = beside.events.len().saturating_sub(EVENTS);
-                beside.events.drain(..surplus);
+                self.beside.entry(of).or_default().event(warning, &reason, &message);
             }
         }
     }
