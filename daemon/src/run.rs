@@ -34,7 +34,7 @@ pub enum Threads {
     #[default]
     PerProcessor,
     /// One: for a daemon that mostly waits. What an event passes through (a connection, then the daemon's loop, then another connection)
-    /// runs without waking another thread, which costs as much as many an event itself.
+    /// runs without waking another thread.
     One,
 }
 
