@@ -133,6 +133,7 @@ impl Plan {
                 continue;
             }
             out.extend(&key, txn);
+            out.takes_part(&key);
         }
         let mut txn = Transaction::new(schema.clone());
         for ((table, parent, column), (added, gone)) in &m.members {

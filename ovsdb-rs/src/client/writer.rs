@@ -68,9 +68,16 @@ impl<K: Clone + PartialEq> Batch<K> {
         self.add(key);
     }
 
-    /// Adds what a transaction holds, for a key; it may hold nothing, where the key's part is in one for all.
+    /// Adds what a transaction holds, for a key.
     pub fn extend(&mut self, key: &K, transaction: Transaction) {
-        self.append(transaction, Some(key));
+        if !transaction.is_empty() {
+            self.append(transaction, Some(key));
+            self.add(key);
+        }
+    }
+
+    /// A key's part, or some of it, is in what is added for several keys.
+    pub fn takes_part(&mut self, key: &K) {
         self.add(key);
     }
 
@@ -258,7 +265,8 @@ mod tests {
         b.push(&"a", &json!({"op": "comment", "comment": "2"}));
         let schema = json!({"name": "d", "version": "1.0.0", "tables": {}});
         let schema = std::sync::Arc::new(crate::DatabaseSchema::from_json(&schema).unwrap());
-        b.extend(&"b", Transaction::new(schema.clone()));
+        b.extend(&"nothing to do", Transaction::new(schema.clone()));
+        b.takes_part(&"b");
         let mut txn = Transaction::new(schema);
         txn.comment("3");
         txn.comment("4");
