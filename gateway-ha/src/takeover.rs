@@ -21,7 +21,8 @@
 //! Likewise a session that came up a moment ago and is lost again: a switch that is busy loses its first sessions while
 //! flows go in, and a link may flap (RFC 5882 section 3.2). A loss counts at once when the session had been up for
 //! [`PROOF`]; otherwise the peer is taken for alive for another [`GRACE`], and the session has to hold twice as long the
-//! next time.
+//! next time. A chassis that loses such a session and, within [`GRACE`], a proven one is cut off all the same when none is
+//! left.
 //!
 //! A peer is alive while its session is up. One whose session is down may still be alive: sessions come up one after the
 //! other, and a link may fail between two gateways alone. A claim of a gateway port that is seen after the session went
@@ -143,6 +144,10 @@ struct Peer {
     stale: bool,
     /// Until when it may be down because it is new.
     new: Option<Instant>,
+    /// Until when its loss proves nothing, because it had been up for less than `proof`.
+    grace: Option<Instant>,
+    /// Until when its loss, which counts, is a recent one.
+    lost: Option<Instant>,
     /// Since when it is up.
     up_since: Option<Instant>,
     /// How long it is to be up before its loss counts at once.
@@ -161,6 +166,8 @@ impl Peer {
             session: None,
             stale: false,
             new: None,
+            grace: None,
+            lost: None,
             up_since: None,
             proof: PROOF,
             claimed: None,
@@ -180,7 +187,8 @@ impl Peer {
         }
         self.session = Some(new);
         if self.is_up() {
-            (self.new, self.claimed, self.patience) = (None, None, PATIENCE);
+            (self.new, self.grace, self.lost) = (None, None, None);
+            (self.claimed, self.patience) = (None, PATIENCE);
             self.up_since.get_or_insert(now);
         } else if was_up && matches!(new, Session::Down | Session::Init) {
             // It was heard until now: what it claimed before proves nothing any more.
@@ -193,9 +201,10 @@ impl Peer {
     fn lost(&mut self, now: Instant) {
         let held = self.up_since.take().is_some_and(|since| now.duration_since(since) >= self.proof);
         if held {
+            self.lost = Some(now + GRACE);
             self.proof = PROOF;
         } else {
-            self.new = Some(now + GRACE);
+            self.grace = Some(now + GRACE);
             self.proof = (self.proof * 2).min(PROOF_MAX);
         }
     }
@@ -206,7 +215,9 @@ impl Peer {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.new = self.new.filter(|end| now < *end);
+        for end in [&mut self.new, &mut self.grace, &mut self.lost] {
+            *end = end.filter(|end| now < *end);
+        }
         if self.trusted().is_some_and(|end| end <= now) {
             self.claimed = None;
             self.patience = (self.patience * 2).min(PATIENCE_MAX);
@@ -291,7 +302,7 @@ impl Takeover {
         }
         // Claims of those that are not watched.
         self.peers.extend(before.into_iter().filter(|(_, p)| p.claimed.is_some()).map(|(n, p)| {
-            let p = Peer { session: None, stale: false, new: None, up_since: None, ..p };
+            let p = Peer { session: None, stale: false, new: None, grace: None, lost: None, up_since: None, ..p };
             (n, p)
         }));
         self.lingering.retain(|_, end| now < *end);
@@ -316,7 +327,8 @@ impl Takeover {
 
     fn summary(&self, switch_is_there: bool, watched: usize) -> Sessions {
         let list = || self.peers.values().filter_map(|p| p.session);
-        if !switch_is_there || self.peers.values().any(|p| p.stale) {
+        let any = |which: fn(&Peer) -> bool| self.peers.values().any(which);
+        if !switch_is_there || any(|p| p.stale) {
             Sessions::Held
         } else if watched == 0 {
             Sessions::All
@@ -326,7 +338,7 @@ impl Takeover {
             Sessions::All
         } else if list().any(Session::is_up) {
             Sessions::Some
-        } else if self.peers.values().any(|p| p.new.is_some()) {
+        } else if any(|p| p.new.is_some()) || any(|p| p.grace.is_some()) && !any(|p| p.lost.is_some()) {
             Sessions::New
         } else if list().any(|s| s == Session::Init) {
             Sessions::Stirring
@@ -348,7 +360,8 @@ impl Takeover {
     /// Another chassis gave a gateway port up, and nobody has it.
     pub fn released(&mut self, chassis: &Arc<str>) {
         if let Some(p) = self.peers.get_mut(chassis) {
-            (p.claimed, p.last_claim, p.new) = (None, None, None);
+            (p.claimed, p.last_claim) = (None, None);
+            (p.new, p.grace) = (None, None);
         }
     }
 
@@ -366,7 +379,7 @@ impl Takeover {
         let cut_off = self.phase == Phase::CutOff || resigned;
         let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
         View {
-            alive: names(&|p| p.is_up() || [p.trusted(), p.new].into_iter().flatten().any(|end| now < end)),
+            alive: names(&|p| p.is_up() || [p.trusted(), p.new, p.grace].into_iter().flatten().any(|end| now < end)),
             doubted: names(&|p| !p.is_up() && p.last_claim.is_some_and(|t| now < t + DOUBT)),
             starting: !resigned && matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
             cut_off,
@@ -383,7 +396,8 @@ impl Takeover {
             Phase::Serving | Phase::Held | Phase::CutOff => None,
         };
         let confirm = self.confirm.filter(|_| self.peers.values().any(|p| p.stale));
-        let peers = self.peers.values().flat_map(|p| [p.trusted(), p.new, p.last_claim.map(|t| t + DOUBT)]).flatten();
+        let peers = self.peers.values().flat_map(|p| [p.trusted(), p.new, p.grace, p.last_claim.map(|t| t + DOUBT)]);
+        let peers = peers.flatten();
         let uplink = match self.uplink {
             Uplink::Back(end) => Some(end),
             Uplink::There | Uplink::Lost => None,
