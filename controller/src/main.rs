@@ -107,7 +107,10 @@ fn commands(d: &Daemon, shared: &Shared, how: &Arc<Mutex<Exit>>) {
         let shared = shared.clone();
         d.commands().register(name, "", 0, 0, move |_| Ok(f(&shared.lock().unwrap_or_else(PoisonError::into_inner))));
     };
-    show("connection-status", |s| if s.southbound { "connected".into() } else { "not connected".into() });
+    let status = shared.clone();
+    d.commands().register_connection("connection-status", move || {
+        status.lock().unwrap_or_else(PoisonError::into_inner).southbound
+    });
     show("ct-zone-list", |s| s.zones.iter().map(|(n, z)| format!("{n} {z}\n")).collect());
     show("debug/problems", |s| s.problems.values().map(|p| format!("{p}\n")).collect());
     let status = shared.clone();

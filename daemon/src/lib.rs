@@ -34,6 +34,7 @@ mod pattern;
 pub mod pidfile;
 mod run;
 mod scrape;
+mod standby;
 mod unixctl;
 
 pub use coverage::{Counter, Coverage};
@@ -43,4 +44,5 @@ pub use log::{Log, kind};
 pub use metrics::{Metric, Metrics};
 pub use options::{Options, TlsOptions, parse};
 pub use run::{Daemon, Program, Threads, run};
+pub use standby::Standby;
 pub use unixctl::{Commands, Reply};

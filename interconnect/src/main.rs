@@ -1,7 +1,7 @@
 //! `interconnect`: joins the logical networks of availability zones (ovn-ic(8)).
 
 use clap::Parser;
-use daemon::{Daemon, Family, Program};
+use daemon::{Daemon, Family, Program, Standby};
 use interconnect::run::{Db, Interconnector, RoutesRequest, Setup, Shared, TRANSACTIONS, UNITS};
 use ovn_schema::{ic_nb, ic_sb};
 use ovsdb_rs::Server;
@@ -112,33 +112,34 @@ fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
     ];
     for (name, db) in names {
         let s = shared.clone();
-        c.register(name, "", 0, 0, move |_| {
-            let s = s.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(if s.connected.get(&db) == Some(&true) { "connected\n" } else { "not connected\n" }.to_string())
+        c.register_connection(name, move || {
+            s.lock().unwrap_or_else(PoisonError::into_inner).connected.get(&db) == Some(&true)
         });
     }
-    for (name, paused) in [("pause", true), ("resume", false)] {
-        let (s, wake) = (shared.clone(), wake.clone());
-        c.register(name, "", 0, 0, move |_| {
-            s.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
-            wake.notify_one();
-            Ok(String::new())
-        });
-    }
-    let s = shared.clone();
-    c.register("is-paused", "", 0, 0, move |_| Ok(s.lock().unwrap_or_else(PoisonError::into_inner).paused.to_string()));
-    let s = shared.clone();
-    c.register("status", "", 0, 0, move |_| {
-        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = match (s.paused, s.active) {
-            (true, _) => "paused",
-            (false, true) => "active",
-            (false, false) => "standby",
-        };
-        Ok(format!("Status: {state}\n"))
-    });
+    c.register_standby(&Arc::new(Instance { shared: shared.clone(), wake: wake.clone() }));
     let s = shared.clone();
     c.register("debug/problems", "", 0, 0, move |_| {
         Ok(s.lock().unwrap_or_else(PoisonError::into_inner).problems.iter().map(|p| format!("{p}\n")).collect())
     });
+}
+
+/// This process among those of its zone.
+struct Instance {
+    shared: Shared,
+    wake: Arc<Notify>,
+}
+
+impl Standby for Instance {
+    fn paused(&self) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).paused
+    }
+
+    fn pause(&self, paused: bool) {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
+        self.wake.notify_one();
+    }
+
+    fn active(&self) -> bool {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).active
+    }
 }

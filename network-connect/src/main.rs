@@ -1,11 +1,11 @@
 //! `network-connect`: joins the user-defined networks of a Kubernetes cluster (OKEP-5224).
 
 use clap::{Parser, Subcommand, ValueEnum};
-use daemon::{Daemon, Family, Program};
+use daemon::{Daemon, Family, Program, Standby};
 use network_connect::address::Subnet;
 use network_connect::manager::Settings;
 use network_connect::resource::crd;
-use network_connect::run::{About, Connector, DECISIONS, Question, Setup, Shared, TRANSACTIONS, UNITS};
+use network_connect::run::{About, Connector, DECISIONS, Question, Setup, Shared, Status, TRANSACTIONS, UNITS};
 use network_connect::source::Source;
 use network_connect::source::folder::Folder;
 use network_connect::source::kubernetes::Kubernetes;
@@ -128,32 +128,41 @@ fn commands(d: &Daemon, shared: &Shared, wake: &Arc<Notify>) {
         let s = s.lock().unwrap_or_else(PoisonError::into_inner);
         s.sizes.iter().map(|(name, n)| ((*name).to_string(), *n as u64)).collect()
     });
-    for (name, paused) in [("pause", true), ("resume", false)] {
-        let (s, wake) = (shared.clone(), wake.clone());
-        c.register(name, "", 0, 0, move |_| {
-            s.lock().unwrap_or_else(PoisonError::into_inner).paused = paused;
-            wake.notify_one();
-            Ok(String::new())
-        });
+    c.register_standby(&Arc::new(Instance { shared: shared.clone(), wake: wake.clone() }));
+    let s = shared.clone();
+    c.register_connection("nb-connection-status", move || s.lock().unwrap_or_else(PoisonError::into_inner).connected);
+}
+
+/// This process among those of its zone.
+struct Instance {
+    shared: Shared,
+    wake: Arc<Notify>,
+}
+
+impl Instance {
+    fn with<T>(&self, f: impl FnOnce(&mut Status) -> T) -> T {
+        f(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    let s = shared.clone();
-    c.register("is-paused", "", 0, 0, move |_| Ok(s.lock().unwrap_or_else(PoisonError::into_inner).paused.to_string()));
-    let s = shared.clone();
-    c.register("nb-connection-status", "", 0, 0, move |_| {
-        let connected = s.lock().unwrap_or_else(PoisonError::into_inner).connected;
-        Ok(if connected { "connected\n" } else { "not connected\n" }.to_string())
-    });
-    let s = shared.clone();
-    c.register("status", "", 0, 0, move |_| {
-        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+}
+
+impl Standby for Instance {
+    fn paused(&self) -> bool {
+        self.with(|s| s.paused)
+    }
+
+    fn pause(&self, paused: bool) {
+        self.with(|s| s.paused = paused);
+        self.wake.notify_one();
+    }
+
+    fn active(&self) -> bool {
+        self.with(|s| s.active)
+    }
+
+    fn details(&self) -> String {
         let yes = |is: bool| if is { "yes" } else { "no" };
-        let state = match (s.paused, s.active) {
-            (true, _) => "paused",
-            (false, true) => "active",
-            (false, false) => "standby",
-        };
-        Ok(format!("Status: {state}\nresources read: {}\ndecides: {}\n", yes(s.synced), yes(s.leader)))
-    });
+        self.with(|s| format!("resources read: {}\ndecides: {}\n", yes(s.synced), yes(s.leader)))
+    }
 }
 
 /// Commands whose text the loop makes when it is asked.

@@ -79,9 +79,7 @@ fn commands(d: &Daemon, shared: &Shared, keep: &Arc<AtomicBool>) {
     });
     let s = shared.clone();
     let c = d.commands();
-    c.register("sb-connection-status", "", 0, 0, move |_| {
-        Ok(connected(s.lock().unwrap_or_else(PoisonError::into_inner).southbound))
-    });
+    c.register_connection("sb-connection-status", move || s.lock().unwrap_or_else(PoisonError::into_inner).southbound);
     let s = shared.clone();
     c.register("vtep-connection-status", "", 0, 0, move |_| {
         let s = s.lock().unwrap_or_else(PoisonError::into_inner);

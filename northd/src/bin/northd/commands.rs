@@ -3,39 +3,18 @@
 use crate::databases::{Databases, LOCK};
 use crate::stopwatch;
 use crate::worker::State;
-use daemon::Daemon;
+use daemon::{Daemon, Standby};
+use ovsdb_rs::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Registers the commands.
 pub fn register(d: &Daemon, state: &Arc<State>, databases: &Databases) {
     let c = d.commands();
-    let s = state.clone();
-    c.register("pause", "", 0, 0, move |_| {
-        s.pause(true);
-        Ok(String::new())
-    });
-    let s = state.clone();
-    c.register("resume", "", 0, 0, move |_| {
-        s.pause(false);
-        Ok(String::new())
-    });
-    let s = state.clone();
-    c.register("is-paused", "", 0, 0, move |_| Ok(if s.paused() { "true\n" } else { "false\n" }.into()));
-    let (s, sb) = (state.clone(), databases.sb.clone());
-    c.register("status", "", 0, 0, move |_| {
-        let status = match (s.paused(), sb.has_lock(LOCK)) {
-            (true, _) => "paused",
-            (_, true) => "active",
-            _ => "standby",
-        };
-        Ok(format!("Status: {status}\n"))
-    });
+    c.register_standby(&Arc::new(Instance { state: state.clone(), sb: databases.sb.clone() }));
     for (name, client) in [("nb", databases.nb.clone()), ("sb", databases.sb.clone())] {
         let k = client.clone();
-        c.register(&format!("{name}-connection-status"), "", 0, 0, move |_| {
-            Ok(if k.is_connected() { "connected\n" } else { "not connected\n" }.into())
-        });
+        c.register_connection(&format!("{name}-connection-status"), move || k.is_connected());
         c.register(&format!("{name}-cluster-state-reset"), "", 0, 0, move |_| {
             client.reconnect();
             Ok(String::new())
@@ -51,6 +30,26 @@ pub fn register(d: &Daemon, state: &Arc<State>, databases: &Databases) {
     times(d, state);
     let sb = databases.sb.clone();
     c.register("debug/chassis-features-list", "", 0, 0, move |_| Ok(features(&sb)));
+}
+
+/// This process among those of its cloud.
+struct Instance {
+    state: Arc<State>,
+    sb: Client,
+}
+
+impl Standby for Instance {
+    fn paused(&self) -> bool {
+        self.state.paused()
+    }
+
+    fn pause(&self, paused: bool) {
+        self.state.pause(paused);
+    }
+
+    fn active(&self) -> bool {
+        self.sb.has_lock(LOCK)
+    }
 }
 
 fn engine(d: &Daemon, state: &Arc<State>) {
@@ -142,7 +141,7 @@ const FEATURES: [(&str, &str); 6] = [
     ("ct_state_save", "ct-state-save"),
 ];
 
-fn features(sb: &ovsdb_rs::client::Client) -> String {
+fn features(sb: &Client) -> String {
     sb.replica(|r| {
         let Some(table) = r.schema().and_then(|s| s.table("Chassis").ok()) else { return String::new() };
         let set = |row: &ovsdb_rs::Row, option: &str| {
