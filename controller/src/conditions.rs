@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The rows that are wanted. Tables that are not named here are replicated as they are.
 pub fn wanted(input: &Input, all: bool) -> Conditions {
     type Rule = fn(&Input) -> Option<Vec<Value>>;
-    let rules: [(&str, Rule); 12] = [
+    let rules: [(&str, Rule); 13] = [
         ("Port_Binding", |i| Some(ports(i))),
         ("Logical_Flow", |i| Some(flows(i))),
         ("MAC_Binding", |i| Some(of_datapaths(i, "datapath"))),
@@ -21,6 +21,7 @@ pub fn wanted(input: &Input, all: bool) -> Conditions {
         ("IGMP_Group", |i| i.local.chassis.map(|_| [mine(i, "chassis"), of_datapaths(i, "datapath")].concat())),
         ("Controller_Event", |i| Some(mine(i, "chassis"))),
         ("Advertised_Route", |i| Some(of_datapaths(i, "datapath"))),
+        ("Advertised_MAC_Binding", |i| Some(of_datapaths(i, "datapath"))),
         ("DNS", |i| Some(names(i))),
         // Before this chassis has a row, those of others are looked at so that none is made twice.
         ("Chassis_Private", |i| own(i, "name")),

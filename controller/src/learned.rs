@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// What was learned, in an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A neighbour behind a router port: datapath and port by key, and its addresses.
     Neighbour(u64, u32, IpAddr, Mac),
@@ -19,6 +19,17 @@ pub enum Key {
 }
 
 impl Key {
+    /// Whether the database has a row of the same neighbour or Ethernet address, be it elsewhere.
+    pub fn is_row_of(self, input: &Input) -> bool {
+        match self {
+            Key::Neighbour(dp, port, ip, _) => {
+                let p = input.datapath(dp).and_then(|dp| input.port_by_key(dp, port.into()));
+                p.is_some_and(|(_, p)| input.mac_binding(&p.logical_port, &ip.to_string().into()).is_some())
+            }
+            Key::Forwarding(dp, _, mac) => input.fdb(&text(mac), dp as i64).is_some(),
+        }
+    }
+
     /// What a packet taught, where that is for the database.
     pub fn of(r: &Report) -> Option<Key> {
         match *r {

@@ -24,6 +24,7 @@ pub mod chassis;
 pub mod claims;
 pub mod conditions;
 pub mod encode;
+pub mod evpn;
 pub mod flows;
 pub mod ha_peers;
 mod inject;

@@ -125,6 +125,17 @@ pub fn reconcile_evpn(
     }
 }
 
+/// The tunnels to other vendors' switches: UDP port and OpenFlow port.
+pub fn evpn_tunnels(db: &ovs::Database, br: &ovs::Bridge) -> BTreeMap<u16, u16> {
+    let marked = interfaces(db, br).filter(|(_, p, ..)| ovn_schema::options::flag(&p.external_ids, EVPN_ID));
+    let ports = marked.filter_map(|(.., i)| {
+        let port = i.options.get("dst_port")?.parse().ok()?;
+        let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n))?;
+        Some((port, ofport))
+    });
+    ports.collect()
+}
+
 /// Takes this controller's tunnels out of bridges that are not its integration bridge (any more). `before`: the bridge that was
 /// it; at the start nobody knows, and the names of the ports tell.
 pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, before: Option<&str>, plan: &mut Plan) {

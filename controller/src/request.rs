@@ -40,6 +40,23 @@ pub enum Ask {
     Neighbours,
     /// Ports for which devices are plugged in.
     Plugs,
+    /// What is known of the fabric that EVPN extends switches into.
+    Evpn(Shown),
+}
+
+/// What of the fabric.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown {
+    /// VTEPs, as the kernel's devices have them.
+    Remotes,
+    /// VTEPs with their keys and tunnels.
+    Vteps,
+    /// Who gets broadcasts.
+    Floods,
+    /// Ethernet addresses behind VTEPs.
+    Macs,
+    /// Neighbours behind VTEPs.
+    Neighbours,
 }
 
 /// A question and where the answer goes.
@@ -54,7 +71,7 @@ pub struct Request {
 type Make = fn(&[String]) -> Ask;
 
 /// The commands that the loop answers: name, argument, question.
-const COMMANDS: [(&str, &str, Make); 19] = [
+const COMMANDS: [(&str, &str, Make); 24] = [
     ("debug/pause", "", |_| Ask::Pause),
     ("debug/resume", "", |_| Ask::Resume),
     ("debug/status", "", |_| Ask::Status),
@@ -73,6 +90,11 @@ const COMMANDS: [(&str, &str, Make); 19] = [
     ("debug/dump-local-template-vars", "", |_| Ask::Variables),
     ("debug/dump-mac-bindings", "", |_| Ask::Neighbours),
     ("plug/show", "", |_| Ask::Plugs),
+    ("evpn/remote-vtep-list", "", |_| Ask::Evpn(Shown::Remotes)),
+    ("evpn/vtep-binding-list", "", |_| Ask::Evpn(Shown::Vteps)),
+    ("evpn/vtep-multicast-group-list", "", |_| Ask::Evpn(Shown::Floods)),
+    ("evpn/vtep-fdb-list", "", |_| Ask::Evpn(Shown::Macs)),
+    ("evpn/vtep-arp-list", "", |_| Ask::Evpn(Shown::Neighbours)),
     // There is no cache of logical flows to flush; what is derived is derived anew.
     ("lflow-cache/flush", "", |_| Ask::Recompute),
 ];

@@ -69,6 +69,8 @@ pub const CT_STATE_SAVE: u8 = 109;
 pub const CT_ORIG_PROTO: u8 = 110;
 /// `get_remote_fdb`.
 pub const GET_REMOTE_FDB: u8 = 111;
+/// What packets of VTEPs teach of who is behind them.
+pub const LEARN_REMOTE_FDB: u8 = 112;
 
 /// `chk_evpn_arp`.
 pub const EVPN_ARP_LOOKUP: u8 = 113;

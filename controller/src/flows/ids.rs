@@ -1,7 +1,6 @@
 //! Numbers for groups, meters and conjunctions, given out as long as something uses them.
 
-use openflow_rs::Group;
-use openflow_rs::{GroupId, MeterId};
+use openflow_rs::{Action, Group, GroupId, MeterId, Subfield};
 use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -133,14 +132,10 @@ impl Ids {
         self.conjunctions.lock().unwrap_or_else(PoisonError::into_inner).forget(flow);
     }
 
-    /// The groups by their content.
+    /// The groups by their content, in ovn-controller's words.
     pub fn groups(&self) -> BTreeMap<String, GroupId> {
         let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = |g: &Group| {
-            let line = openflow_rs::text::group_to_string(g);
-            line.trim().split_once(',').map_or_else(String::new, |(_, content)| content.to_string())
-        };
-        groups.names.iter().map(|(id, g)| (text(g), GroupId(*id))).collect()
+        groups.names.iter().map(|(id, g)| (content(g), GroupId(*id))).collect()
     }
 
     /// The meters by name.
@@ -161,6 +156,19 @@ impl Ids {
         let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner).names.len();
         (groups, meters, self.conjunctions().len())
     }
+}
+
+/// A group's content as ovn-controller writes it: `bucket_id=`, and what goes into a register as `load:`.
+fn content(g: &Group) -> String {
+    let line = openflow_rs::text::group_to_string(g);
+    let mut out = line.trim().split_once(',').map_or_else(String::new, |(_, c)| c.replace("bucket_id:", "bucket_id="));
+    for a in g.buckets.iter().flat_map(|b| &b.actions) {
+        if let Action::SetField { field, value, mask: None } = a {
+            let (name, end) = (field.def().name, Subfield::width(*field).saturating_sub(1));
+            out = out.replace(&format!("set_field:{value:#x}->{name}"), &format!("load:{value}->{name}[0..{end}]"));
+        }
+    }
+    out
 }
 
 #[cfg(test)]

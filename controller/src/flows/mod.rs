@@ -4,6 +4,7 @@ mod activation;
 mod balancer;
 mod chassis_mac;
 mod connections;
+mod evpn;
 mod fixed;
 mod function;
 mod ids;
@@ -16,6 +17,7 @@ mod security;
 mod tunnel;
 
 use crate::claims::{self, Role};
+use crate::evpn::Entry;
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
@@ -63,6 +65,8 @@ pub enum Unit {
     NextHop(Uuid),
     /// An access rule whose connections persist.
     Rule(Uuid),
+    /// A thing of the fabric that EVPN extends switches into.
+    Evpn(Box<Entry>),
 }
 
 /// What is derived: a flow by table, priority and match, or a group by number.
@@ -366,6 +370,7 @@ impl Derivation for ChassisFlows {
         out.extend(sb.load_balancer.keys().copied().map(Unit::LoadBalancer));
         out.extend(sb.ecmp_nexthop.keys().copied().map(Unit::NextHop));
         out.extend(sb.acl_id.keys().copied().map(Unit::Rule));
+        out.extend(input.local.fabric.entries().map(|e| Unit::Evpn(Box::new(e))));
         out
     }
 
@@ -382,6 +387,8 @@ impl Derivation for ChassisFlows {
             Read::Row(TableId::LoadBalancer, id) => (Unit::LoadBalancer(*id), sb.load_balancer.contains_key(id)),
             Read::Row(TableId::EcmpNexthop, id) => (Unit::NextHop(*id), sb.ecmp_nexthop.contains_key(id)),
             Read::Row(TableId::AclId, id) => (Unit::Rule(*id), sb.acl_id.contains_key(id)),
+            // A switch as such has no flows.
+            Read::Evpn(e) if !matches!(**e, Entry::Domain(_)) => (Unit::Evpn(e.clone()), input.local.fabric.has(e)),
             Read::FlowsOf(owner) => {
                 let local = input.has_local(*owner);
                 return input.flows_of(*owner).map(|f| (Unit::Flow(f), local)).collect();
@@ -415,6 +422,7 @@ impl Derivation for ChassisFlows {
             Unit::LoadBalancer(id) => balancer::run(*id, view),
             Unit::NextHop(id) => connections::next_hop(*id, view),
             Unit::Rule(id) => connections::rule(*id, view),
+            Unit::Evpn(entry) => evpn::run(self, entry, view),
         }
     }
 }

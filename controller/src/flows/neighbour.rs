@@ -18,45 +18,62 @@ fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
     Some((datapath_key(view, p.datapath)?, p.key as u64))
 }
 
+/// A neighbour behind a router port.
+pub(super) struct Neighbour {
+    pub(super) ip: IpAddr,
+    /// The Ethernet address, as a number.
+    pub(super) mac: u128,
+    /// It was learned from packets: its use is counted, so that it ages.
+    pub(super) learned: bool,
+    pub(super) priority: u16,
+}
+
 /// The flows of a neighbour: `get_arp`/`get_nd`, `lookup_arp`/`lookup_nd`; and, for a learned one, those that count its use.
-fn neighbour(id: Uuid, name: &str, ip: &str, mac: &str, learned: bool, priority: u16, view: &mut Seen<'_>) {
-    let (Ok(ip), Some(mac)) = (ip.parse::<IpAddr>(), of::ethernet(mac)) else { return };
-    let Some((dp, key)) = place(view, name) else { return };
+pub(super) fn neighbour(cookie: u32, port: &str, n: &Neighbour, view: &mut Seen<'_>) {
+    let Some((dp, key)) = place(view, port) else { return };
+    let (mac, priority) = (n.mac, n.priority);
     let base = || Match::new().with(of::DATAPATH, u128::from(dp));
     let found = || of::set_flags(flag::LOOKUP_MAC);
-    let (get_register, lookup_register, address, ether) = match ip {
+    let (get_register, lookup_register, address, ether) = match n.ip {
         IpAddr::V4(a) => (FieldId::Reg0, FieldId::Reg0, u128::from(u32::from(a)), 0x0806u128),
         IpAddr::V6(a) => (FieldId::XxReg1, FieldId::XxReg0, u128::from(a), 0x86dd),
     };
     let get = base().with(of::OUTPORT, u128::from(key)).with(get_register, address);
     let set_mac = openflow_rs::Action::set(FieldId::EthDst, mac);
-    emit(view, t::MAC_BINDING, priority, get, cookie(id), vec![set_mac, found()]);
+    emit(view, t::MAC_BINDING, priority, get, cookie, vec![set_mac, found()]);
     let mut lookup = base().with(of::INPORT, u128::from(key)).with(lookup_register, address);
     lookup.set(FieldId::EthSrc, mac).set(FieldId::EthType, ether);
-    if ip.is_ipv6() {
+    if n.ip.is_ipv6() {
         lookup.set(FieldId::IpProto, 58).set(FieldId::Icmpv6Code, 0);
     }
-    emit(view, t::MAC_LOOKUP, priority, lookup, cookie(id), vec![found()]);
-    if learned {
+    emit(view, t::MAC_LOOKUP, priority, lookup, cookie, vec![found()]);
+    if n.learned {
         let from = || base().with(of::INPORT, u128::from(key)).with(FieldId::EthSrc, mac);
-        match ip {
+        match n.ip {
             IpAddr::V4(_) => {
                 let arp = from().with(FieldId::EthType, 0x0806).with(FieldId::ArpOp, 2).with(FieldId::ArpSpa, address);
-                emit(view, t::MAC_CACHE_USE, 100, arp, cookie(id), Vec::new());
+                emit(view, t::MAC_CACHE_USE, 100, arp, cookie, Vec::new());
                 let data = from().with(FieldId::EthType, 0x0800).with(FieldId::IpSrc, address);
-                emit(view, t::MAC_CACHE_USE, 100, data, cookie(id), Vec::new());
+                emit(view, t::MAC_CACHE_USE, 100, data, cookie, Vec::new());
             }
             IpAddr::V6(_) => {
                 let data = from().with(FieldId::EthType, 0x86dd).with(FieldId::Ipv6Src, address);
-                emit(view, t::MAC_CACHE_USE, 100, data, cookie(id), Vec::new());
+                emit(view, t::MAC_CACHE_USE, 100, data, cookie, Vec::new());
             }
         }
     }
 }
 
+/// Its address and Ethernet address, as a row has them.
+fn parsed(ip: &str, mac: &str) -> Option<(IpAddr, u128)> {
+    Some((ip.parse().ok()?, of::ethernet(mac)?))
+}
+
 pub(super) fn mac(id: Uuid, view: &mut Seen<'_>) {
     if let Some(m) = row::<sb::MacBinding>(view, TableId::MacBinding, id) {
-        neighbour(id, &m.logical_port, &m.ip, &m.mac, true, 100, view);
+        let Some((ip, mac)) = parsed(&m.ip, &m.mac) else { return };
+        let n = Neighbour { ip, mac, learned: true, priority: 100 };
+        neighbour(cookie(id), &m.logical_port, &n, view);
     }
 }
 
@@ -64,7 +81,9 @@ pub(super) fn static_mac(id: Uuid, view: &mut Seen<'_>) {
     if let Some(m) = row::<sb::StaticMacBinding>(view, TableId::StaticMacBinding, id) {
         // A configured neighbour gives way to a learned one unless it says otherwise.
         let priority = if m.override_dynamic_mac { 150 } else { 50 };
-        neighbour(id, &m.logical_port, &m.ip, &m.mac, false, priority, view);
+        let Some((ip, mac)) = parsed(&m.ip, &m.mac) else { return };
+        let n = Neighbour { ip, mac, learned: false, priority };
+        neighbour(cookie(id), &m.logical_port, &n, view);
     }
 }
 

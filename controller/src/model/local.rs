@@ -1,6 +1,7 @@
 //! What the local database and the switch say, and what follows from it.
 
 use super::{Input, Read};
+use crate::evpn::Fabric;
 use ovn_schema::sb::TableId;
 use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,6 +89,8 @@ pub struct Local {
     pub gateways: gateway_ha::View,
     /// The southbound database is connected: who has claimed a port is known.
     pub southbound: bool,
+    /// What is known of the fabric that EVPN extends switches into.
+    pub fabric: Fabric,
 }
 
 impl Local {
@@ -110,6 +113,7 @@ impl Input {
         reads.extend(self.set_tunnelling(new.tunnelling));
         reads.extend(self.set_datapaths(new.datapaths));
         reads.extend(self.set_zones(new.zones));
+        reads.extend(self.set_fabric(new.fabric));
         reads
     }
 
@@ -217,6 +221,13 @@ impl Input {
             reads.extend(self.dp_groups_of(*dp).map(Read::FlowsOf));
         }
         self.count(reads)
+    }
+
+    /// Takes over what is known of the fabric, and names what changed. Only flows follow from it.
+    pub fn set_fabric(&mut self, fabric: Fabric) -> Vec<Read> {
+        let reads = self.local.fabric.differences(&fabric).into_iter().map(|e| Read::Evpn(Box::new(e))).collect();
+        self.local.fabric = fabric;
+        reads
     }
 
     /// Takes over other zones, and names those that changed.

@@ -93,6 +93,8 @@ pub enum Read {
     Alive,
     /// This chassis.
     Chassis,
+    /// What is known of the fabric.
+    Evpn(Box<crate::evpn::Entry>),
 }
 
 /// Everything that flows are derived from.
@@ -125,6 +127,8 @@ pub struct Input {
     floating: BTreeSet<Uuid>,
     macs: FxHashMap<(Str, Str), Uuid>,
     forwarding: FxHashMap<(Str, i64), Uuid>,
+    /// Forwarding entries by the key of their datapath.
+    forwarding_of: FxHashMap<i64, BTreeSet<Uuid>>,
     advertisers: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
     /// Logical ports whose interface is plugged in here and whose row does not come with a local datapath.
@@ -353,6 +357,8 @@ impl Input {
             AnyChange::Fdb(c) => {
                 let key = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| (f.mac.clone(), f.dp_key));
                 rename(&mut self.forwarding, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+                let of = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| f.dp_key);
+                index(&mut self.forwarding_of, of(&c.old), of(&c.new), id);
             }
             AnyChange::DhcpOptions(_) | AnyChange::Dhcpv6Options(_) => reads.push(Read::DhcpOptions),
             _ => {}
@@ -601,6 +607,11 @@ impl Input {
     pub fn fdb(&self, mac: &Str, datapath: i64) -> Option<(Uuid, &sb::Fdb)> {
         let id = self.forwarding.get(&(mac.clone(), datapath))?;
         Some((*id, self.sb.fdb.get(id)?))
+    }
+
+    /// The forwarding entries of a datapath, by its key.
+    pub fn forwarding_of(&self, key: i64) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.forwarding_of.get(&key).into_iter().flatten().copied()
     }
 
     /// The port bindings of a datapath.

@@ -101,22 +101,24 @@ fn is_enabled(input: &Input, p: &PortBinding) -> bool {
     !yes(p.options.get("disable_garp_rarp")) && !yes(router())
 }
 
-/// The routers on this chassis that are to know of an address that is announced here: they do not hear the announcement, which
-/// leaves by the provider network. Datapath and port by key.
-pub fn neighbours(input: &Input, a: &Address) -> Vec<crate::learned::Key> {
-    let (Some(ip @ IpAddr::V4(_)), Some(dp)) = (a.ip, input.datapath(a.datapath)) else { return Vec::new() };
+/// The routers on this chassis that are to know of an address that is announced here: they do not hear the announcement, which leaves
+/// by the provider network. `doors` are the ports of the address' datapath to routers, with the routers' ports. True: only a router that
+/// knows the address already is told that it moved (ovn-nb(5), `always_learn_from_arp_request`).
+pub fn listeners<'a>(
+    input: &Input,
+    a: &Address,
+    doors: impl Iterator<Item = (&'a PortBinding, &'a PortBinding)>,
+) -> Vec<(crate::learned::Key, bool)> {
+    let Some(ip @ IpAddr::V4(_)) = a.ip else { return Vec::new() };
     let mut out = Vec::new();
-    for (_, p) in input.ports_of(dp).filter(|(_, p)| p.tunnel_key as u64 != a.port) {
-        let Some((_, peer)) = p.options.get("peer").and_then(|n| input.port(n)) else { continue };
-        let Some(router) =
-            input.sb.datapath_binding.get(&peer.datapath).filter(|_| input.local.datapaths.contains(&peer.datapath))
-        else {
+    for (_, peer) in doors.filter(|(door, _)| door.tunnel_key as u64 != a.port) {
+        if !input.local.datapaths.contains(&peer.datapath) {
             continue;
-        };
-        let learns = ovn_schema::options::bool(&router.external_ids, "always_learn_from_arp_request", true);
-        if learns || input.mac_binding(&peer.logical_port, &ip.to_string().into()).is_some() {
-            out.push(crate::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac));
         }
+        let Some(router) = input.sb.datapath_binding.get(&peer.datapath) else { continue };
+        let learns = ovn_schema::options::bool(&router.external_ids, "always_learn_from_arp_request", true);
+        let key = crate::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac);
+        out.push((key, !learns));
     }
     out
 }
@@ -152,16 +154,15 @@ fn message(a: &Address) -> Message {
 }
 
 impl Announcer {
-    /// Takes over what is served now. What is new is announced at once; it is given back.
-    pub fn update(&mut self, served: &BTreeSet<Address>, longest: Option<Duration>, now: Instant) -> Vec<Address> {
+    /// Takes over what is served now. What is new is announced at once.
+    pub fn update(&mut self, served: &BTreeSet<Address>, longest: Option<Duration>, now: Instant) {
         self.addresses.retain(|a, _| served.contains(a));
         if self.longest != longest {
             self.longest = longest;
             self.restart(now);
         }
         let new: Vec<Address> = served.iter().filter(|a| !self.addresses.contains_key(*a)).cloned().collect();
-        self.addresses.extend(new.iter().map(|a| (a.clone(), first(a, now))));
-        new
+        self.addresses.extend(new.into_iter().map(|a| (a.clone(), first(&a, now))));
     }
 
     /// Announces everything again from the start, as after the switch lost its tables.
@@ -226,9 +227,9 @@ mod tests {
         let a = Address { datapath: 1, port: 2, mac: Mac([2; 6]), ip: Some("10.0.0.1".parse().unwrap()), moves: true };
         let start = Instant::now();
         let mut n = Announcer::default();
-        assert_eq!(n.update(&[a.clone()].into(), None, start).len(), 1);
+        n.update(&[a.clone()].into(), None, start);
         assert_eq!(n.due(start).len(), 1);
-        assert_eq!(n.update(&[a.clone()].into(), None, start).len(), 0);
+        n.update(&[a.clone()].into(), None, start);
         assert_eq!(n.due(start).len(), 0);
         let again = n.next().unwrap() - start;
         assert!(again <= Duration::from_millis(25), "for so long nobody may forward what comes for it: {again:?}");

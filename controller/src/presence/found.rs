@@ -2,6 +2,8 @@
 
 use super::{Derive, Key, Value};
 use crate::claims::Step;
+use crate::evpn::rows as evpn;
+use crate::learned;
 use crate::mirrors::Copies;
 use crate::model::{Input, ONLY_FLOWS, Read};
 use crate::pinctrl::announce::Address;
@@ -13,9 +15,11 @@ use crate::plug::Wish;
 use crate::routing::rows;
 use crate::tunnels::Tunnel;
 use incremental::{Change, Engine};
+use ovn_schema::sb::TableId;
 use ovn_schema::{Map, Set, Str, Uuid, sb};
 use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Another number each time that something of the kind changed.
@@ -41,6 +45,8 @@ pub struct Versions {
     pub plugs: u64,
     /// Ports that exchange routes, and prefixes.
     pub routes: u64,
+    /// Switches that EVPN extends, and what they advertise.
+    pub evpn: u64,
 }
 
 /// The derivation with what it found.
@@ -78,6 +84,8 @@ pub struct Presence {
     pub patches: BTreeMap<Str, (Str, Option<Str>)>,
     /// Addresses that are announced.
     pub addresses: BTreeSet<Address>,
+    /// What routers of this chassis are to know of them and were not told yet; true: only of what they know already.
+    pub to_tell: BTreeMap<learned::Key, bool>,
     /// Queues, by provider network and number: port and rates.
     pub queues: BTreeMap<(Str, i64), (Str, Map<Str, Str>)>,
     /// Ports for which this controller plugs devices in.
@@ -100,6 +108,12 @@ pub struct Presence {
     pub exchanges: BTreeMap<Uuid, rows::Port>,
     /// Prefixes that are advertised.
     pub advertised: BTreeMap<Uuid, rows::Advertised>,
+    /// Switches that EVPN extends.
+    pub evpn: BTreeMap<Uuid, evpn::Switch>,
+    /// Ethernet addresses of this chassis that they advertise.
+    pub evpn_macs: BTreeSet<(Uuid, Mac)>,
+    /// Neighbours likewise.
+    pub evpn_neighbours: BTreeSet<(Uuid, IpAddr, Mac)>,
     /// BFD sessions of this chassis.
     pub sessions: BTreeMap<Uuid, bfd::Wanted>,
     names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
@@ -135,6 +149,7 @@ impl Default for Presence {
             bound_anew: BTreeSet::new(),
             patches: BTreeMap::new(),
             addresses: BTreeSet::new(),
+            to_tell: BTreeMap::new(),
             queues: BTreeMap::new(),
             plugs: BTreeMap::new(),
             mirrored: BTreeMap::new(),
@@ -146,6 +161,9 @@ impl Default for Presence {
             delegations_anew: BTreeSet::new(),
             exchanges: BTreeMap::new(),
             advertised: BTreeMap::new(),
+            evpn: BTreeMap::new(),
+            evpn_macs: BTreeSet::new(),
+            evpn_neighbours: BTreeSet::new(),
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             distributed: BTreeMap::new(),
@@ -162,7 +180,7 @@ impl Default for Presence {
 fn is_only_for_flows(r: &Read) -> bool {
     match r {
         Read::Row(t, _) | Read::Table(t) => ONLY_FLOWS.contains(t),
-        Read::FlowsOf(_) | Read::GroupsOf(_) | Read::Zone(_) => true,
+        Read::FlowsOf(_) | Read::GroupsOf(_) | Read::Zone(_) | Read::Evpn(_) => true,
         _ => false,
     }
 }
@@ -176,7 +194,9 @@ impl Presence {
             self.of = of;
         }
         self.ran = 0;
-        let mut next: Vec<Read> = changed.iter().filter(|r| !is_only_for_flows(r)).cloned().collect();
+        // Forwarding entries are advertised by EVPN, and are nobody's business otherwise.
+        let advertised = |r: &Read| matches!(r, Read::Row(TableId::Fdb, _)) && !self.evpn.is_empty();
+        let mut next: Vec<Read> = changed.iter().filter(|r| !is_only_for_flows(r) || advertised(r)).cloned().collect();
         let mut out = Vec::new();
         while !next.is_empty() || !self.engine.started() {
             self.update(input, next);
@@ -208,6 +228,7 @@ impl Presence {
             mirrored: v.mirrored + 1,
             plugs: v.plugs + 1,
             routes: v.routes + 1,
+            evpn: v.evpn + 1,
         };
         // Who is told differences is told of what is there no more.
         let bound_anew =
@@ -306,6 +327,10 @@ impl Presence {
                 v.addresses += 1;
                 set(&mut self.addresses, a, there);
             }
+            Key::Tells(told) => {
+                v.addresses += 1;
+                put(&mut self.to_tell, told, now.map(|n| n == Value::Number(1)));
+            }
             Key::Queue(network, number) => {
                 v.queues += 1;
                 let queue = now.and_then(|n| if let Value::Queue(port, q) = n { Some((port, q)) } else { None });
@@ -345,6 +370,22 @@ impl Presence {
                 self.delegations_anew.insert(*id);
                 let requester = now.and_then(|n| if let Value::Delegation(r) = n { Some(r) } else { None });
                 put(&mut self.delegations, id, requester);
+            }
+            Key::Evpn(datapath) => {
+                v.evpn += 1;
+                put(
+                    &mut self.evpn,
+                    datapath,
+                    now.and_then(|n| if let Value::Evpn(s) = n { Some(Arc::unwrap_or_clone(s)) } else { None }),
+                );
+            }
+            Key::EvpnMac(datapath, mac) => {
+                v.evpn += 1;
+                set(&mut self.evpn_macs, &(*datapath, *mac), there);
+            }
+            Key::EvpnNeighbour(datapath, ip, mac) => {
+                v.evpn += 1;
+                set(&mut self.evpn_neighbours, &(*datapath, *ip, *mac), there);
             }
             Key::Lacks(datapath, option) => {
                 if there {
@@ -443,6 +484,7 @@ impl Presence {
                 format!("delegations {:?}", p.delegations),
                 format!("exchanges {:?}", p.exchanges),
                 format!("advertised {:?}", p.advertised),
+                format!("EVPN {:?} {:?} {:?}", p.evpn, p.evpn_macs, p.evpn_neighbours),
                 format!("sessions {:?}", p.sessions),
                 format!("names {:?}", p.names),
                 format!("distributed {:?}", p.distributed),

@@ -8,11 +8,13 @@
 //!   datapath ──fact──► port ──► zones, limits, steps, bound interfaces, patches, addresses, queues
 //! ```
 
+mod evpn;
 mod found;
 
 pub use found::Presence;
 
 use crate::claims::{self, Step};
+use crate::evpn::rows::{Switch, lacks};
 use crate::local::{is_anchor, leads_on};
 use crate::mirrors::Copies;
 use crate::model::{Input, Read, is_switch, is_vtep};
@@ -27,6 +29,7 @@ use ovn_schema::sb::{self, PortBinding, TableId};
 use ovn_schema::{Map, Set, Str, Uuid};
 use packet::Mac;
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A unit of the derivation.
@@ -48,6 +51,12 @@ pub enum Unit {
     Session(Uuid),
     /// A prefix to advertise.
     Advertised(Uuid),
+    /// A port of a switch whose Ethernet addresses are advertised by EVPN.
+    Speaker(Uuid),
+    /// A learned forwarding entry of such a switch.
+    Learned(Uuid),
+    /// A neighbour to advertise.
+    AdvertisedMac(Uuid),
     /// A chassis, as one to which tunnels may lead.
     Peer(Uuid),
     /// A group of chassis whose tunnels may be watched.
@@ -92,6 +101,8 @@ pub enum Key {
     Patch(Str),
     /// An address that is announced.
     Address(Address),
+    /// What a router of this chassis is to know of it.
+    Tells(crate::learned::Key),
     /// A queue of a provider network's interface.
     Queue(Str, i64),
     /// A port for which this controller is to plug a device in.
@@ -110,8 +121,14 @@ pub enum Key {
     NextHop(Uuid),
     /// A port that gets a prefix by this chassis.
     Delegation(Uuid),
-    /// A switch of EVPN, and the option that names a device which it lacks.
+    /// A switch that EVPN extends.
+    Evpn(Uuid),
+    /// Such a switch, and the option that names a device which it lacks.
     Lacks(Uuid, &'static str),
+    /// An Ethernet address of this chassis that such a switch advertises.
+    EvpnMac(Uuid, Mac),
+    /// A neighbour likewise.
+    EvpnNeighbour(Uuid, IpAddr, Mac),
     /// A router port that exchanges routes.
     Exchange(Uuid),
     /// A prefix that is advertised.
@@ -159,6 +176,8 @@ pub enum Value {
     Exchange(rows::Port),
     /// What is advertised.
     Advertised(rows::Advertised),
+    /// What a switch asks of EVPN.
+    Evpn(Arc<Switch>),
     /// A BFD session.
     Session(bfd::Wanted),
     /// What is to be loaded.
@@ -228,6 +247,9 @@ impl Derivation for Derive {
         let next_hops = input.sb.ecmp_nexthop.keys().copied().map(Unit::NextHop);
         let sessions = input.sb.bfd.keys().copied().map(Unit::Session);
         let advertised = input.sb.advertised_route.keys().copied().map(Unit::Advertised);
+        let evpn = input.sb.datapath_binding.keys().flat_map(|dp| evpn::units(input, *dp));
+        let evpn = evpn.filter_map(|(unit, needed)| needed.then_some(unit));
+        let macs = input.sb.advertised_mac_binding.keys().copied().map(Unit::AdvertisedMac);
         let bindings = input.candidates().into_iter().map(Unit::Binding);
         let peers = input.sb.chassis.keys().copied().map(Unit::Peer);
         let groups = input.sb.ha_chassis_group.keys().copied().map(Unit::Group);
@@ -238,6 +260,8 @@ impl Derivation for Derive {
             .chain(next_hops)
             .chain(sessions)
             .chain(advertised)
+            .chain(evpn)
+            .chain(macs)
             .chain(peers)
             .chain(groups)
             .collect()
@@ -247,7 +271,18 @@ impl Derivation for Derive {
         let candidate = |id: Uuid| (Unit::Binding(id), input.is_candidate(&id));
         match thing {
             Read::Local(dp) => vec![(Unit::Datapath(*dp), input.local.datapaths.contains(dp))],
-            Read::Row(TableId::PortBinding, id) => vec![candidate(*id)],
+            Read::Row(TableId::PortBinding, id) => {
+                let speaks = input.sb.port_binding.get(id).is_some_and(|p| evpn::speaks(input, &p.datapath));
+                vec![candidate(*id), (Unit::Speaker(*id), speaks)]
+            }
+            Read::Row(TableId::Fdb, id) => {
+                let datapath = input.sb.fdb.get(id).and_then(|f| input.datapath(f.dp_key as u64));
+                vec![(Unit::Learned(*id), datapath.is_some_and(|dp| evpn::speaks(input, &dp)))]
+            }
+            Read::Row(TableId::DatapathBinding, id) => evpn::units(input, *id).collect(),
+            Read::Row(TableId::AdvertisedMacBinding, id) => {
+                vec![(Unit::AdvertisedMac(*id), input.sb.advertised_mac_binding.contains_key(id))]
+            }
             Read::Row(TableId::Dns, id) => vec![(Unit::Names(*id), input.sb.dns.contains_key(id))],
             Read::Row(TableId::ServiceMonitor, id) => {
                 vec![(Unit::Check(*id), input.sb.service_monitor.contains_key(id))]
@@ -278,6 +313,9 @@ impl Derivation for Derive {
             Unit::NextHop(id) => next_hop(*id, view),
             Unit::Session(id) => session(*id, view),
             Unit::Advertised(id) => advertised(*id, view),
+            Unit::Speaker(id) => evpn::speaker(*id, view),
+            Unit::Learned(id) => evpn::learned(*id, view),
+            Unit::AdvertisedMac(id) => evpn::neighbour(*id, view),
             Unit::Peer(id) => peer(*id, view),
             Unit::Group(id) => group(*id, view),
         }
@@ -395,7 +433,10 @@ fn named<'a>(view: &mut Seen<'a>, name: &Str) -> Option<&'a PortBinding> {
 fn datapath(id: Uuid, view: &mut Seen<'_>) {
     let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id) else { return };
     let limit = switch_config::limit(d.external_ids.get("ct-zone-limit"));
-    for option in rows::lacks(d) {
+    if let Some(s) = Switch::of(d) {
+        view.emit(Key::Evpn(id), Value::Evpn(Arc::new(s)));
+    }
+    for option in lacks(d) {
         view.emit(Key::Lacks(id, option), Value::Is);
     }
     let input = view.read(Read::OthersOf(id));
@@ -663,7 +704,26 @@ fn addresses(p: &PortBinding, dp: &Datapath, view: &mut Seen<'_>) {
         }
     }
     let input = view.read(Read::Chassis);
-    for a in announce::of_port(input, p, dp.key) {
+    let all = announce::of_port(input, p, dp.key);
+    let doors = if all.is_empty() { Vec::new() } else { doors(p.datapath, view) };
+    for a in all {
+        for (told, only_known) in announce::listeners(input, &a, doors.iter().copied()) {
+            view.emit(Key::Tells(told), Value::Number(only_known.into()));
+        }
         view.emit(Key::Address(a), Value::Is);
     }
+}
+
+/// The ports of a switch to routers, with the routers' ports, whose datapaths are read.
+fn doors<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Vec<(&'a PortBinding, &'a PortBinding)> {
+    let input = view.read(Read::OthersOf(datapath));
+    let mut out = Vec::new();
+    for (id, _) in input.others_of(datapath).filter(|(_, p)| matches!(&*p.r#type, "patch" | "l3gateway")) {
+        let Some(door) = row::<PortBinding>(view, TableId::PortBinding, id) else { continue };
+        let Some(peer) = door.options.get("peer").and_then(|n| named(view, n)) else { continue };
+        view.read(Read::Local(peer.datapath));
+        row::<sb::DatapathBinding>(view, TableId::DatapathBinding, peer.datapath);
+        out.push((door, peer));
+    }
+    out
 }

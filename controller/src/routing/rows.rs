@@ -57,15 +57,6 @@ fn table(d: &sb::DatapathBinding) -> u32 {
     asked.unwrap_or(d.tunnel_key as u32)
 }
 
-/// Devices that a switch of EVPN (`dynamic-routing-vni`) needs and its row does not name, by option.
-pub fn lacks(d: &sb::DatapathBinding) -> impl Iterator<Item = &'static str> + use<'_> {
-    const DEVICES: [&str; 3] =
-        ["dynamic-routing-bridge-ifname", "dynamic-routing-vxlan-ifname", "dynamic-routing-advertise-ifname"];
-    let vni = d.external_ids.get("dynamic-routing-vni").and_then(|v| v.parse::<u32>().ok());
-    let evpn = crate::model::is_switch(d) && vni.is_some_and(|v| v < 1 << 24);
-    DEVICES.into_iter().filter(move |o| evpn && d.external_ids.get(*o).is_none_or(|names| names.is_empty()))
-}
-
 /// The redirect port of a distributed port.
 pub fn redirect_port(p: &sb::PortBinding) -> Option<&Str> {
     p.options.get("chassis-redirect-port")
@@ -212,17 +203,6 @@ mod tests {
         let filter = [("dynamic-routing", "true"), ("dynamic-routing-port-name", "vm")];
         let p = exchanges(&world(OTHER, ME, &filter)).unwrap();
         assert_eq!((p.here, p.by.as_deref()), (false, Some("vm")));
-    }
-
-    #[test]
-    fn a_switch_of_evpn_names_its_devices() {
-        let all = |pairs: &[(&str, &str)]| {
-            let mut ids = options(pairs);
-            ids.insert("logical-switch".into(), "x".into());
-            lacks(&sb::DatapathBinding { external_ids: ids, ..Default::default() }).count()
-        };
-        assert_eq!([all(&[]), all(&[("dynamic-routing-vni", "16777216")])], [0, 0]);
-        assert_eq!(all(&[("dynamic-routing-vni", "42"), ("dynamic-routing-vxlan-ifname", "vx")]), 2);
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl Controller {
             Ask::Conjunctions => return Ok(self.dump_conjunctions()),
             Ask::Variables => return Ok(self.dump_variables()),
             Ask::Neighbours => return Ok(self.dump_neighbours()),
+            Ask::Evpn(what) => return Ok(self.show_evpn(what)),
             Ask::Plugs => return Ok(self.plugs.show(&self.ovs.db, &self.interfaces, &self.presence.plugs)),
         }
         Ok(String::new())

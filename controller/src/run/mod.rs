@@ -3,6 +3,7 @@
 mod ask;
 mod connect;
 mod events;
+mod evpn;
 mod local;
 mod observe;
 mod output;
@@ -55,6 +56,7 @@ impl Controller {
                 Some(d) = self.done_rx.recv() => self.finished(d),
                 () = self.devices.notified() => self.look = true,
                 () = self.routing.changed() => self.look = true,
+                () = self.evpn.changed() => self.look = true,
                 () = tokio::time::sleep_until(wake.into()) => self.look = true,
             }
             self.drain();
@@ -184,7 +186,7 @@ impl Controller {
         // the database had none.
         let present = self.input.local.chassis.is_some();
         self.settled &= present;
-        self.known = southbound_ready && (self.settled || self.has_all_rows());
+        self.known = southbound_ready && (self.settled || self.has_all_rows()) && self.exchange_neighbours(&settings);
         if southbound_ready {
             if self.known {
                 self.assign_zones(&settings);
@@ -192,8 +194,9 @@ impl Controller {
                 self.settled = present;
                 self.exchange_routes(&settings);
             }
-            self.write_southbound(&settings);
+            // What routers are to know of announced addresses is written at once.
             self.announce();
+            self.write_southbound(&settings);
         }
         self.write_local(&settings, self.known);
         self.waits = !self.is_installed();

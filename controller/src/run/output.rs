@@ -5,7 +5,6 @@ use super::state::Configuration;
 use crate::flows;
 use crate::install::Changes;
 use crate::openflow::Command;
-use crate::pinctrl::announce::neighbours;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -112,9 +111,11 @@ impl Controller {
         let state = Some((self.presence.versions.addresses, self.longest_pause));
         if self.in_line.served != state {
             self.in_line.served = state;
-            let new = self.announcer.update(&self.presence.addresses, self.longest_pause, now);
-            for key in new.iter().flat_map(|a| neighbours(&self.input, a)) {
-                self.learned.insert(key, now);
+            self.announcer.update(&self.presence.addresses, self.longest_pause, now);
+            for (key, only_known) in std::mem::take(&mut self.presence.to_tell) {
+                if !only_known || key.is_row_of(&self.input) {
+                    self.learned.insert(key, now);
+                }
             }
         }
         for m in self.announcer.due(now) {

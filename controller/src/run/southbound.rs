@@ -102,6 +102,7 @@ impl Controller {
             tracing::warn!(target: "main", "the chassis could not be taken out of the southbound database");
         }
         self.routing.clean_up().await;
+        self.evpn.clean_up().await;
         self.clean_up_local(&s).await;
     }
 }

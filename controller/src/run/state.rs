@@ -1,5 +1,6 @@
 //! What the controller holds, and how it begins.
 
+use super::evpn::Evpn;
 use super::milliseconds;
 use super::routing::Routing;
 use crate::aging::Watch;
@@ -150,6 +151,8 @@ pub(super) struct Sinks {
     pub(super) served: Option<(u64, Option<Duration>)>,
     /// As of when the kernel's side was told what routes there are: by ports and prefixes, and by the local database.
     pub(super) routes: Option<(u64, u64)>,
+    /// As of when the fabric was looked at: by switches and what they advertise, the local database, and the kernel's devices.
+    pub(super) fabric: Option<(u64, u64, u64)>,
     /// Learned routes: by what was learned, and by their table.
     pub(super) learned_routes: InLine<(u64, u64)>,
     /// As of when the southbound server was asked for rows, all or not, and by which connection.
@@ -249,6 +252,7 @@ pub struct Controller {
     pub(super) exhausted: bool,
     pub(super) paused: bool,
     pub(super) routing: Routing,
+    pub(super) evpn: Evpn,
     pub(super) requests: mpsc::UnboundedReceiver<Request>,
     pub(super) complaint: Option<Incomplete>,
     pub(super) version_complaint: Option<String>,
@@ -289,6 +293,7 @@ pub(super) const TABLES: &[&str] = &[
     "Service_Monitor",
     "ECMP_Nexthop",
     "BFD",
+    "Advertised_MAC_Binding",
     "Advertised_Route",
     "Learned_Route",
     "ACL_ID",
@@ -468,6 +473,7 @@ impl Controller {
             exhausted: false,
             paused: false,
             routing: Routing::default(),
+            evpn: Evpn::default(),
             requests,
             complaint: None,
             version_complaint: None,
