@@ -63,7 +63,7 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
     s.set_cache(cache);
     let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
     let mut c = TunnelConfig::new(TunnelKind::Geneve, None);
-    c.csum = true;
+    c.csum = Some(true);
     let ports = [
         (int, 1, "a", PortKind::Device(1)),
         (int, 2, "b", PortKind::Device(2)),

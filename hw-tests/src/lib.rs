@@ -7,6 +7,7 @@
 //! | [`network`] | the machines and wires of the gateway scenario |
 //! | [`next_hop`] | a gateway whose next hop is lost |
 //! | [`programs`] | our programs on machines of a lab |
+//! | [`frr`] | FRR's daemons on them |
 //! | [`scenario`] | the checks of the gateway scenario |
 //! | [`zones`] | two zones that interconnect joins, and their checks |
 //! | [`transit`] | a transit router and a transit switch, and their checks |
@@ -16,6 +17,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod frr;
 pub mod hold;
 pub mod lab;
 pub mod network;

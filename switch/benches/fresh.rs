@@ -89,7 +89,7 @@ impl Rig {
         let here: IpAddr = [192, 168, 50, 11].into();
         let there: IpAddr = [192, 168, 50, 12].into();
         let mut geneve = TunnelConfig::new(TunnelKind::Geneve, Some(there));
-        (geneve.local, geneve.csum) = (Some(here), true);
+        (geneve.local, geneve.csum) = (Some(here), Some(true));
         r.port(under, UNDER as u16, "under0", PortKind::Device(UNDER));
         r.port(under, 0xfffe, "br-under", PortKind::Internal(11));
         r.port(int, 1, "ovn-hv1-0", PortKind::Tunnel(Box::new(geneve)));

@@ -42,8 +42,8 @@ pub struct TunnelConfig {
     pub local: Option<IpAddr>,
     /// Key; `None` is `flow`.
     pub key: Option<u32>,
-    /// UDP checksum.
-    pub csum: bool,
+    /// Checksums of outer headers (`options:csum`); none: as [`TunnelConfig::checksums`] has it.
+    pub csum: Option<bool>,
     /// Do not fragment.
     pub df: bool,
     /// Outer time to live.
@@ -59,6 +59,12 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
+    /// Whether outer UDP headers have checksums, over IPv4 or IPv6. Without a word about it those over IPv6 have (ovs-vswitchd.conf.db(5),
+    /// `options:csum`): a receiver refuses others (RFC 8200 section 8.1) unless it is told of the tunnel (RFC 6935).
+    pub fn checksums(&self, v4: bool) -> bool {
+        self.csum.unwrap_or(!v4)
+    }
+
     /// A tunnel with keys and, without `remote`, destinations from flows.
     pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
         let udp_port = match kind {
@@ -71,7 +77,7 @@ impl TunnelConfig {
             remote,
             local: None,
             key: None,
-            csum: false,
+            csum: None,
             df: true,
             ttl: 64,
             tos: 0,
@@ -649,7 +655,7 @@ fn gre_packet(cfg: &TunnelConfig, id: u32, sequence: u32, inner: &[u8]) -> Vec<u
     }
     let key = (cfg.key != Some(0)).then_some(id);
     let sequence = cfg.sequence.then_some(sequence);
-    Gre { protocol: gre::ETHERNET, key, sequence, checksum: cfg.csum }.put(&mut out, &[inner]);
+    Gre { protocol: gre::ETHERNET, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
     out
 }
 
@@ -669,12 +675,8 @@ fn fix_ip(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
 
 fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
     fix_ip(p, cfg, v4);
-    if v4 {
-        // A zero UDP checksum, also over IPv6, unless `csum` is set: RFC 8200 allows it for tunnels.
-        if let (false, Some(c)) = (cfg.csum, p.get_mut(40..42)) {
-            c.fill(0);
-        }
-    } else if let (false, Some(c)) = (cfg.csum, p.get_mut(60..62)) {
+    let place = if v4 { 40..42 } else { 60..62 };
+    if let (false, Some(c)) = (cfg.checksums(v4), p.get_mut(place)) {
         c.fill(0);
     }
 }

@@ -466,7 +466,7 @@ fn groups_meters_and_limits() {
 fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     let mut s = one(&[]);
     let mut cfg = TunnelConfig::new(kind, None);
-    cfg.csum = true;
+    cfg.csum = Some(true);
     let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
     port.bfd_packets = Some(BfdPackets::default());
     s.add_port(0, port).expect("port");

@@ -60,7 +60,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
             // What is as usual is left out.
             let options = [
-                t.csum.then(|| "csum=true".to_string()),
+                t.csum.map(|c| format!("csum={c}")),
                 (!t.df).then(|| "df_default=false".into()),
                 (t.udp_port != usual.udp_port).then(|| format!("dst_port={}", t.udp_port)),
                 dir,

@@ -16,7 +16,7 @@ mod speaker;
 use anyhow::{Context, Result, ensure};
 use bfd_rs::{Config, Ends, Path, Sessions};
 use common::Guard;
-use hw_tests::lab::{Lab, run, until};
+use hw_tests::lab::{Lab, until};
 use serde_json::Value;
 use speaker::Speaker;
 use std::net::{IpAddr, Ipv4Addr};
@@ -79,35 +79,12 @@ fn pair(n: usize) -> (String, String) {
 
 /// Starts FRR's bfdd, with zebra where it is not there yet, on a machine.
 fn frr(lab: &mut Lab, machine: &str, peers: &str) -> Result<()> {
-    let dir = lab.machine_dir(machine);
-    std::fs::write(dir.join("bfdd.conf"), peers)?;
-    std::fs::write(dir.join("zebra.conf"), "")?;
-    // FRR gives up root, and needs its files all the same.
-    run("chown", &["-R", "frr:frrvty", &dir.display().to_string()])?;
-    let path = |f: &str| dir.join(f).display().to_string();
-    for d in ["zebra", "bfdd"] {
-        if lab.is_running(machine, d) {
-            continue;
-        }
-        let mut args = vec!["-f".into(), path(&format!("{d}.conf")), "-i".into(), path(&format!("{d}.pid"))];
-        args.extend(["-z".into(), path("zserv.api"), "--vty_socket".into(), dir.display().to_string()]);
-        args.extend(["-P".into(), "0".into(), "--log".into(), "stdout".into()]);
-        if d == "bfdd" {
-            args.extend(["--bfdctl".into(), path("bfdd.sock")]);
-        }
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        lab.spawn(machine, d, &format!("/usr/lib/frr/{d}"), &args)?;
-        let socket = path(if d == "zebra" { "zserv.api" } else { "bfdd.sock" });
-        until(d, Duration::from_secs(20), || Ok(std::fs::metadata(&socket)?))?;
-    }
-    Ok(())
+    hw_tests::frr::start(lab, machine, &[("zebra", ""), ("bfdd", peers)])
 }
 
 /// What FRR on a machine says of its peers.
 fn frr_peers(lab: &Lab, machine: &str, what: &str) -> Result<Vec<Value>> {
-    let dir = lab.machine_dir(machine).display().to_string();
-    let show = format!("show bfd peers {what}json");
-    Ok(serde_json::from_str(&lab.exec(machine, "vtysh", &["--vty_socket", &dir, "-d", "bfdd", "-c", &show])?)?)
+    Ok(serde_json::from_str(&hw_tests::frr::ask(lab, machine, "bfdd", &format!("show bfd peers {what}json"))?)?)
 }
 
 fn with_frr(mut lab: Lab) -> Result<()> {

@@ -252,7 +252,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let record = |x: &mut Self, device: Option<u32>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
-            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.csum, device };
+            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), device };
             x.observer.encapsulates(&x.packet.base, e, n);
         };
         match egress {

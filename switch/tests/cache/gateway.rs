@@ -140,7 +140,7 @@ pub fn gateway(cache: bool) -> Switch {
     let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
     let tunnel = |kind, csum| {
         let mut c = TunnelConfig::new(kind, None);
-        c.csum = csum;
+        c.csum = Some(csum);
         PortKind::Tunnel(Box::new(c))
     };
     let ports = [
