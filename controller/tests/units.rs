@@ -2,18 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Ids};
-use controller::install::Tables;
-use controller::model::{Input, Local, Tunnel, Tunnelling, Vif};
-use controller::pinctrl::{Snapshot, health, next_hops, prefix};
-use controller::presence::Presence;
-use controller::zones;
-use incremental::Engine;
+#[path = "common/chassis.rs"]
+mod chassis;
+
+use chassis::Chassis;
+use controller::model::{Local, Tunnel, Tunnelling, Vif};
 use ovn_schema::sb;
-use ovn_schema::{Map, Str, Table, Uuid};
-use ovsdb_rs::Row;
+use ovn_schema::{Map, Str, Uuid};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const ME: Uuid = Uuid::from_u128(1);
@@ -29,115 +25,6 @@ fn id(kind: u8, n: usize) -> Uuid {
 
 fn datapath(n: usize) -> Uuid {
     id(1, n)
-}
-
-/// A chassis with its derivation.
-struct Chassis {
-    input: Input,
-    ids: Arc<Ids>,
-    engine: Engine<ChassisFlows>,
-    tables: Tables,
-    presence: Presence,
-    /// What the packet-in services know by what they were told.
-    services: Snapshot,
-    /// What is checked and asked by the differences that were told.
-    checks: BTreeMap<Uuid, health::Target>,
-    next_hops: BTreeMap<Uuid, next_hops::Question>,
-    delegations: BTreeMap<Uuid, prefix::Requester>,
-    reads: Vec<controller::model::Read>,
-}
-
-impl Chassis {
-    fn new(db: sb::Database, local: Local) -> Chassis {
-        let ids: Arc<Ids> = Arc::default();
-        let engine = Engine::new(ChassisFlows::new(ids.clone()));
-        let (input, presence) = (Input::new(db, local), Presence::default());
-        let mut c = Chassis {
-            input,
-            ids,
-            engine,
-            tables: Tables::default(),
-            presence,
-            services: Snapshot::default(),
-            checks: BTreeMap::new(),
-            delegations: BTreeMap::new(),
-            next_hops: BTreeMap::new(),
-            reads: Vec::new(),
-        };
-        c.settle();
-        c
-    }
-
-    /// Changes a row of the southbound database.
-    fn set<T: Table>(&mut self, uuid: Uuid, new: Option<T>) {
-        let row = new.map(|r| Row(r.columns().into_iter().map(|(_, d)| d).collect()));
-        if let Some(change) = self.input.sb.apply(T::NAME, &T::schema(), uuid, row.as_ref()).unwrap() {
-            let reads = self.input.changed(&change);
-            self.reads.extend(reads);
-        }
-    }
-
-    fn change_local(&mut self, change: impl FnOnce(&mut Local)) {
-        let mut local = self.input.local.clone();
-        change(&mut local);
-        self.reads.extend(self.input.set_local(local));
-    }
-
-    /// Derives what follows from the changes so far. Returns how many units that took: those of what is here, and those of flows.
-    fn settle(&mut self) -> (usize, usize) {
-        let more = self.presence.settle(&mut self.input, &self.reads);
-        self.presence.news(false).into_iter().for_each(|t| self.services.take(t));
-        let here = &mut self.presence;
-        follow(&mut self.checks, &here.checks, std::mem::take(&mut here.checks_anew));
-        follow(&mut self.next_hops, &here.next_hops, std::mem::take(&mut here.next_hops_anew));
-        follow(&mut self.delegations, &here.delegations, std::mem::take(&mut here.delegations_anew));
-        self.reads.extend(more);
-        let here = &self.presence;
-        let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
-        self.reads.extend(self.input.set_zones(zones));
-        let (tables, ids) = (&mut self.tables, &self.ids);
-        self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| drop(tables.apply(c, ids)));
-        (self.presence.ran(), self.engine.stats().ran)
-    }
-
-    /// What a start over the same databases differs in.
-    fn differs_from_fresh(&mut self) -> Vec<String> {
-        let mut input = Input::new(self.input.sb.clone(), self.input.local.clone());
-        // Neither is it known which datapaths are local.
-        input.local.datapaths.clear();
-        let mut presence = Presence::default();
-        presence.settle(&mut input, &[]);
-        let mut out = self.presence.differences(&presence);
-        if self.services != presence.snapshot() {
-            out.push("what the packet-in services were told".to_string());
-        }
-        if (&self.checks, &self.next_hops) != (&presence.checks, &presence.next_hops) {
-            out.push("what health checks and next hops were told".to_string());
-        }
-        if self.delegations != presence.delegations {
-            out.push("what was told of delegated prefixes".to_string());
-        }
-        if input.local.datapaths != self.input.local.datapaths {
-            out.push("local datapaths".to_string());
-        }
-        let mut engine = Engine::new(ChassisFlows::new(self.ids.clone()));
-        let mut fresh = Tables::default();
-        engine.update(&input, [], |c| drop(fresh.apply(c, &self.ids)));
-        let changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
-        out.extend(changes.tables.iter().map(|m| format!("{m:?}")));
-        out.extend(changes.meters.iter().chain(&changes.unused).map(|m| format!("{m:?}")));
-        out
-    }
-}
-
-/// Takes over what is said to have changed.
-fn follow<V: Clone>(mine: &mut BTreeMap<Uuid, V>, all: &BTreeMap<Uuid, V>, changed: BTreeSet<Uuid>) {
-    for id in changed {
-        match all.get(&id) {
-            Some(v) => drop(mine.insert(id, v.clone())),
-            None => drop(mine.remove(&id)),
-        }
-    }
 }
 
 fn switch(n: usize) -> sb::DatapathBinding {
