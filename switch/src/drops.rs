@@ -59,6 +59,8 @@ reasons! {
     TunnelUnknown = "tunnel_unknown",
     /// A malformed tunnel header.
     TunnelMalformed = "tunnel_malformed",
+    /// There was congestion in the tunnel, and the packet's sender takes no notice of it.
+    TunnelCongestion = "tunnel_congestion",
     /// The VLAN is not allowed on the port.
     Vlan = "vlan",
     /// No room for headers, or no memory.

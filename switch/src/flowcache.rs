@@ -283,6 +283,7 @@ impl FlowCache {
         if stale {
             let views = &mut self.cache.views;
             views.macs = backer.bridges.iter().map(|b| b.macs.shared().clone()).collect();
+            backer.listen();
             views.own = backer.underlay.local.clone();
         }
         let mut changed = std::mem::take(&mut backer.underlay.touched);

@@ -46,10 +46,14 @@ pub struct TunnelConfig {
     pub csum: Option<bool>,
     /// Do not fragment.
     pub df: bool,
-    /// Outer time to live.
+    /// Outer time to live; 0: 64.
     pub ttl: u8,
-    /// Outer type of service.
+    /// That of the packet inside, where it is one of IP, goes before it (`options:ttl=inherit`).
+    pub inherits_ttl: bool,
+    /// Outer type of service (IPv4) or traffic class (IPv6), without the bits of ECN: these follow the packet inside.
     pub tos: u8,
+    /// That of the packet inside goes before it (`options:tos=inherit`).
+    pub inherits_tos: bool,
     /// Destination port; 0 for GRE.
     pub udp_port: u16,
     /// GRE with sequence numbers.
@@ -58,7 +62,31 @@ pub struct TunnelConfig {
     pub erspan: Erspan,
 }
 
+/// The bits of congestion notification (RFC 3168) in a type of service: congestion was experienced; the sender takes notice of it.
+pub(crate) const CE: u8 = 3;
+const ECT_0: u8 = 2;
+
 impl TunnelConfig {
+    /// The fields of the packet inside that the outer header follows.
+    pub(crate) fn follows(&self) -> impl Iterator<Item = F> {
+        let dscp = self.inherits_tos.then_some(F::IpDscp);
+        [F::EthType, F::IpEcn].into_iter().chain(dscp).chain(self.inherits_ttl.then_some(F::IpTtl))
+    }
+
+    /// Type of service and time to live of the outer header. Of congestion it says that the sender takes notice, and not
+    /// that there was some (RFC 3168 section 9.1.1): the end of the tunnel learns what happened within it.
+    fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
+        let ip = matches!(inner.get(F::EthType), 0x0800 | 0x86dd);
+        let of = |f: F| if ip { inner.get(f) as u8 } else { 0 };
+        let class = if self.inherits_tos && ip { of(F::IpDscp) << 2 } else { self.tos & !CE };
+        let ecn = match of(F::IpEcn) {
+            CE => ECT_0,
+            ecn => ecn,
+        };
+        let own = if self.ttl == 0 { 64 } else { self.ttl };
+        (class | ecn, if self.inherits_ttl && ip { of(F::IpTtl) } else { own })
+    }
+
     /// Whether outer UDP headers have checksums, over IPv4 or IPv6. Without a word about it those over IPv6 have (ovs-vswitchd.conf.db(5),
     /// `options:csum`): a receiver refuses others (RFC 8200 section 8.1) unless it is told of the tunnel (RFC 6935).
     pub fn checksums(&self, v4: bool) -> bool {
@@ -80,7 +108,9 @@ impl TunnelConfig {
             csum: None,
             df: true,
             ttl: 64,
+            inherits_ttl: false,
             tos: 0,
+            inherits_tos: false,
             udp_port,
             sequence: false,
             erspan: Erspan::V1 { index: 0 },
@@ -227,8 +257,8 @@ impl Underlay {
     /// Adds a local address, at which tunnels end.
     pub fn add_local(&mut self, a: IpAddr) {
         let n = number(a);
-        if let Err(at) = self.local.0.binary_search(&n) {
-            Arc::make_mut(&mut self.local.0).insert(at, n);
+        if let Err(at) = self.local.addresses.binary_search(&n) {
+            Arc::make_mut(&mut self.local.addresses).insert(at, n);
             self.epoch += 1;
         }
     }
@@ -236,8 +266,8 @@ impl Underlay {
     /// Sets how many VLAN tags are parsed, two at most; further tags are payload.
     pub fn set_tags(&mut self, n: usize) {
         let n = n.min(crate::extract::TAGS);
-        if self.local.1 != n {
-            self.local.1 = n;
+        if self.local.tags != n {
+            self.local.tags = n;
             self.epoch += 1;
         }
     }
@@ -313,14 +343,20 @@ impl Underlay {
     }
 }
 
-/// What decides how packets are parsed: local addresses, at which tunnels end, and the number of VLAN tags. A clone is
-/// a snapshot.
+/// What decides how packets are parsed: local addresses, at which tunnels end, the UDP ports of tunnels, and the number of VLAN tags. A
+/// clone is a snapshot.
 #[derive(Clone, Debug)]
-pub(crate) struct Own(Arc<Vec<(bool, u128)>>, usize);
+pub(crate) struct Own {
+    /// Whether of IPv6, and the address, in order.
+    addresses: Arc<Vec<(bool, u128)>>,
+    /// UDP ports besides those that Geneve and VXLAN have for themselves (`options:dst_port`).
+    ports: Arc<Vec<(u16, TunnelKind)>>,
+    tags: usize,
+}
 
 impl Default for Own {
     fn default() -> Own {
-        Own(Arc::default(), crate::extract::TAGS)
+        Own { addresses: Arc::default(), ports: Arc::default(), tags: crate::extract::TAGS }
     }
 }
 
@@ -328,14 +364,37 @@ impl Own {
     /// How many VLAN tags are parsed.
     #[inline]
     pub(crate) fn tags(&self) -> usize {
-        self.1
+        self.tags
+    }
+
+    /// The encapsulation of packets to a UDP port.
+    #[inline(always)]
+    pub(crate) fn tunnel(&self, port: u16) -> Option<TunnelKind> {
+        match port {
+            GENEVE_PORT => Some(TunnelKind::Geneve),
+            VXLAN_PORT => Some(TunnelKind::Vxlan),
+            // Tunnels at other ports are rare.
+            _ => self.ports.iter().find(|(p, _)| *p == port).map(|(_, kind)| *kind),
+        }
+    }
+
+    /// Takes over the UDP ports of tunnels.
+    pub(crate) fn listen<'a>(&mut self, tunnels: impl Iterator<Item = &'a TunnelConfig>) {
+        let mut ports: Vec<(u16, TunnelKind)> =
+            tunnels.filter(|t| !t.kind.is_gre()).map(|t| (t.udp_port, t.kind)).collect();
+        ports.sort_unstable_by_key(|(p, kind)| (*p, *kind as u8));
+        ports.dedup_by_key(|(p, _)| *p);
+        ports.retain(|(p, _)| !matches!(*p, GENEVE_PORT | VXLAN_PORT));
+        if *self.ports != ports {
+            self.ports = Arc::new(ports);
+        }
     }
 
     /// Whether an address, of IPv6 or IPv4, is among them.
     #[inline]
     pub(crate) fn has(&self, v6: bool, address: u128) -> bool {
         // Hosts have few addresses.
-        self.0.contains(&(v6, address))
+        self.addresses.contains(&(v6, address))
     }
 }
 
@@ -438,19 +497,17 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 ///
 /// # Errors
 /// The header is malformed.
-pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
+pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Decapsulated>, Malformed> {
     if h.proto == ipproto::GRE && h.ip_ok && !h.fragment {
         return of_gre(p, h).map(Some);
     }
     let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
-    if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
-        return Ok(None);
-    }
+    let Some(kind) = tunnel_kind(p, h, own) else { return Ok(None) };
     let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
     let body = p.get(l4 + 8..h.l3_end).ok_or(Malformed)?;
     let (tos, ttl) = outer_tos_ttl(p, h);
     let mut d = Decapsulated {
-        kind: TunnelKind::Vxlan,
+        kind,
         src,
         dst,
         vni: 0,
@@ -462,12 +519,11 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         oam: false,
         ports: [source, port],
     };
-    if port == GENEVE_PORT {
+    if kind == TunnelKind::Geneve {
         let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
         if g.protocol != 0x6558 {
             return Err(Malformed);
         }
-        d.kind = TunnelKind::Geneve;
         d.vni = g.vni;
         d.oam = g.oam;
         d.inner = l4 + 8 + g.len;
@@ -580,14 +636,14 @@ pub(crate) fn outer_headers(
     needs(Dependency::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
-    let ttl = if cfg.ttl == 0 { 64 } else { cfg.ttl };
+    let (tos, ttl) = cfg.tos_ttl(key);
     let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
     if cfg.kind.is_gre() {
         let payload = gre_packet(cfg, id, sequence, inner);
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
             .ok_or(Unreachable::Route(dst))?;
         let headers = whole.len() - inner.len();
-        fix_ip(&mut whole, cfg, dst.is_ipv4());
+        fix_ip(&mut whole, cfg, tos, dst.is_ipv4());
         whole.truncate(headers);
         return Ok((whole, route.egress.clone()));
     }
@@ -614,7 +670,7 @@ pub(crate) fn outer_headers(
     let mut whole = build::udp(mac, route.source_mac, (src, entropy), (dst, cfg.udp_port), ttl, &payload)
         .ok_or(Unreachable::Route(dst))?;
     let headers = whole.len() - inner.len();
-    fix_outer(&mut whole, cfg, dst.is_ipv4());
+    fix_outer(&mut whole, cfg, tos, dst.is_ipv4());
     whole.truncate(headers);
     Ok((whole, route.egress.clone()))
 }
@@ -659,13 +715,17 @@ fn gre_packet(cfg: &TunnelConfig, id: u32, sequence: u32, inner: &[u8]) -> Vec<u
     out
 }
 
-/// Writes what a tunnel's options say of the outer IPv4 header.
-fn fix_ip(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
+/// Writes what a tunnel's options say of the outer IP header.
+fn fix_ip(p: &mut [u8], cfg: &TunnelConfig, tos: u8, v4: bool) {
     if !v4 {
+        // RFC 8200 section 3: four bits of version, eight of traffic class, then the flow label.
+        if let Some([a, b]) = p.get_mut(14..16) {
+            (*a, *b) = (*a & 0xf0 | tos >> 4, *b & 0x0f | tos << 4);
+        }
         return;
     }
     if let Some(b) = p.get_mut(15) {
-        *b = cfg.tos;
+        *b = tos;
     }
     if let Some(b) = p.get_mut(20) {
         *b = if cfg.df { 0x40 } else { 0 };
@@ -673,8 +733,8 @@ fn fix_ip(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
     packet::checksum::set_ipv4(p, 14);
 }
 
-fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
-    fix_ip(p, cfg, v4);
+fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, tos: u8, v4: bool) {
+    fix_ip(p, cfg, tos, v4);
     let place = if v4 { 40..42 } else { 60..62 };
     if let (false, Some(c)) = (cfg.checksums(v4), p.get_mut(place)) {
         c.fill(0);
@@ -697,10 +757,10 @@ pub enum Unreachable {
     Neighbour(IpAddr),
 }
 
-/// The destination port of a Geneve or VXLAN packet; none for other packets.
-pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
+/// The encapsulation of a Geneve or VXLAN packet; none of other packets.
+pub(crate) fn tunnel_kind(p: &[u8], h: &Headers, own: &Own) -> Option<TunnelKind> {
     if h.proto != ipproto::UDP || h.fragment {
         return None;
     }
-    h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
+    own.tunnel(h.ports(p)?.1)
 }

@@ -5,9 +5,7 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{
-    BfdPackets, DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode,
-};
+use switch::{DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, VlanMode};
 
 const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
@@ -462,114 +460,6 @@ fn groups_meters_and_limits() {
     assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
 }
 
-/// A chassis: br-int with a VIF and a tunnel; the underlay is device 100.
-fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
-    let mut s = one(&[]);
-    let mut cfg = TunnelConfig::new(kind, None);
-    cfg.csum = Some(true);
-    let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
-    port.bfd_packets = Some(BfdPackets::default());
-    s.add_port(0, port).expect("port");
-    s.apply(
-        0,
-        &Message::TlvTableMod(openflow_rs::message::TlvTableMod {
-            command: 0,
-            maps: vec![openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
-        }),
-        NOW,
-    )
-    .expect("tlv");
-    s.underlay.set_routes(vec![Route {
-        prefix: ip(peer),
-        len: if ip(peer).is_ipv4() { 24 } else { 64 },
-        gateway: None,
-        source: ip(own),
-        source_mac: A,
-        egress: Egress::Device(100),
-        hop_source: None,
-        table: Route::MAIN,
-        own: false,
-    }]);
-    let out_flow = format!(
-        "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
-        if ip(peer).is_ipv4() { "tun_dst" } else { "tun_ipv6_dst" }
-    );
-    let md = if kind == TunnelKind::Geneve { ",tun_metadata0=0x8002" } else { "" };
-    load(&mut s, 0, &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
-    s
-}
-
-#[test]
-fn tunnels_carry_packets_and_metadata() {
-    for (kind, a, b) in [
-        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
-        (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
-        (TunnelKind::Geneve, "fd00::1", "fd00::2"),
-        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
-        (TunnelKind::Gre, "fd00::1", "fd00::2"),
-    ] {
-        let mut one = chassis(a, b, kind);
-        let mut two = chassis(b, a, kind);
-        let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
-        let out = send(&mut one, 1, &p);
-        assert!(out.packets.is_empty() && matches!(out.events[..], [Event::NeighbourWanted(n)] if n == ip(b)));
-        one.underlay.set_neighbour(ip(b), Some(B));
-        let out = send(&mut one, 1, &p);
-        assert_eq!(out.packets.len(), 1, "{:?}", one.drops);
-        let (dev, outer) = &out.packets[0];
-        assert_eq!(*dev, 100);
-        good(outer);
-        let got = send(&mut two, 100, outer);
-        assert_eq!(got.packets, [(2, p.clone())], "{kind:?} {:?}", two.drops);
-        let mut cut = outer.clone();
-        cut.truncate(60);
-        send(&mut two, 100, &cut);
-    }
-}
-
-/// Packets of GRE have the key and the numbers that the port's options ask for, those of ERSPAN their session; what is
-/// wrong is dropped, and without a port of GRE its packets are like others.
-#[test]
-fn gre_and_erspan_carry_what_their_options_say() {
-    let (a, b) = ("192.168.0.1", "192.168.0.2");
-    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
-    let ports = |kind, own: &str, peer: &str| {
-        let mut s = chassis(own, peer, kind);
-        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
-        (cfg.key, cfg.sequence) = (Some(7), true);
-        s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
-        s.underlay.set_neighbour(ip(peer), Some(B));
-        s
-    };
-    for (kind, header) in
-        [(TunnelKind::Gre, &[0x30, 0, 0x65, 0x58, 0, 0, 0, 7][..]), (TunnelKind::Erspan, &[0x10, 0, 0x88, 0xbe][..])]
-    {
-        let (mut one, mut two) = (ports(kind, a, b), ports(kind, b, a));
-        for number in 0..3 {
-            let out = send(&mut one, 3, &p).packets;
-            let (_, outer) = &out[0];
-            good(outer);
-            assert_eq!((outer[23], &outer[34..34 + header.len()]), (47, header), "{outer:02x?}");
-            let at = 34 + header.len();
-            assert_eq!(outer[at..at + 4], [0, 0, 0, number], "numbers follow each other");
-            if kind == TunnelKind::Erspan {
-                assert_eq!(outer[at + 4..at + 12], [0x10, 0, 0, 7, 0, 0, 0, 0]);
-            }
-            assert_eq!(send(&mut two, 100, outer).packets, [(3, p.clone())], "{:?}", two.drops);
-        }
-        let mut wrong = send(&mut one, 3, &p).packets.remove(0).1;
-        wrong[34] |= 0x40;
-        assert!(send(&mut two, 100, &wrong).packets.is_empty());
-        assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
-    }
-    // The one of Geneve has no tunnel of GRE.
-    let mut other = chassis(b, a, TunnelKind::Geneve);
-    let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
-    send(&mut other, 100, &outer);
-    assert_eq!(other.drops.get(DropReason::TunnelMalformed) + other.drops.get(DropReason::TunnelUnknown), 0);
-}
-
 #[test]
 fn patch_ports_join_bridges() {
     let mut s = one(&[
@@ -742,28 +632,6 @@ fn misses_say_so() {
         let out = send(&mut s, 1, &q);
         let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
         assert_eq!((packet_in.reason, &packet_in.packet), (reason, &q));
-    }
-}
-
-/// A tunnel's option that is there is told to the controller, with nothing in it as well.
-#[test]
-fn options_that_are_there_are_told() {
-    let mut s = chassis("192.0.2.1", "192.0.2.2", TunnelKind::Geneve);
-    load(
-        &mut s,
-        0,
-        &[
-            "priority=40000,udp,in_port=1 actions=set_field:0->tun_metadata0,CONTROLLER",
-            "priority=40000,arp,in_port=1 actions=CONTROLLER",
-        ],
-    );
-    for (p, there) in [
-        (udp("10.0.0.1", 1, "10.0.0.2", 2), true),
-        (build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into()), false),
-    ] {
-        let out = send(&mut s, 1, &p);
-        let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
-        assert_eq!(packet_in.metadata.to_string().contains("tun_metadata0=0"), there, "{}", packet_in.metadata);
     }
 }
 

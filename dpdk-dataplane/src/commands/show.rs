@@ -71,8 +71,10 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 t.local.map(|l| format!("local_ip={l}")),
                 Some(format!("remote_ip={}", flow(t.remote))),
                 t.sequence.then(|| "seq=true".into()),
+                t.inherits_tos.then(|| "tos=inherit".into()),
                 (t.tos != 0).then(|| format!("tos={:#x}", t.tos)),
-                (!matches!(t.ttl, 0 | 64)).then(|| format!("ttl={}", t.ttl)),
+                t.inherits_ttl.then(|| "ttl=inherit".into()),
+                (!t.inherits_ttl && !matches!(t.ttl, 0 | 64)).then(|| format!("ttl={}", t.ttl)),
             ];
             format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
         }

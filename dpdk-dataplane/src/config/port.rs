@@ -3,7 +3,7 @@
 use super::bfd::{BfdSpec, bfd};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
-use super::tunnel::{TunnelError, tunnel, without_effect};
+use super::tunnel::{TunnelError, tunnel};
 use super::{get, number};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
@@ -217,7 +217,6 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -
 /// Why some of an interface's options have no effect.
 fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<String> {
     let what = match kind {
-        Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
         Ok(Kind::Dummy { .. }) => dummy::without_effect(&i.options),
         Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
             let wrong = get(&i.options, key).filter(|_| queues_of(&i.options, key).is_none())?;

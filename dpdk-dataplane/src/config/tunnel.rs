@@ -94,6 +94,8 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
     if let Some(p) = number(o, "dst_port")? {
         t.udp_port = p;
     }
+    t.inherits_tos = get(o, "tos") == Some("inherit");
+    t.inherits_ttl = get(o, "ttl") == Some("inherit");
     t.tos = match get(o, "tos") {
         None | Some("inherit") => 0,
         Some(v) => v
@@ -101,7 +103,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
             .map_or_else(|| v.parse().ok(), |h| u8::from_str_radix(h, 16).ok())
             .ok_or_else(|| TunnelError::Tos(v.into()))?,
     };
-    if get(o, "ttl") != Some("inherit") {
+    if !t.inherits_ttl {
         t.ttl = number(o, "ttl")?.unwrap_or(0);
     }
     Ok(Kind::Tunnel(Box::new(t)))
@@ -134,17 +136,6 @@ fn ends(kind: &'static str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), T
         return Err(TunnelError::TwoKeys);
     }
     Ok(())
-}
-
-/// Why some of a tunnel's options have no effect, or not all of it.
-pub(super) fn without_effect(t: &TunnelConfig, o: &Map<Str, Str>) -> Option<String> {
-    let usual = TunnelConfig::new(t.kind, None).udp_port;
-    if t.udp_port != usual {
-        let port = t.udp_port;
-        return Some(format!("dst_port={port}: packets are sent there, but those that come are taken at {usual} only"));
-    }
-    let inherits = ["tos", "ttl"].into_iter().find(|k| get(o, k) == Some("inherit"))?;
-    Some(format!("{inherits}=inherit has no effect: {} it is", if inherits == "tos" { t.tos } else { t.ttl }))
 }
 
 /// The header of ERSPAN that the options ask for.
@@ -203,8 +194,10 @@ mod tests {
             panic!("a tunnel")
         };
         assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
-        assert!(without_effect(&flow, &map(&[])).is_none());
-        assert!(without_effect(&fixed, &map(&[])).is_some_and(|w| w.contains("7000")));
+        let Ok(Kind::Tunnel(inherits)) = t(&[("remote_ip", "flow"), ("tos", "inherit"), ("ttl", "inherit")]) else {
+            panic!("a tunnel")
+        };
+        assert!(inherits.inherits_tos && inherits.inherits_ttl && !fixed.inherits_tos && !fixed.inherits_ttl);
         for (df, csum, expected) in [("false", "true", (false, true)), ("no", "True", (true, false))] {
             let Ok(Kind::Tunnel(t)) = t(&[("remote_ip", "10.0.0.2"), ("df_default", df), ("csum", csum)]) else {
                 panic!("a tunnel")

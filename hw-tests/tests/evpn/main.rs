@@ -35,10 +35,12 @@ struct Underlay {
     gw1: &'static str,
     far: &'static str,
     length: u8,
+    /// The UDP port of VTEPs.
+    port: u16,
 }
 
-const V4: Underlay = Underlay { gw1: "192.0.2.1", far: "192.0.2.2", length: 24 };
-const V6: Underlay = Underlay { gw1: "fd00:2::1", far: "fd00:2::2", length: 64 };
+const V4: Underlay = Underlay { gw1: "192.0.2.1", far: "192.0.2.2", length: 24, port: 4789 };
+const V6: Underlay = Underlay { gw1: "fd00:2::1", far: "fd00:2::2", length: 64, port: 5789 };
 
 struct Site {
     lab: Lab,
@@ -68,11 +70,12 @@ impl Site {
         let sb = format!("unix:{}", dir.join("ovnsb_db.sock").display());
         programs.local(&lab, "gw1", &["set", "--name", "gw1", "--remote", &sb, "--encap-ip", "127.0.0.1"])?;
         let mut site = Site { lab, programs, under };
-        let ids = format!("external_ids:ovn-evpn-local-ip={} external_ids:ovn-evpn-vxlan-ports=4789", under.gw1);
+        let ids =
+            format!("external_ids:ovn-evpn-local-ip={} external_ids:ovn-evpn-vxlan-ports={}", under.gw1, under.port);
         site.ovs(&format!("set Open_vSwitch . {ids}"))?;
         site.controller()?;
         site.devices("gw1", 60010, under.gw1)?;
-        site.devices("far", 4789, under.far)?;
+        site.devices("far", under.port, under.far)?;
         site.lab.ip("far", &["link", "set", "port0", "master", "br-10"])?;
         site.lab.ip("host", &["link", "set", "eth0", "address", HOST])?;
         for (vm, n) in [("vm1", 11), ("vm2", 12)] {
@@ -294,8 +297,9 @@ fn by_hand() -> Result<()> {
     for vm in VMS {
         site.daemon("far", &format!("bridge fdb add {} dev vxlan-10 dst {gw1}", vm.mac))?;
     }
-    let flood =
-        |how: &str, to: &str| format!("bridge fdb {how} 00:00:00:00:00:00 dev vxlan-10 dst {to} static permanent");
+    let flood = |how: &str, to: &str| {
+        format!("bridge fdb {how} 00:00:00:00:00:00 dev vxlan-10 dst {to} port 5789 static permanent")
+    };
     site.daemon("gw1", &flood("append", far))?;
     site.learns("evpn/vtep-binding-list", &[&format!("Remote IP: {far}, vni: 10, binding_key: 0x80000001")], true)?;
     site.pings("vm1", "10.0.10.50")?;
@@ -318,13 +322,13 @@ fn by_hand() -> Result<()> {
     site.daemon("gw1", &flood("del", "fd00:2::99"))?;
 
     // Devices that go and come back, as when the network is set up anew.
-    site.daemon("gw1", &entry("add", &format!("dst {far}")))?;
+    site.daemon("gw1", &entry("add", &format!("dst {far} port 5789")))?;
     site.learns("evpn/vtep-fdb-list", &[HOST], true)?;
     site.lab.ip("gw1", &["link", "del", "vxlan-10"])?;
     site.learns("evpn/remote-vtep-list", &["vni: 10"], false)?;
     site.vxlan("gw1", 60010, gw1)?;
     site.daemon("gw1", &flood("append", far))?;
-    site.learns("evpn/remote-vtep-list", &[far], true)?;
+    site.learns("evpn/remote-vtep-list", &[&format!("IP: {far}, port: 5789, vni: 10")], true)?;
     site.pings("vm2", "10.0.10.50")?;
     site.lab.ip("gw1", &["link", "del", "lo-10"])?;
     site.advertise("gw1")?;

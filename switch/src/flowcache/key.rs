@@ -5,10 +5,9 @@
 //! field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
 //! loop over words.
 
-use crate::tunnel::{Own, tunnel_port};
+use crate::tunnel::{Own, TunnelKind, tunnel_kind};
 use openflow_rs::FieldId as F;
 use openflow_rs::action::is_mpls;
-use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
 /// Words of a block; unused words are 0.
@@ -243,11 +242,13 @@ impl Class {
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let outer = plain(p, exact_flags)?;
     let mut kind = outer.kind as usize + 3 * outer.tags;
-    if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
+    if outer.kind == Kind::Udp
+        && let Some(tunnel) = own.tunnel(outer.port)
+    {
         let l3 = 14 + 4 * outer.tags;
         if own.has(false, be32(p, l3 + 16)?.into()) {
             // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
-            let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
+            let options = if tunnel == TunnelKind::Geneve { *p.get(l3 + 28)? & 0x3f } else { 0 };
             if !matches!(options, 0 | 2) {
                 return None;
             }
@@ -585,7 +586,7 @@ impl Words<'_> {
     /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins and its layout. None:
     /// the packet is not cached.
     fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout)>> {
-        let Some(kind) = tunnel_port(p, h) else { return Some(None) };
+        let Some(kind) = tunnel_kind(p, h, own) else { return Some(None) };
         let (_, dst) = h.addresses(p)?;
         if !own.has(h.is_ipv6(), dst) {
             return Some(None);
@@ -593,7 +594,7 @@ impl Words<'_> {
         let at = h.l4? + 8;
         let body = p.get(at..h.l3_end)?;
         // RFC 8926 section 3.4, as above.
-        let n = if kind == GENEVE_PORT { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
+        let n = if kind == TunnelKind::Geneve { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
         if n > MAX_TUNNEL || body.len() < n + 14 {
             return None;
         }

@@ -43,7 +43,7 @@ pub(crate) struct Peers {
     any_gre: Option<bool>,
 }
 
-type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
+type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32, u16), Option<TunnelEnd>);
 /// A tunnel port.
 type TunnelEnd = (BridgeId, PortNo);
 
@@ -196,7 +196,7 @@ impl Backer {
 
     /// The tunnel port that a packet arrives at: the one with the most specific options.
     pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
-        let asked = (d.kind, d.src, d.dst, d.vni);
+        let asked = (d.kind, d.src, d.dst, d.vni, d.ports[1]);
         let number = |a: IpAddr| match a {
             IpAddr::V4(a) => u64::from(u32::from(a)),
             IpAddr::V6(a) => u128::from(a) as u64,
@@ -211,6 +211,13 @@ impl Backer {
             *t = Some((asked, found));
         }
         found
+    }
+
+    /// Takes over at which UDP ports tunnels end.
+    pub(crate) fn listen(&mut self) {
+        let ports = self.bridges.iter().flat_map(|b| b.ports.values());
+        let tunnels = ports.filter_map(|p| if let PortKind::Tunnel(t) = &p.kind { Some(&**t) } else { None });
+        self.underlay.local.listen(tunnels);
     }
 
     /// Whether there are tunnel ports: without one no tunnel ends here.
@@ -242,6 +249,7 @@ impl Backer {
             for p in b.ports.values() {
                 let PortKind::Tunnel(c) = &p.kind else { continue };
                 let fits = c.kind == d.kind
+                    && c.udp_port == d.ports[1]
                     && c.remote.is_none_or(|r| r == d.src)
                     && c.local.is_none_or(|l| l == d.dst)
                     && c.key.is_none_or(|k| k == d.vni);

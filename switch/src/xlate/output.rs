@@ -197,6 +197,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         self.passes(no);
         self.observer.tell(Kind::Detail, || "output to native tunnel".into());
+        cfg.follows().for_each(|f| self.observer.decides(f));
         let entropy = tunnel::entropy(&self.packet.key);
         let mut sequence = 0;
         if cfg.kind.is_gre() {
@@ -288,7 +289,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.backer.underlay.is_local(dst) {
             return false;
         }
-        if tunnel::tunnel_port(data, &self.packet.headers).is_some() {
+        if tunnel::tunnel_kind(data, &self.packet.headers, &self.backer.underlay.local).is_some() {
             self.observer.reads_tunnel_header();
         }
         if self.packet.headers.proto == ipproto::GRE {
@@ -298,7 +299,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.side_effect();
         }
         let data = self.packet.buf.data();
-        let d = match tunnel::decapsulate(data, &self.packet.headers) {
+        let d = match tunnel::decapsulate(data, &self.packet.headers, &self.backer.underlay.local) {
             Ok(None) => return false,
             Ok(Some(d)) => d,
             Err(tunnel::Malformed) => {
@@ -306,6 +307,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return true;
             }
         };
+        // Whether there was congestion in the tunnel.
+        self.observer.decides(F::IpEcn);
         let Some((bridge, no)) = self.backer.tunnel_port(&d) else {
             self.because(DropReason::TunnelUnknown);
             return true;
@@ -357,6 +360,20 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         its
     }
 
+    /// Congestion in the tunnel is told on (RFC 3168 section 9.1.1), or, if the packet's sender takes no notice of it, answered by a
+    /// drop, as there: false.
+    fn take_notice(&mut self, d: &tunnel::Decapsulated) -> bool {
+        if d.tos & tunnel::CE != tunnel::CE || !matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
+            return true;
+        }
+        self.observer.decides(F::IpEcn);
+        let capable = self.packet.key.get(F::IpEcn) != 0;
+        if capable {
+            self.set(F::IpEcn, tunnel::CE.into(), u128::MAX);
+        }
+        capable
+    }
+
     fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
         if self.pipeline.bridge_hops >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
@@ -367,6 +384,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             x.enter(bridge, no);
             if let Some(b) = x.backer.bridges.get(bridge) {
                 tunnel::to_key(d, &b.tlv, &mut x.packet.key);
+            }
+            if !x.take_notice(d) {
+                return x.because(DropReason::TunnelCongestion);
             }
             x.packet.tunnel = Some(d.outer());
             let n = x.packet.buf.data().len() as u64;

@@ -1,0 +1,304 @@
+//! Packets through tunnels: what the outer headers say, and what comes out at the other end.
+
+use openflow_rs::text::parse_flow;
+use openflow_rs::*;
+use packet::{Headers, build, checksum};
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{BfdPackets, DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+
+const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
+const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
+const NOW: Duration = Duration::from_secs(10);
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().expect("address")
+}
+
+fn udp(src: &str, sport: u16, dst: &str, dport: u16) -> Vec<u8> {
+    build::udp(B, A, (ip(src), sport), (ip(dst), dport), 64, b"hello").expect("udp")
+}
+
+fn load(s: &mut Switch, b: usize, flows: &[&str]) {
+    let list: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
+    s.apply_bundle(b, &list, NOW).expect("bundle");
+}
+
+fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
+    let mut out = Outputs::default();
+    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
+    out
+}
+
+fn good(p: &[u8]) {
+    let h = Headers::parse(p).expect("headers");
+    assert!(checksum::l4_ok(p, &h), "transport checksum");
+    if h.is_ipv4() {
+        assert_eq!(checksum::of(&p[h.l3..h.l3 + 20]), 0, "header checksum");
+    }
+}
+
+/// A bridge with devices 1 to 3 as ports 1 to 3.
+fn one(flows: &[&str]) -> Switch {
+    let mut s = Switch::new(100);
+    let b = s.add_bridge("br0", 1);
+    for i in 1..=3 {
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+    }
+    load(&mut s, b, flows);
+    s
+}
+
+/// A chassis: br-int with a VIF and a tunnel; the underlay is device 100.
+fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
+    let mut s = one(&[]);
+    let mut cfg = TunnelConfig::new(kind, None);
+    cfg.csum = Some(true);
+    let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
+    port.bfd_packets = Some(BfdPackets::default());
+    s.add_port(0, port).expect("port");
+    s.apply(
+        0,
+        &Message::TlvTableMod(openflow_rs::message::TlvTableMod {
+            command: 0,
+            maps: vec![openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
+        }),
+        NOW,
+    )
+    .expect("tlv");
+    s.underlay.set_routes(vec![Route {
+        prefix: ip(peer),
+        len: if ip(peer).is_ipv4() { 24 } else { 64 },
+        gateway: None,
+        source: ip(own),
+        source_mac: A,
+        egress: Egress::Device(100),
+        hop_source: None,
+        table: Route::MAIN,
+        own: false,
+    }]);
+    let out_flow = format!(
+        "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
+        if ip(peer).is_ipv4() { "tun_dst" } else { "tun_ipv6_dst" }
+    );
+    let md = if kind == TunnelKind::Geneve { ",tun_metadata0=0x8002" } else { "" };
+    load(&mut s, 0, &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
+    s
+}
+
+#[test]
+fn tunnels_carry_packets_and_metadata() {
+    for (kind, a, b) in [
+        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Geneve, "fd00::1", "fd00::2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Gre, "fd00::1", "fd00::2"),
+    ] {
+        let mut one = chassis(a, b, kind);
+        let mut two = chassis(b, a, kind);
+        let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        let out = send(&mut one, 1, &p);
+        assert!(out.packets.is_empty() && matches!(out.events[..], [Event::NeighbourWanted(n)] if n == ip(b)));
+        one.underlay.set_neighbour(ip(b), Some(B));
+        let out = send(&mut one, 1, &p);
+        assert_eq!(out.packets.len(), 1, "{:?}", one.drops);
+        let (dev, outer) = &out.packets[0];
+        assert_eq!(*dev, 100);
+        good(outer);
+        let got = send(&mut two, 100, outer);
+        assert_eq!(got.packets, [(2, p.clone())], "{kind:?} {:?}", two.drops);
+        let mut cut = outer.clone();
+        cut.truncate(60);
+        send(&mut two, 100, &cut);
+    }
+}
+
+/// Packets of GRE have the key and the numbers that the port's options ask for, those of ERSPAN their session; what is
+/// wrong is dropped, and without a port of GRE its packets are like others.
+#[test]
+fn gre_and_erspan_carry_what_their_options_say() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let ports = |kind, own: &str, peer: &str| {
+        let mut s = chassis(own, peer, kind);
+        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
+        (cfg.key, cfg.sequence) = (Some(7), true);
+        s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        s
+    };
+    for (kind, header) in
+        [(TunnelKind::Gre, &[0x30, 0, 0x65, 0x58, 0, 0, 0, 7][..]), (TunnelKind::Erspan, &[0x10, 0, 0x88, 0xbe][..])]
+    {
+        let (mut one, mut two) = (ports(kind, a, b), ports(kind, b, a));
+        for number in 0..3 {
+            let out = send(&mut one, 3, &p).packets;
+            let (_, outer) = &out[0];
+            good(outer);
+            assert_eq!((outer[23], &outer[34..34 + header.len()]), (47, header), "{outer:02x?}");
+            let at = 34 + header.len();
+            assert_eq!(outer[at..at + 4], [0, 0, 0, number], "numbers follow each other");
+            if kind == TunnelKind::Erspan {
+                assert_eq!(outer[at + 4..at + 12], [0x10, 0, 0, 7, 0, 0, 0, 0]);
+            }
+            assert_eq!(send(&mut two, 100, outer).packets, [(3, p.clone())], "{:?}", two.drops);
+        }
+        let mut wrong = send(&mut one, 3, &p).packets.remove(0).1;
+        wrong[34] |= 0x40;
+        assert!(send(&mut two, 100, &wrong).packets.is_empty());
+        assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
+    }
+    // The one of Geneve has no tunnel of GRE.
+    let mut other = chassis(b, a, TunnelKind::Geneve);
+    let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
+    send(&mut other, 100, &outer);
+    assert_eq!(other.drops.get(DropReason::TunnelMalformed) + other.drops.get(DropReason::TunnelUnknown), 0);
+}
+
+/// Two chassis that are neighbours, with a tunnel of these options at each.
+fn pair(a: &str, b: &str, kind: TunnelKind, options: impl Fn(&mut TunnelConfig)) -> [Switch; 2] {
+    [(a, b), (b, a)].map(|(own, peer)| {
+        let mut s = chassis(own, peer, kind);
+        s.remove_port(0, PortNo(10)).expect("a tunnel");
+        let mut cfg = TunnelConfig::new(kind, None);
+        options(&mut cfg);
+        s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        s
+    })
+}
+
+/// The outer type of service and time to live.
+fn tos_ttl(p: &[u8]) -> (u8, u8) {
+    match p[14] >> 4 {
+        4 => (p[15], p[22]),
+        _ => (p[14] << 4 | p[15] >> 4, p[21]),
+    }
+}
+
+/// A datagram with a type of service.
+fn marked(tos: u8) -> Vec<u8> {
+    let mut p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    p[15] = tos;
+    checksum::set_ipv4(&mut p, 14);
+    p
+}
+
+const UNDERLAYS: [(&str, &str); 2] = [("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2")];
+
+/// Tunnels end at the UDP port that they are sent to, and at no other.
+#[test]
+fn each_tunnel_has_its_port() {
+    for ((a, b), kind) in UNDERLAYS.into_iter().flat_map(|u| [(u, TunnelKind::Geneve), (u, TunnelKind::Vxlan)]) {
+        let [mut one, mut two] = pair(a, b, kind, |t| t.udp_port = 7000);
+        // The first packet of a flow takes another way than those behind it.
+        for _ in 0..3 {
+            let (_, outer) = send(&mut one, 1, &marked(0)).packets.remove(0);
+            good(&outer);
+            assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(0))], "{kind:?} {:?}", two.drops);
+        }
+        let [mut usual, _] = pair(a, b, kind, |_| {});
+        let (_, outer) = send(&mut usual, 1, &marked(0)).packets.remove(0);
+        assert!(send(&mut two, 100, &outer).packets.is_empty());
+        assert_eq!(two.drops.get(DropReason::TunnelUnknown), 1, "there is no tunnel at the usual port");
+        // A port that goes takes its number along.
+        two.remove_port(0, PortNo(10)).expect("a tunnel");
+        let (_, outer) = send(&mut one, 1, &marked(0)).packets.remove(0);
+        send(&mut two, 100, &outer);
+        assert_eq!(two.drops.get(DropReason::TunnelUnknown), 1);
+    }
+}
+
+/// The outer header says that the sender takes notice of congestion where the inner one does (RFC 3168 section 9.1.1), and has class and
+/// time to live as the options want them.
+#[test]
+fn outer_headers_follow_inner_ones() {
+    for (a, b) in UNDERLAYS {
+        type Options = fn(&mut TunnelConfig);
+        let cases: [(Options, u8, (u8, u8)); 6] = [
+            (|_| {}, 0, (0, 64)),
+            (|_| {}, 0b101_110_01, (1, 64)),
+            (|_| {}, 0b101_110_11, (2, 64)),
+            (|t| (t.tos, t.ttl) = (0x40, 9), 0b101_110_10, (0x42, 9)),
+            (|t| (t.inherits_tos, t.inherits_ttl) = (true, true), 0b101_110_10, (0b101_110_10, 64)),
+            (|t| (t.inherits_tos, t.tos) = (true, 0x40), 0, (0, 64)),
+        ];
+        for (options, inner, expected) in cases {
+            let [mut one, mut two] = pair(a, b, TunnelKind::Vxlan, options);
+            for _ in 0..3 {
+                let (_, outer) = send(&mut one, 1, &marked(inner)).packets.remove(0);
+                good(&outer);
+                assert_eq!(tos_ttl(&outer), expected, "{inner:#x} over {a}");
+                assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner))]);
+            }
+            // A flow has packets of several classes.
+            let (_, outer) = send(&mut one, 1, &marked(inner ^ 1)).packets.remove(0);
+            assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner ^ 1))]);
+        }
+        // What is no packet of IP has nothing to follow.
+        let [mut one, _] = pair(a, b, TunnelKind::Vxlan, |t| {
+            (t.inherits_tos, t.inherits_ttl, t.tos, t.ttl) = (true, true, 0x20, 0);
+        });
+        let mut arp = vec![0; 60];
+        arp[12..14].copy_from_slice(&[8, 6]);
+        let (_, outer) = send(&mut one, 1, &arp).packets.remove(0);
+        assert_eq!(tos_ttl(&outer), (0x20, 64));
+    }
+}
+
+/// Congestion within the tunnel is told to who takes notice of it, and answered by a drop otherwise.
+#[test]
+fn congestion_in_a_tunnel_is_told_on() {
+    for (a, b) in UNDERLAYS {
+        let [mut one, mut two] = pair(a, b, TunnelKind::Vxlan, |_| {});
+        let congested = |mut outer: Vec<u8>| {
+            match outer[14] >> 4 {
+                4 => {
+                    outer[15] |= 3;
+                    checksum::set_ipv4(&mut outer, 14);
+                }
+                _ => outer[15] |= 0x30,
+            }
+            outer
+        };
+        for (inner, expected) in [(2, Some(3)), (1, Some(3)), (3, Some(3)), (0, None), (0xb8, None), (0xba, Some(0xbb))]
+        {
+            let mut drops = two.drops.get(DropReason::TunnelCongestion);
+            for _ in 0..3 {
+                let (_, outer) = send(&mut one, 1, &marked(inner)).packets.remove(0);
+                let out = send(&mut two, 100, &congested(outer.clone())).packets;
+                match expected {
+                    Some(tos) => assert_eq!(out, [(2, marked(tos))], "{inner:#x}"),
+                    None => assert!(out.is_empty(), "{inner:#x}"),
+                }
+                drops += u64::from(expected.is_none());
+                assert_eq!(two.drops.get(DropReason::TunnelCongestion), drops);
+                assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner))], "without congestion");
+            }
+        }
+    }
+}
+
+/// A tunnel's option that is there is told to the controller, with nothing in it as well.
+#[test]
+fn options_that_are_there_are_told() {
+    let mut s = chassis("192.0.2.1", "192.0.2.2", TunnelKind::Geneve);
+    load(
+        &mut s,
+        0,
+        &[
+            "priority=40000,udp,in_port=1 actions=set_field:0->tun_metadata0,CONTROLLER",
+            "priority=40000,arp,in_port=1 actions=CONTROLLER",
+        ],
+    );
+    for (p, there) in [
+        (udp("10.0.0.1", 1, "10.0.0.2", 2), true),
+        (build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into()), false),
+    ] {
+        let out = send(&mut s, 1, &p);
+        let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
+        assert_eq!(packet_in.metadata.to_string().contains("tun_metadata0=0"), there, "{}", packet_in.metadata);
+    }
+}
