@@ -219,10 +219,10 @@ fn outer_headers_follow_inner_ones() {
         type Options = fn(&mut TunnelConfig);
         let cases: [(Options, u8, (u8, u8)); 6] = [
             (|_| {}, 0, (0, 64)),
-            (|_| {}, 0b101_110_01, (1, 64)),
-            (|_| {}, 0b101_110_11, (2, 64)),
-            (|t| (t.tos, t.ttl) = (0x40, 9), 0b101_110_10, (0x42, 9)),
-            (|t| (t.inherits_tos, t.inherits_ttl) = (true, true), 0b101_110_10, (0b101_110_10, 64)),
+            (|_| {}, 0xb9, (1, 64)),
+            (|_| {}, 0xbb, (2, 64)),
+            (|t| (t.tos, t.ttl) = (0x40, 9), 0xba, (0x42, 9)),
+            (|t| (t.inherits_tos, t.inherits_ttl) = (true, true), 0xba, (0xba, 64)),
             (|t| (t.inherits_tos, t.tos) = (true, 0x40), 0, (0, 64)),
         ];
         for (options, inner, expected) in cases {
