@@ -262,6 +262,8 @@ where
     });
     let result = main(daemon.clone()).await;
     if let Err(e) = &result {
+        // Standard error gets it from `run`.
+        daemon.0.log.leave_console();
         tracing::error!(target: "daemon", "{e:#}");
     }
     // The command that asked for the exit is answered before the process is gone.

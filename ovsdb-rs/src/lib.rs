@@ -42,6 +42,12 @@ impl Row {
         Row(table.columns.iter().map(|c| c.ty.default_datum()).collect())
     }
 
+    /// The row as another schema of its table lays it out: columns by name, those that are not here with their default.
+    pub fn laid_out(&self, from: &TableSchema, to: &TableSchema) -> Row {
+        let value = |c: &ColumnSchema| self.get(from, &c.name).cloned().unwrap_or_else(|| c.ty.default_datum());
+        Row(to.columns.iter().map(value).collect())
+    }
+
     /// The value of the named column, if the table has it.
     pub fn get<'a>(&'a self, table: &TableSchema, column: &str) -> Option<&'a Datum> {
         self.0.get(table.column_index(column)?)

@@ -444,6 +444,16 @@ pub struct DatabaseSchema {
 }
 
 impl DatabaseSchema {
+    /// The first table, or column of a table, that another schema lacks or has with another type; none: rows of that schema hold
+    /// all that rows of this one do.
+    pub fn first_missing_from(&self, other: &DatabaseSchema) -> Option<String> {
+        self.tables.values().find_map(|ours| {
+            let Some(theirs) = other.tables.get(&ours.name) else { return Some(format!("table {}", ours.name)) };
+            let differs = |c: &&ColumnSchema| theirs.column(&c.name).is_none_or(|t| t.ty != c.ty);
+            ours.columns.iter().find(differs).map(|c| format!("column {}.{}", ours.name, c.name))
+        })
+    }
+
     /// Parses a schema.
     ///
     /// # Errors

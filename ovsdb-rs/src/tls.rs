@@ -321,7 +321,11 @@ impl Tls {
     pub async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
         let config = self.server().map_err(io::Error::other)?;
         let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await?;
-        let name = peer_name(stream.get_ref().1.peer_certificates());
+        let (_, connection) = stream.get_ref();
+        if let Some(name) = connection.server_name() {
+            tracing::debug!(target: "stream_ssl", "connection indicated server name {name}");
+        }
+        let name = peer_name(connection.peer_certificates());
         Ok((Box::new(stream), name))
     }
 

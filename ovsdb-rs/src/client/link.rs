@@ -3,7 +3,7 @@
 use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
-use crate::stream::{BoxStream, Remote, connect};
+use crate::stream::{BoxStream, Remote, dial};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,8 @@ const SERVER: &str = "server";
 const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
 
 enum Pending {
-    Transact(oneshot::Sender<Result<String, ClientError>>),
+    /// A request whose result somebody waits for.
+    Answer(oneshot::Sender<Result<String, ClientError>>),
     /// A monitor request, by its place in [`METHODS`].
     Monitor(usize),
     /// A change of conditions, by its number.
@@ -132,8 +133,8 @@ pub(super) async fn run(
         place = (place + 1) % places;
         wait = if was_up { Duration::from_millis(50) } else { (wait * 2).max(Duration::from_millis(100)) };
         // A local server comes back within moments; others get time to recover.
-        let longest = if name.starts_with("unix:") || places > 1 { 1 } else { 8 };
-        wait = wait.min(Duration::from_secs(longest));
+        let longest = Duration::from_secs(if name.starts_with("unix:") || places > 1 { 1 } else { 8 });
+        wait = wait.min(task.config.max_backoff.unwrap_or(longest));
         let until = Instant::now() + wait;
         loop {
             match tokio::time::timeout_at(until, commands.recv()).await {
@@ -161,7 +162,7 @@ impl Task {
     /// A command while there is no connection.
     fn offline(&mut self, command: Command) {
         match command {
-            Command::Transact { reply, .. } => {
+            Command::Transact { reply, .. } | Command::ServerId(reply) => {
                 // Whoever asked may have lost interest.
                 let _ = reply.send(Err(ClientError::NotConnected));
             }
@@ -192,7 +193,7 @@ impl Task {
         };
         let result = self.pump(&mut link, commands).await;
         for (_, p) in link.pending {
-            if let Pending::Transact(reply) = p {
+            if let Pending::Answer(reply) = p {
                 let _ = reply.send(Err(ClientError::Disconnected));
             }
         }
@@ -208,7 +209,8 @@ impl Task {
             Place::InProcess(server) => (Box::new(server.connect()), true),
             Place::Remotes(remotes) => {
                 let remote = remotes.get(place).ok_or_else(|| io::Error::other("no remote"))?;
-                (connect(remote, self.config.tls.as_ref()).await?, matches!(remote, Remote::Unix(_)))
+                let (stream, _) = dial(remote, self.config.tls.as_ref(), self.config.dscp).await?;
+                (stream, matches!(remote, Remote::Unix(_)))
             }
         };
         let (reader, writer) = tokio::io::split(stream);
@@ -382,6 +384,9 @@ impl Task {
             Command::Transact { operations, reply } => {
                 link.transact(json!(self.config.database).to_string(), operations, reply);
             }
+            Command::ServerId(reply) => {
+                link.request("get_server_id", json!([]), Pending::Answer(reply));
+            }
             Command::Lock(name) => {
                 if self.locks.insert(name.clone()) {
                     link.request("lock", json!([name]), Pending::Lock(name));
@@ -479,7 +484,7 @@ impl Task {
         let error = m.error;
         let result = m.result.map_or("null", RawValue::get);
         match pending {
-            Pending::Transact(reply) => {
+            Pending::Answer(reply) => {
                 let answer = match error {
                     Some(e) => Err(ClientError::Refused(e)),
                     None => Ok(result.to_string()),
@@ -555,7 +560,7 @@ impl Link {
     fn transact(&mut self, database: String, operations: Pieces, reply: oneshot::Sender<Result<String, ClientError>>) {
         let id = self.next;
         self.next += 1;
-        self.pending.insert(id, Pending::Transact(reply));
+        self.pending.insert(id, Pending::Answer(reply));
         let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{database}");
         // A dead writer shows as an end of the stream.
         let _ = self.out.send(Out::Transact(start, operations));

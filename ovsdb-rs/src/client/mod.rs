@@ -34,7 +34,7 @@ pub use replica::{Replica, RowChange};
 pub use transaction::Transaction;
 
 use crate::server::Server;
-use crate::stream::Remote;
+use crate::stream::{DEFAULT_DSCP, Remote};
 use crate::tls::Tls;
 use crate::{DatabaseSchema, Error, Row, Uuid};
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
@@ -105,6 +105,9 @@ pub struct Config {
     pub(crate) probe: Option<Duration>,
     /// A server on a Unix socket is asked, too.
     pub(crate) probe_local: bool,
+    /// The longest wait between attempts to connect.
+    pub(crate) max_backoff: Option<Duration>,
+    pub(crate) dscp: u8,
     pub(crate) tls: Option<Tls>,
 }
 
@@ -140,6 +143,8 @@ impl Config {
             leader_only: true,
             probe: probe_interval(None),
             probe_local: false,
+            max_backoff: None,
+            dscp: DEFAULT_DSCP,
             tls: None,
         }
     }
@@ -188,6 +193,18 @@ impl Config {
     #[must_use]
     pub fn probe_local(self, probe_local: bool) -> Config {
         Config { probe_local, ..self }
+    }
+
+    /// The longest wait between attempts to connect; by default 1 s to a Unix socket or where there are several remotes, else 8 s.
+    #[must_use]
+    pub fn max_backoff(self, max_backoff: Option<Duration>) -> Config {
+        Config { max_backoff, ..self }
+    }
+
+    /// The Differentiated Services Code Point (RFC 2474) of what is sent over TCP; by default 48.
+    #[must_use]
+    pub fn dscp(self, dscp: Option<u8>) -> Config {
+        Config { dscp: dscp.unwrap_or(DEFAULT_DSCP), ..self }
     }
 
     /// TLS for `ssl:` remotes.
@@ -247,6 +264,8 @@ pub(crate) enum Command {
         operations: Pieces,
         reply: oneshot::Sender<Result<String, ClientError>>,
     },
+    /// The answer is the text of the server's identity.
+    ServerId(oneshot::Sender<Result<String, ClientError>>),
     Lock(String),
     Unlock(String),
     /// Conditions of tables, and the number of this change.
@@ -448,6 +467,18 @@ impl Client {
             each(uuid, row);
         }
         Ok(())
+    }
+
+    /// The identity of the server that the client is connected to (ovsdb-server(7), `get_server_id`).
+    ///
+    /// # Errors
+    /// Where there is no connection, or the server tells none.
+    pub async fn server_id(&self) -> Result<Uuid, ClientError> {
+        let (reply, result) = oneshot::channel();
+        self.commands.send(Command::ServerId(reply)).map_err(|_| ClientError::NotConnected)?;
+        let text = answer(result).await?;
+        let id = serde_json::from_str(&text).ok().and_then(|id: String| Uuid::try_parse(&id).ok());
+        id.ok_or(ClientError::Refused(Value::String(text)))
     }
 
     fn send(&self, command: Command) {

@@ -37,7 +37,7 @@ pub(crate) struct Forward {
 
 /// Who may change the database.
 pub(crate) enum Mode {
-    /// Clients, unless the server is a backup.
+    /// Clients, unless the database is a backup.
     Own,
     /// The server alone.
     Reserved,
@@ -183,7 +183,7 @@ pub(crate) struct Actor {
     storage: Option<Storage>,
     locks: Arc<Mutex<Locks>>,
     mode: Mode,
-    /// Whether the server is a backup.
+    /// Whether the database is a backup.
     backup: Arc<AtomicBool>,
     monitors: Vec<Monitor>,
     specs: HashMap<(Version, String), Arc<Spec>>,
@@ -493,17 +493,24 @@ impl Actor {
         whole: bool,
         keep: &BTreeSet<String>,
     ) -> Result<(), String> {
-        if **schema != **self.db.schema() {
-            if !matches!(self.mode, Mode::Relay(_)) {
-                return Err(format!("{}: the schema differs from that of the active server", schema.name));
-            }
+        let differs = **schema != **self.db.schema();
+        let is_relay = matches!(self.mode, Mode::Relay(_));
+        if differs && is_relay {
             self.replace(Database::new(DatabaseSchema::clone(schema)));
+        } else if differs && let Some(what) = schema.first_missing_from(self.db.schema()) {
+            return Err(format!("{}: the active server has {what} and this backup has not", schema.name));
         }
         let mut wanted: HashMap<(usize, Uuid), Option<Arc<Row>>> = HashMap::with_capacity(rows.len());
         for r in rows {
-            if let Some(table) = self.db.table_index(&r.table) {
-                wanted.insert((table, r.uuid), r.new);
-            }
+            let Some(table) = self.db.table_index(&r.table) else { continue };
+            let row = match (r.new, schema.tables.get(&*r.table), self.db.table_schema(table)) {
+                // A backup may have a newer schema.
+                (Some(row), Some(theirs), Some(ours)) if differs && !is_relay => {
+                    Some(Arc::new(row.laid_out(theirs, ours)))
+                }
+                (row, ..) => row,
+            };
+            wanted.insert((table, r.uuid), row);
         }
         if whole {
             for table in 0..self.db.tables() {
@@ -585,7 +592,7 @@ impl Actor {
                 self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
             }
         }
-        for w in std::mem::take(&mut self.waiting) {
+        for w in std::mem::take(&mut self.waiting).into_iter().filter(|w| w.session.is_aware()) {
             self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
         }
     }

@@ -18,43 +18,64 @@ use tokio::task::AbortHandle;
 /// Transactions that a relay passes on at a time; others wait.
 const IN_FLIGHT: usize = 1000;
 
-/// Where a backup gets its databases from.
-#[derive(Clone, Debug, Default)]
+/// Where a backup gets a database from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// The active server, such as `tcp:192.0.2.1:6641`.
     pub remote: String,
-    /// Tables that are not replicated, by database.
-    pub exclude: BTreeSet<(String, String)>,
-    /// The silence after which the active server is asked for a sign of life; none: never.
-    pub probe: Option<Duration>,
-    /// TLS for `ssl:` remotes.
-    pub tls: Option<Tls>,
+    /// Tables that are not replicated.
+    pub exclude: BTreeSet<String>,
+    /// How the connection behaves.
+    pub options: SourceOptions,
 }
 
-/// The state of a backup.
+/// How the connection of a relay or backup to its source behaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SyncStatus {
-    /// The databases that follow the active server at present.
-    pub replicating: BTreeSet<String>,
-    /// Why a database does not follow, by database.
-    pub errors: BTreeMap<String, String>,
+pub struct SourceOptions {
+    /// The silence after which the source is asked for a sign of life; zero: never. None: as clients do by default.
+    pub inactivity_probe: Option<Duration>,
+    /// The longest wait between attempts to connect; none: as clients do by default.
+    pub max_backoff: Option<Duration>,
+    /// The Differentiated Services Code Point of what is sent over TCP; none: 48.
+    pub dscp: Option<u8>,
 }
 
-/// The backup's tasks; dropping it ends them.
-#[derive(Default)]
-pub(super) struct Backup {
-    tasks: Vec<AbortHandle>,
-    status: Arc<Mutex<SyncStatus>>,
-}
-
-impl Drop for Backup {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+impl SourceOptions {
+    fn apply(&self, config: Config) -> Config {
+        let probe = self.inactivity_probe;
+        let config = match probe {
+            None => config,
+            Some(d) => config.probe(Some(d).filter(|d| !d.is_zero())),
+        };
+        config.max_backoff(self.max_backoff).dscp(self.dscp)
     }
 }
 
-fn lock(status: &Mutex<SyncStatus>) -> MutexGuard<'_, SyncStatus> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
+/// What a database that is a backup does at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyncState {
+    /// It has not reached the active server, or has lost it.
+    Connecting,
+    /// It follows.
+    Replicating,
+    /// What the active server sent could not be taken; the reason.
+    Failed(String),
+}
+
+/// The task of a database that is a backup; dropping it ends that.
+pub(super) struct Replication {
+    task: AbortHandle,
+    state: Arc<Mutex<SyncState>>,
+}
+
+impl Drop for Replication {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn lock(state: &Mutex<SyncState>) -> MutexGuard<'_, SyncState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {
@@ -63,8 +84,15 @@ impl Server {
     ///
     /// # Errors
     /// Where the remotes do not parse, or a database of this name is being served.
-    pub async fn add_relay(&self, name: &str, remotes: &str, tls: Option<Tls>) -> Result<(), Error> {
+    pub async fn add_relay(
+        &self,
+        name: &str,
+        remotes: &str,
+        options: &SourceOptions,
+        tls: Option<Tls>,
+    ) -> Result<(), Error> {
         let config = Config::new(remotes, name)?.leader_only(false).everything_but(BTreeSet::new()).tls(tls);
+        let config = options.apply(config);
         if self.0.databases().contains_key(name) {
             return Err(Error::Constraint(format!("{name}: duplicate database name")));
         }
@@ -77,38 +105,49 @@ impl Server {
             db.follower = Some(task.abort_handle());
             db.path = Some(format!("relay:{name}:{remotes}").into());
         }
-        self.publish().await;
         self.0.disconnect_unaware();
+        self.publish().await;
         Ok(())
     }
 
-    /// Becomes a backup of another server, or active again. All clients have to come back.
+    /// Makes a database a backup of another server's, or active again. All clients have to come back.
     ///
     /// # Errors
-    /// Where the source's remote does not parse.
-    pub fn replicate(&self, source: Option<Source>) -> Result<(), Error> {
-        let mut backup = Backup::default();
-        if let Some(source) = &source {
-            for (name, _) in self.databases().into_iter().filter(|(n, _)| n != super::SERVER_DATABASE) {
-                let of_this = source.exclude.iter().filter(|(d, _)| *d == name);
-                let keep: BTreeSet<String> = of_this.map(|(_, t)| t.clone()).collect();
-                let config = Config::new(&source.remote, &name)?.leader_only(false).everything_but(keep.clone());
-                let config = config.tls(source.tls.clone()).probe(source.probe);
-                let status = backup.status.clone();
-                let task = tokio::spawn(replicate(Arc::downgrade(&self.0), name, config, keep, status));
-                backup.tasks.push(task.abort_handle());
+    /// Where the source's remote does not parse, or there is no such database.
+    pub fn replicate(&self, database: &str, source: Option<Source>, tls: Option<Tls>) -> Result<(), Error> {
+        let unknown = || Error::Unknown { kind: "database", name: database.to_string() };
+        let replication = match source {
+            None => None,
+            Some(source) => {
+                let config = Config::new(&source.remote, database)?.leader_only(false);
+                let config = source.options.apply(config.everything_but(source.exclude.clone()).tls(tls));
+                let state = Arc::new(Mutex::new(SyncState::Connecting));
+                let follower = Follower {
+                    inner: Arc::downgrade(&self.0),
+                    name: database.to_string(),
+                    keep: Arc::new(source.exclude),
+                    state: state.clone(),
+                };
+                let task = tokio::spawn(follower.run(config)).abort_handle();
+                Some(Replication { task, state })
             }
+        };
+        {
+            let mut databases = self.0.databases();
+            let db = databases.get_mut(database).ok_or_else(unknown)?;
+            db.backup.store(replication.is_some(), Ordering::Release);
+            db.replication = replication;
         }
-        self.0.backup.store(source.is_some(), Ordering::Release);
-        *self.0.replication.lock().unwrap_or_else(PoisonError::into_inner) = source.map(|_| backup);
         self.reconnect();
         Ok(())
     }
 
-    /// What the server does as a backup; none where it is active.
-    pub fn sync_status(&self) -> Option<SyncStatus> {
-        let backup = self.0.replication.lock().unwrap_or_else(PoisonError::into_inner);
-        backup.as_ref().map(|b| lock(&b.status).clone())
+    /// The databases that are backups, and what each does.
+    pub fn sync_states(&self) -> BTreeMap<String, SyncState> {
+        let databases = self.0.databases();
+        let states =
+            databases.iter().filter_map(|(n, d)| Some((n.clone(), lock(&d.replication.as_ref()?.state).clone())));
+        states.collect()
     }
 }
 
@@ -202,60 +241,104 @@ async fn connected(inner: &Weak<Inner>, name: &str, is: bool, schema: Option<Arc
     };
     if changed {
         let server = Server(inner);
-        server.publish().await;
         if other {
             server.0.disconnect_unaware();
         }
+        server.publish().await;
     }
 }
 
 /// Follows the active server with one database.
-async fn replicate(
+struct Follower {
     inner: Weak<Inner>,
     name: String,
-    config: Config,
-    keep: BTreeSet<String>,
-    status: Arc<Mutex<SyncStatus>>,
-) {
-    let (_client, mut events) = Client::start(config);
-    let keep = Arc::new(keep);
-    // What was there before the source was reached is not known to be as it is there.
-    let mut whole = true;
-    while let Some(event) = events.recv().await {
-        match event {
-            Event::Lock { .. } => {}
-            Event::Disconnected => {
-                lock(&status).replicating.remove(&name);
+    /// Tables that stay as they are.
+    keep: Arc<BTreeSet<String>>,
+    state: Arc<Mutex<SyncState>>,
+}
+
+impl Follower {
+    async fn run(self, config: Config) {
+        let (client, mut events) = Client::start(config);
+        // What was there before the source was reached is not known to be as it is there.
+        let mut whole = true;
+        let mut schema = None;
+        while let Some(event) = events.recv().await {
+            let update = match event {
+                Event::Lock { .. } => continue,
+                Event::Disconnected => {
+                    *lock(&self.state) = SyncState::Connecting;
+                    continue;
+                }
+                Event::Update(update) => update,
+            };
+            if schema.as_ref() != Some(&update.schema) {
+                if let Err(why) = self.check(&client, &update.schema).await {
+                    return self.give_up(why);
+                }
+                schema = Some(update.schema.clone());
             }
-            Event::Update(u) => {
-                whole |= u.reset;
-                let Some(db) = requests(&inner, &name) else { return };
-                let (reply, taken) = oneshot::channel();
-                let rows = u.changes;
-                let follow = Request::Follow { schema: u.schema, rows, whole, keep: keep.clone(), reply };
-                if db.send(follow).await.is_err() {
-                    return;
+            whole |= update.reset;
+            let Some(db) = requests(&self.inner, &self.name) else { return };
+            let (reply, taken) = oneshot::channel();
+            let (rows, keep) = (update.changes, self.keep.clone());
+            let follow = Request::Follow { schema: update.schema, rows, whole, keep, reply };
+            if db.send(follow).await.is_err() {
+                return;
+            }
+            *lock(&self.state) = match taken.await {
+                Ok(Ok(())) => {
+                    whole = false;
+                    SyncState::Replicating
                 }
-                let mut status = lock_after(taken.await, &status);
-                match &mut status {
-                    (Ok(()), s) => {
-                        whole = false;
-                        s.errors.remove(&name);
-                        s.replicating.insert(name.clone());
-                    }
-                    (Err(e), s) => {
-                        tracing::error!(target: "replication", "{name}: {e}");
-                        s.replicating.remove(&name);
-                        s.errors.insert(name.clone(), std::mem::take(e));
-                    }
+                Ok(Err(e)) => {
+                    tracing::error!(target: "replication", "{}: {e}", self.name);
+                    SyncState::Failed(e)
                 }
+                // The database is being removed.
+                Err(_) => return,
+            };
+        }
+    }
+
+    /// Whether the server that was reached can be followed.
+    async fn check(&self, client: &Client, theirs: &DatabaseSchema) -> Result<(), String> {
+        let Some((id, ours)) = self.inner.upgrade().and_then(|inner| {
+            let schema = inner.databases().get(&self.name)?.schema.clone();
+            Some((inner.id, schema))
+        }) else {
+            return Ok(());
+        };
+        // A server older than 2.9 has no identity; it is none of ours.
+        if client.server_id().await.is_ok_and(|their_id| their_id == id) {
+            return Err(format!("{}: Self replicating is not allowed", self.name));
+        }
+        if *theirs == *ours {
+            return Ok(());
+        }
+        let name = &self.name;
+        tracing::info!(
+            target: "replication",
+            "{name}: Schema version mismatch, checking if {name} can still be replicated or not."
+        );
+        match theirs.first_missing_from(&ours) {
+            None => {
+                tracing::info!(target: "replication", "{name} can be replicated.");
+                Ok(())
+            }
+            Some(what) => {
+                tracing::info!(target: "replication", "{name} cannot be replicated.");
+                Err(format!("{name}: the active server has {what} and this backup has not; convert the backup first"))
             }
         }
     }
-}
 
-type Taken = Result<Result<(), String>, oneshot::error::RecvError>;
-
-fn lock_after(taken: Taken, status: &Mutex<SyncStatus>) -> (Result<(), String>, MutexGuard<'_, SyncStatus>) {
-    (taken.unwrap_or_else(|_| Err("the database is being removed".into())), lock(status))
+    /// The database becomes active, as ovsdb-server's does.
+    fn give_up(self, why: String) {
+        tracing::error!(target: "replication", "{why}");
+        let Some(inner) = self.inner.upgrade() else { return };
+        let server = Server(inner);
+        // It may have been removed meanwhile. This task ends with the replication, whose last act this is.
+        let _ = server.replicate(&self.name, None, None);
+    }
 }

@@ -20,7 +20,7 @@ mod remotes;
 mod session;
 
 pub use database::Statistics;
-pub use follow::{Source, SyncStatus};
+pub use follow::{Source, SourceOptions, SyncState};
 pub use locks::Held;
 pub use remotes::{RemoteOptions, RemoteStatus};
 
@@ -67,6 +67,10 @@ pub(crate) struct Served {
     watched: changelog::Watched,
     /// The task of a relay.
     pub follower: Option<AbortHandle>,
+    /// Whether it is a backup, which clients may not change.
+    pub backup: Arc<AtomicBool>,
+    /// The task of a backup.
+    replication: Option<follow::Replication>,
 }
 
 impl Drop for Served {
@@ -87,9 +91,6 @@ pub(crate) struct Inner {
     remotes: Mutex<BTreeMap<String, remotes::Open>>,
     tls: RwLock<Option<Tls>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
-    /// Whether the server is a backup.
-    pub backup: Arc<AtomicBool>,
-    replication: Mutex<Option<follow::Backup>>,
     /// Whether the monitors that ovsdb-server(7) adds to RFC 7047 are off.
     pub plain_monitors: AtomicBool,
     /// The row of each database in `_Server`.
@@ -109,7 +110,12 @@ impl Inner {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the connections of clients that do not know how to cope with a change of databases.
+    /// Whether one of the databases is a backup.
+    pub(crate) fn is_backup(&self) -> bool {
+        self.databases().values().any(|d| d.backup.load(Ordering::Acquire))
+    }
+
+    /// Ends the connections of clients that do not know how to cope with a change of databases, before that is told.
     fn disconnect_unaware(&self) {
         for s in self.sessions().values().filter(|s| !s.is_aware()) {
             s.out.close();
@@ -146,8 +152,6 @@ impl Server {
             remotes: Mutex::default(),
             tls: RwLock::new(None),
             converted,
-            backup: Arc::default(),
-            replication: Mutex::default(),
             plain_monitors: AtomicBool::new(false),
             published: tokio::sync::Mutex::default(),
         });
@@ -161,8 +165,8 @@ impl Server {
                 if let Some(db) = server.0.databases().get_mut(&name) {
                     db.schema = schema;
                 }
-                server.publish().await;
                 server.0.disconnect_unaware();
+                server.publish().await;
             }
         });
         server
@@ -230,8 +234,8 @@ impl Server {
             return Err(Error::Constraint(format!("{name}: duplicate database name")));
         }
         self.serve(db, storage, Mode::Own);
-        self.publish().await;
         self.0.disconnect_unaware();
+        self.publish().await;
         Ok(name)
     }
 
@@ -241,8 +245,8 @@ impl Server {
         let path = storage.as_ref().map(|s| s.path().to_path_buf());
         let name = schema.name.clone();
         let (inner, watched) = (&self.0, changelog::Watched::default());
-        let (locks, backup, converted) = (inner.locks.clone(), inner.backup.clone(), inner.converted.clone());
-        let actor = Actor::new(db, storage, locks, mode, backup, converted, watched.clone());
+        let (locks, backup, converted) = (inner.locks.clone(), Arc::<AtomicBool>::default(), inner.converted.clone());
+        let actor = Actor::new(db, storage, locks, mode, backup.clone(), converted, watched.clone());
         tokio::spawn(actor.run(rx, tx.downgrade()));
         let served = Served {
             requests: tx,
@@ -253,6 +257,8 @@ impl Server {
             ready: true,
             watched,
             follower: None,
+            backup,
+            replication: None,
         };
         self.0.databases().insert(name, served);
     }
@@ -269,8 +275,8 @@ impl Server {
             // A thread that ended without an answer is as good.
             let _ = done.await;
         }
-        self.publish().await;
         self.0.disconnect_unaware();
+        self.publish().await;
         Ok(())
     }
 

@@ -92,9 +92,11 @@ pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
     let _leave = Leave { server: server.clone(), session: session.id };
     let (reader, writer) = tokio::io::split(stream);
     let result = tokio::select! {
-        r = read(&server, &session, reader) => r,
-        r = write(drain, writer) => r,
+        // Whoever is disconnected is told nothing of what comes after that.
+        biased;
         () = session.out.closed() => Err(io::Error::other("disconnected by the server")),
+        r = write(drain, writer) => r,
+        r = read(&server, &session, reader) => r,
     };
     if let Err(e) = result {
         tracing::debug!(target: "jsonrpc", "{}: {e}", session.peer);
@@ -265,7 +267,7 @@ async fn answer(
             }
             _ => Err(syntax("set_db_change_aware: true or false parameter expected", params)),
         },
-        "lock" | "steal" | "unlock" if session.access.read_only || server.backup.load(Ordering::Acquire) => {
+        "lock" | "steal" | "unlock" if session.access.read_only || server.is_backup() => {
             Err(json!("lock and unlock methods not allowed, DB server is read only."))
         }
         "lock" | "steal" | "unlock" => lock(server, session, method, params),
@@ -311,9 +313,9 @@ async fn answer(
         }
         "convert" => {
             let (db, name) = available(server, method, &params)?;
-            let backup = server.backup.load(Ordering::Acquire);
-            let relay = server.databases().get(&name).is_some_and(|d| d.model == Model::Relay);
-            if session.access.read_only || !session.access.role.is_empty() || backup || relay {
+            let follows = |d: &Served| d.model == Model::Relay || d.backup.load(Ordering::Acquire);
+            let follows = server.databases().get(&name).is_some_and(follows);
+            if session.access.read_only || !session.access.role.is_empty() || follows {
                 let text =
                     "convert is not allowed on relays and backups, to read-only clients and to those with a role";
                 return Err(OpError::new("not allowed", text).to_json());

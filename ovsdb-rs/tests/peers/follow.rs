@@ -218,3 +218,65 @@ fn a_backup_leaves_excluded_tables_alone() {
     let status = backup.control("ovsdb-server/sync-status");
     assert!(status.ends_with("exclude: hardware_vtep:Logical_Router\n"), "{status}");
 }
+
+/// A server whose configuration file serves `vtep.db`, with `settings`, on `db.sock`.
+fn configured(root: &Path, name: &str, settings: &str) -> Peer {
+    let dir = root.join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    create(&dir);
+    configure(&dir, settings);
+    Peer::start(OURS, &dir, &[format!("--config-file={}", dir.join("config.json").display())])
+}
+
+fn configure(dir: &Path, settings: &str) {
+    let (socket, db) = (dir.join("db.sock"), dir.join("vtep.db"));
+    let text = format!(
+        r#"{{"remotes": {{"punix:{}": {{}}}}, "databases": {{"{}": {settings}}}}}"#,
+        socket.display(),
+        db.display()
+    );
+    std::fs::write(dir.join("config.json"), text).unwrap();
+}
+
+fn follows(source: &str, is: bool) -> String {
+    format!(
+        r#"{{"service-model": "active-backup", "backup": {is}, "source": {{"{source}": {{"max-backoff": 1000}}}}}}"#
+    )
+}
+
+/// Two servers exchange their roles by what their configuration files say; a file that is wrong changes nothing.
+#[test]
+fn a_configuration_file_makes_backups_and_takes_them_back() {
+    if !debian() || !Path::new(SCHEMA).exists() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let [a_socket, b_socket] = ["a", "b"].map(|n| format!("unix:{}", root.path().join(n).join("db.sock").display()));
+    let a = configured(root.path(), "a", "{}");
+    let b = configured(root.path(), "b", &follows(&a_socket, true));
+    a.output("vtep-ctl --db=$DB add-ls ls1");
+    same(&a, &b);
+    assert_eq!(a.control("ovsdb-server/sync-status"), "state: active\n");
+    assert!(!b.run("vtep-ctl --db=$DB --timeout=5 add-ls mine").status.success(), "a backup takes no changes");
+    let refused = b.run("ovs-appctl -t $PWD/server.ctl ovsdb-server/disconnect-active-ovsdb-server");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("use ovsdb-server/reload instead"), "{refused:?}");
+
+    configure(&b.dir, &follows(&a_socket, false));
+    b.control("ovsdb-server/reload");
+    configure(&a.dir, &follows(&b_socket, true));
+    a.control("ovsdb-server/reload");
+    b.output("vtep-ctl --db=$DB add-ls ls2");
+    same(&a, &b);
+    assert_eq!(b.control("ovsdb-server/sync-status"), "database: hardware_vtep\nstate: active\n");
+
+    // Neither words that nobody knows nor a database that is not there end what is served.
+    for settings in [r#"{"service-model": "nosuch"}"#, r#"{}, "nowhere.db": {}"#] {
+        configure(&b.dir, settings);
+        let failed = b.run("ovs-appctl -t $PWD/server.ctl ovsdb-server/reload");
+        assert!(!failed.status.success(), "{failed:?}");
+        b.output("vtep-ctl --db=$DB list-ls");
+    }
+    let log = b.output("cat server.log");
+    assert!(log.contains("'nosuch' is not a valid service model"), "{log}");
+    assert!(log.contains("failed to open database 'nowhere.db'"), "{log}");
+}

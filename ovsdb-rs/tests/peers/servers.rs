@@ -50,7 +50,11 @@ impl Peer {
         command.args(["-vconsole:off", "-vfile:info"]);
         command.arg(format!("--log-file={}", self.dir.join("server.log").display()));
         command.arg(format!("--unixctl={}", self.dir.join("server.ctl").display()));
-        command.arg(format!("--remote=punix:{}", socket.display())).args(&self.arguments);
+        // A configuration file says the remotes itself.
+        if !self.arguments.iter().any(|a| a.starts_with("--config-file")) {
+            command.arg(format!("--remote=punix:{}", socket.display()));
+        }
+        command.args(&self.arguments);
         self.child = Some(command.stderr(Stdio::inherit()).spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(20);
         for socket in [socket, self.dir.join("server.ctl")] {

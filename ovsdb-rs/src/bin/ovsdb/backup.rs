@@ -1,26 +1,38 @@
-//! The active-backup options and commands (ovsdb-server(1)).
+//! The active-backup service model (ovsdb(7)): which databases are backups, of whom. The command line and commands give one source
+//! to all databases, a configuration file one to each.
 
 use crate::config::Setup;
 use anyhow::Context;
 use ovsdb_rs::Server;
-use ovsdb_rs::server::Source;
-use std::collections::BTreeSet;
+use ovsdb_rs::server::{SERVER_DATABASE, Source, SourceOptions, SyncState};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-struct State {
-    source: Option<String>,
-    exclude: BTreeSet<(String, String)>,
-    probe: Option<Duration>,
-    connected: bool,
+/// A database of the active-backup service model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// The active server, if it is known.
+    pub source: Option<Source>,
+    /// It follows the source; otherwise it is active itself.
+    pub backup: bool,
 }
 
-/// The server's role; clones are the same.
+/// What the options and commands say of all databases.
+struct Shared {
+    source: Option<String>,
+    exclude: BTreeSet<(String, String)>,
+    probe: Duration,
+    connected: bool,
+    roles: BTreeMap<String, Role>,
+}
+
+/// The roles of the databases; clones are the same.
 #[derive(Clone)]
 pub struct Backup {
     server: Server,
     setup: Setup,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Shared>>,
 }
 
 fn tables(text: &str) -> anyhow::Result<BTreeSet<(String, String)>> {
@@ -40,11 +52,12 @@ impl Backup {
         exclude: Option<&str>,
     ) -> anyhow::Result<Backup> {
         let exclude = tables(exclude.unwrap_or_default())?;
-        let state = State { source, exclude, probe: Some(Duration::from_secs(60)), connected: false };
+        let probe = Duration::from_secs(60);
+        let state = Shared { source, exclude, probe, connected: false, roles: BTreeMap::new() };
         Ok(Backup { server: server.clone(), setup: setup.clone(), state: Arc::new(Mutex::new(state)) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Shared> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,21 +65,58 @@ impl Backup {
         self.state().source.is_some()
     }
 
-    /// Becomes a backup of the active server.
-    pub fn connect(&self) -> anyhow::Result<()> {
-        let tls = self.setup.tls();
-        let mut state = self.state();
-        let remote = state.source.clone().context("Unable to connect: active server is not specified.")?;
-        self.server.replicate(Some(Source { remote, exclude: state.exclude.clone(), probe: state.probe, tls }))?;
-        state.connected = true;
+    /// Gives a database a role, or takes it back: then it is a standalone one, or a relay.
+    ///
+    /// # Errors
+    /// Where the source's remote does not parse.
+    pub fn assign(&self, database: &str, role: Option<Role>) -> anyhow::Result<()> {
+        let of = |role: Option<Role>| role.filter(|r| r.backup).and_then(|r| r.source);
+        // One that could not follow has become active by itself.
+        let follows = self.server.sync_states().contains_key(database);
+        let was = of(self.state().roles.get(database).cloned()).filter(|_| follows);
+        let wanted = of(role.clone());
+        if was != wanted {
+            self.server.replicate(database, wanted, self.setup.tls())?;
+        }
+        match role {
+            Some(role) => self.state().roles.insert(database.to_string(), role),
+            None => self.state().roles.remove(database),
+        };
         Ok(())
     }
 
-    /// Becomes an active server.
+    /// A database is served no longer.
+    pub fn forget(&self, database: &str) {
+        self.state().roles.remove(database);
+    }
+
+    /// All databases become backups of the active server.
+    pub fn connect(&self) -> anyhow::Result<()> {
+        let remote = self.state().source.clone().context("Unable to connect: active server is not specified.")?;
+        for (name, path) in self.server.databases() {
+            let relays = path.is_some_and(|p| p.to_string_lossy().starts_with("relay:"));
+            if name == SERVER_DATABASE || relays {
+                continue;
+            }
+            let source = {
+                let state = self.state();
+                let of_this = state.exclude.iter().filter(|(d, _)| *d == name);
+                let exclude = of_this.map(|(_, t)| t.clone()).collect();
+                let options = SourceOptions { inactivity_probe: Some(state.probe), ..SourceOptions::default() };
+                Source { remote: remote.clone(), exclude, options }
+            };
+            self.assign(&name, Some(Role { source: Some(source), backup: true }))?;
+        }
+        self.state().connected = true;
+        Ok(())
+    }
+
+    /// All databases become active.
     pub fn disconnect(&self) -> anyhow::Result<()> {
-        let was = std::mem::replace(&mut self.state().connected, false);
-        if was {
-            self.server.replicate(None)?;
+        self.state().connected = false;
+        let roles = self.state().roles.clone();
+        for (name, role) in roles {
+            self.assign(&name, Some(Role { backup: false, ..role }))?;
         }
         Ok(())
     }
@@ -96,30 +146,60 @@ impl Backup {
     }
 
     pub fn set_probe(&self, milliseconds: u64) -> anyhow::Result<()> {
-        self.state().probe = (milliseconds > 0).then(|| Duration::from_millis(milliseconds));
+        self.state().probe = Duration::from_millis(milliseconds);
         self.reconnect()
     }
 
-    /// The text of `ovsdb-server/sync-status`.
-    pub fn status(&self) -> String {
-        let Some(status) = self.server.sync_status() else { return "state: active\n".into() };
+    /// The text of `ovsdb-server/sync-status`. Without a configuration file it has the form of Open vSwitch up to 3.2, as
+    /// `ovn-ctl` up to 24.03 looks for the state in the first line; later ones find it in both forms.
+    pub fn status(&self, from_file: bool) -> String {
+        let states = self.server.sync_states();
+        if !from_file {
+            return self.of_all(&states);
+        }
+        let roles = self.state().roles.clone();
+        let texts: Vec<String> = roles.iter().map(|(name, role)| of_one(name, role, states.get(name))).collect();
+        if texts.is_empty() { "state: active\n".into() } else { texts.join("\n") }
+    }
+
+    fn of_all(&self, states: &BTreeMap<String, SyncState>) -> String {
+        if states.is_empty() {
+            return "state: active\n".into();
+        }
         let source = self.source();
+        let follow = states.iter().filter(|(_, s)| **s == SyncState::Replicating);
+        let follow: Vec<&str> = follow.map(|(n, _)| n.as_str()).collect();
+        let failed = states.iter().filter_map(|(n, s)| match s {
+            SyncState::Failed(e) => Some(format!("not replicating {n}: {e}\n")),
+            _ => None,
+        });
+        let failed: String = failed.collect();
         let mut out = String::from("state: backup\n");
-        if !status.replicating.is_empty() {
-            let list: Vec<&str> = status.replicating.iter().map(String::as_str).collect();
-            out += &format!("replicating: {source}\ndatabase: {}\n", list.join(", "));
+        if !follow.is_empty() {
+            out += &format!("replicating: {source}\ndatabase: {}\n", follow.join(", "));
             let exclude = self.exclude();
             if !exclude.is_empty() {
                 out += &format!("exclude: {exclude}\n");
             }
-        } else if status.errors.is_empty() {
-            out += &format!("connecting: {source}\n");
         } else {
-            out += &format!("error: {source}\n");
+            out += &format!("{}: {source}\n", if failed.is_empty() { "connecting" } else { "error" });
         }
-        for (db, e) in &status.errors {
-            out += &format!("not replicating {db}: {e}\n");
-        }
-        out
+        out + &failed
     }
+}
+
+fn of_one(name: &str, role: &Role, state: Option<&SyncState>) -> String {
+    let mut out = format!("database: {name}\nstate: {}\n", if state.is_some() { "backup" } else { "active" });
+    let Some((state, source)) = state.zip(role.source.as_ref()) else { return out };
+    let remote = &source.remote;
+    out += &match state {
+        SyncState::Connecting => format!("connecting: {remote}\n"),
+        SyncState::Failed(e) => format!("Replication to ({remote}) failed: {e}\n"),
+        SyncState::Replicating => format!("replicating: {remote}\n"),
+    };
+    let exclude: Vec<String> = source.exclude.iter().map(|t| format!("{name}:{t}")).collect();
+    if *state == SyncState::Replicating && !exclude.is_empty() {
+        out += &format!("exclude: {}\n", exclude.join(","));
+    }
+    out
 }

@@ -1,8 +1,9 @@
 //! The control commands (ovsdb-server(1), "Runtime Management Commands").
 
+use crate::Configured;
 use crate::backup::Backup;
 use crate::config::Setup;
-use daemon::Daemon;
+use daemon::{Commands, Daemon};
 use ovsdb_rs::Server;
 use ovsdb_rs::server::SERVER_DATABASE;
 use std::collections::BTreeMap;
@@ -18,13 +19,44 @@ fn done<E: std::fmt::Display>(result: Result<(), E>) -> Result<String, String> {
     result.map(|()| String::new()).map_err(|e| format!("{e:#}"))
 }
 
-/// Adds all commands.
-pub fn register(d: &Daemon, server: &Server, setup: &Setup, backup: &Backup) {
+/// Adds all commands. Where there is a configuration file, those that would contradict it refuse.
+pub fn register(d: &Daemon, server: &Server, setup: &Setup, backup: &Backup, configured: Option<Configured>) {
     remotes(d, server, setup);
     databases(d, server, setup);
-    roles(d, backup);
+    roles(d, backup, configured.is_some());
     changes(d, server);
     figures(d, server);
+    if let Some(c) = &configured {
+        refuse_changes(d.commands(), &c.path.display().to_string());
+    }
+    let configured = Arc::new(tokio::sync::Mutex::new(configured));
+    d.commands().register_async("ovsdb-server/reload", "", 0, 0, move |_| {
+        let configured = configured.clone();
+        async move {
+            let mut configured = configured.lock().await;
+            let file = configured.as_mut().ok_or("Configuration file was not specified on command line")?;
+            let loaded = file.load().await;
+            loaded.map(|()| String::new()).map_err(|_| "Configuration failed.  See the log file for details.".into())
+        }
+    });
+}
+
+/// The commands that change what a configuration file says.
+fn refuse_changes(c: &Commands, path: &str) {
+    for (name, usage, most) in [
+        ("ovsdb-server/add-remote", "REMOTE", 1),
+        ("ovsdb-server/remove-remote", "REMOTE", 1),
+        ("ovsdb-server/add-db", "DB", 1),
+        ("ovsdb-server/remove-db", "DB", 1),
+        ("ovsdb-server/set-active-ovsdb-server", "", 1),
+        ("ovsdb-server/connect-active-ovsdb-server", "", 0),
+        ("ovsdb-server/disconnect-active-ovsdb-server", "", 0),
+        ("ovsdb-server/set-active-ovsdb-server-probe-interval", "", 1),
+        ("ovsdb-server/set-sync-exclude-tables", "", 1),
+    ] {
+        let text = format!("Update the {path} and use ovsdb-server/reload instead");
+        c.register(name, usage, most, most, move |_| Err(text.clone()));
+    }
 }
 
 fn remotes(d: &Daemon, server: &Server, setup: &Setup) {
@@ -117,12 +149,12 @@ fn databases(d: &Daemon, server: &Server, setup: &Setup) {
     });
 }
 
-fn roles(d: &Daemon, backup: &Backup) {
+fn roles(d: &Daemon, backup: &Backup, from_file: bool) {
     let c = d.commands();
     // Failures of these commands are told as ordinary output, as ovsdb-server tells them.
     let told = |r: anyhow::Result<()>| Ok(r.map_or_else(|e| format!("{e:#}\n"), |()| String::new()));
     let b = backup.clone();
-    c.register("ovsdb-server/sync-status", "", 0, 0, move |_| Ok(b.status()));
+    c.register("ovsdb-server/sync-status", "", 0, 0, move |_| Ok(b.status(from_file)));
     let b = backup.clone();
     c.register("ovsdb-server/set-active-ovsdb-server", "", 1, 1, move |args| told(b.set_source(&first(args))));
     let b = backup.clone();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 /// How often `status` columns are brought up to date.
-const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+const STATUS_INTERVAL: Duration = Duration::from_millis(2500);
 
 /// A column that holds strings, or references to rows with a `target` column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,8 +143,8 @@ struct Follower {
 
 #[derive(Default)]
 struct State {
-    /// The remotes as the command line and commands gave them.
-    remotes: BTreeSet<String>,
+    /// The remotes as the command line, commands or the configuration file gave them.
+    remotes: BTreeMap<String, RemoteOptions>,
     places: Vec<Place>,
     clients: BTreeMap<String, Follower>,
     /// The remotes that came from databases and are open.
@@ -202,29 +202,64 @@ impl Setup {
 
     /// Adds a remote. One that is there already stays as it is.
     pub async fn add(&self, remote: &str) -> anyhow::Result<()> {
-        if self.state().remotes.contains(remote) {
+        if self.state().remotes.contains_key(remote) {
             return Ok(());
         }
+        self.open(remote, &RemoteOptions::default()).await?;
+        self.state().remotes.insert(remote.to_string(), RemoteOptions::default());
+        Ok(())
+    }
+
+    /// Opens a remote, or gives it other options; follows the place that it names.
+    async fn open(&self, remote: &str, options: &RemoteOptions) -> anyhow::Result<()> {
         match Place::parse(remote)? {
             Some(place) => {
                 place.check(&self.0.server)?;
-                self.state().places.push(place);
+                let is_new = !self.state().places.contains(&place);
+                if is_new {
+                    self.state().places.push(place);
+                }
                 self.follow().await;
                 self.refresh().await;
             }
             None => {
-                self.0.server.listen(remote).await?;
+                self.0.server.listen_with(remote, options.clone()).await?;
             }
         }
-        self.state().remotes.insert(remote.to_string());
+        self.write_status().await;
+        Ok(())
+    }
+
+    /// Has these remotes and no others. One that cannot be opened is said; it counts as configured, and the others are opened.
+    ///
+    /// # Errors
+    /// Where one could not be opened.
+    pub async fn configure(&self, wanted: BTreeMap<String, RemoteOptions>) -> anyhow::Result<()> {
+        let present = std::mem::take(&mut self.state().remotes);
+        for remote in present.keys().filter(|r| !wanted.contains_key(*r)) {
+            // One that could not be opened is not there.
+            let _ = self.close(remote).await;
+        }
+        self.state().remotes = wanted.clone();
+        let mut failed = Vec::new();
+        for (remote, options) in &wanted {
+            if let Err(e) = self.open(remote, options).await {
+                failed.push(format!("{e:#}"));
+            }
+        }
+        anyhow::ensure!(failed.is_empty(), "failed to configure remotes: {}", failed.join("; "));
         Ok(())
     }
 
     /// Removes a remote.
     pub async fn remove(&self, remote: &str) -> Result<(), String> {
-        if !self.state().remotes.remove(remote) {
+        if self.state().remotes.remove(remote).is_none() {
             return Err("no such remote".into());
         }
+        self.close(remote).await
+    }
+
+    async fn close(&self, remote: &str) -> Result<(), String> {
         if remote.starts_with("db:") {
             self.state().places.retain(|p| p.text != remote);
             self.follow().await;
@@ -237,7 +272,7 @@ impl Setup {
 
     /// The remotes as they were given.
     pub fn remotes(&self) -> Vec<String> {
-        self.state().remotes.iter().cloned().collect()
+        self.state().remotes.keys().cloned().collect()
     }
 
     /// TLS, as it is configured at present.
@@ -351,7 +386,7 @@ impl Setup {
         for p in &places {
             wanted.extend(self.look(p, |r| p.remotes(r)));
         }
-        wanted.retain(|r, _| !self.state().remotes.contains(r));
+        wanted.retain(|r, _| !self.state().remotes.contains_key(r));
         let open = self.state().open.clone();
         for remote in open.keys().filter(|r| !wanted.contains_key(*r)) {
             // It may have been removed by a command meanwhile.
@@ -377,11 +412,9 @@ impl Setup {
 
     /// Writes `is_connected` and `status` of the rows that name remotes.
     async fn write_status(&self) {
-        if self.0.server.sync_status().is_some() {
-            return;
-        }
+        let backups = self.0.server.sync_states();
         let places = self.state().places.clone();
-        for p in &places {
+        for p in places.iter().filter(|p| !backups.contains_key(&p.database)) {
             let rows = self.look(p, |r| {
                 let rows = p.targets(r).into_iter().filter_map(|(uuid, schema, row)| {
                     let target = row.get(schema, "target")?.scalar()?.as_str()?;

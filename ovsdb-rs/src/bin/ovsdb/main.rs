@@ -4,14 +4,16 @@ mod backup;
 mod commands;
 mod config;
 mod config_file;
+mod databases;
 
 use anyhow::Context;
 use backup::Backup;
 use clap::Parser;
 use config::{Setup, TlsPlaces};
 use daemon::{Daemon, Family, Program};
+use databases::{DatabaseConfig, Databases};
 use ovsdb_rs::Server;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -74,36 +76,66 @@ fn main() -> ExitCode {
 
 /// Adds a database: a file, or `relay:DB:REMOTES`.
 async fn add_database(server: &Server, setup: &Setup, text: &str) -> anyhow::Result<()> {
-    match text.strip_prefix("relay:") {
+    let (key, config) = match text.strip_prefix("relay:") {
         Some(rest) => {
             let (name, remotes) = rest.split_once(':').with_context(|| format!("{text}: invalid syntax"))?;
-            server.add_relay(name, remotes, setup.tls()).await?;
+            (name, DatabaseConfig::relay(remotes))
         }
-        None => {
-            server.add_file(Path::new(text), None).await?;
-        }
+        None => (text, DatabaseConfig::default()),
+    };
+    databases::open(server, setup, key, &config).await.map(drop)
+}
+
+/// What the options and arguments say: databases, then remotes.
+async fn configure(server: &Server, setup: &Setup, backup: &Backup, args: &Args) -> anyhow::Result<()> {
+    let databases = match &args.database {
+        list if list.is_empty() => vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()],
+        list => list.clone(),
+    };
+    // TLS files may stand in a database, and a relay may need TLS.
+    let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(|d| d.starts_with("relay:"));
+    for file in &files {
+        add_database(server, setup, file).await?;
+    }
+    setup.start().await?;
+    for relay in &relays {
+        add_database(server, setup, relay).await?;
+    }
+    if backup.has_source() && !args.active {
+        backup.connect()?;
+    }
+    for remote in &args.remote {
+        setup.add(remote).await?;
     }
     Ok(())
 }
 
-/// Takes over what a configuration file says.
-fn configure(args: &mut Args) -> anyhow::Result<()> {
-    let Some(path) = &args.config_file else { return Ok(()) };
-    let config = config_file::read(path)?;
-    let mut excluded = Vec::new();
-    for (file, tables) in config.excluded.iter().filter(|(_, tables)| !tables.is_empty()) {
-        let name = ovsdb_rs::file::read(Path::new(file))?.schema.name;
-        excluded.extend(tables.iter().map(|t| format!("{name}:{t}")));
-    }
-    (args.remote, args.database) = (config.remotes, config.databases);
-    (args.sync_from, args.active) = (config.sync_from, config.active);
-    args.sync_exclude_tables = Some(excluded.join(",")).filter(|t| !t.is_empty());
-    Ok(())
+/// The configuration file and what is served because of it.
+struct Configured {
+    path: PathBuf,
+    databases: Databases,
+    setup: Setup,
 }
 
-async fn serve(d: Daemon, mut args: Args) -> anyhow::Result<()> {
-    configure(&mut args)?;
-    let named = args.config_file.is_some();
+impl Configured {
+    /// Reads the file and brings the server in line with it. What is wrong is said in the log; the rest takes effect.
+    async fn load(&mut self) -> anyhow::Result<()> {
+        let path = self.path.display();
+        tracing::info!(target: "ovsdb_server", "loading configuration from '{path}'");
+        let config = config_file::read(&self.path).inspect_err(|e| {
+            e.chain().rev().for_each(|e| tracing::warn!(target: "ovsdb_server", "{e}"));
+            tracing::warn!(target: "ovsdb_server", "failed to load configuration from {path}");
+        })?;
+        let databases = self.databases.configure(config.databases).await;
+        let remotes = self.setup.configure(config.remotes).await;
+        for e in [&databases, &remotes].into_iter().filter_map(|r| r.as_ref().err()) {
+            tracing::warn!(target: "ovsdb_server", "{e:#}");
+        }
+        databases.and(remotes)
+    }
+}
+
+async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let server = Server::new();
     let t = &args.daemon.tls;
     let tls = TlsPlaces {
@@ -118,29 +150,21 @@ async fn serve(d: Daemon, mut args: Args) -> anyhow::Result<()> {
     };
     tls.check()?;
     let setup = Setup::new(&server, tls);
-    let databases = match args.database {
-        list if list.is_empty() && !named => {
-            vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()]
+    let backup = Backup::new(&server, &setup, args.sync_from.clone(), args.sync_exclude_tables.as_deref())?;
+    let configured = match &args.config_file {
+        None => {
+            configure(&server, &setup, &backup, &args).await?;
+            None
         }
-        list => list,
+        Some(path) => {
+            let databases = Databases::new(&server, &setup, &backup)?;
+            let mut configured = Configured { path: std::path::absolute(path)?, databases, setup: setup.clone() };
+            // What is wrong stands in the log.
+            configured.load().await.map_err(|_| anyhow::anyhow!("server configuration failed"))?;
+            Some(configured)
+        }
     };
-    // TLS files may stand in a database, and a relay may need TLS.
-    let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(|d| d.starts_with("relay:"));
-    for file in &files {
-        add_database(&server, &setup, file).await?;
-    }
-    setup.start().await?;
-    for relay in &relays {
-        add_database(&server, &setup, relay).await?;
-    }
-    let backup = Backup::new(&server, &setup, args.sync_from, args.sync_exclude_tables.as_deref())?;
-    if backup.has_source() && !args.active {
-        backup.connect()?;
-    }
-    for remote in &args.remote {
-        setup.add(remote).await?;
-    }
-    commands::register(&d, &server, &setup, &backup);
+    commands::register(&d, &server, &setup, &backup, configured);
     d.ready()?;
     if args.run.is_none() {
         tracing::info!(target: "ovsdb_server", "{}", version());
