@@ -60,7 +60,7 @@ impl AtomType {
     }
 }
 
-/// A real with a total order (IEEE 754 totalOrder), so that it can be a key.
+/// A real with a total order, so that it can be a key. The zeros are one value, as in ovsdb-server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Real(pub f64);
 
@@ -77,12 +77,13 @@ impl PartialOrd for Real {
 }
 impl Ord for Real {
     fn cmp(&self, other: &Real) -> Ordering {
-        self.0.total_cmp(&other.0)
+        // Adding 0 takes the sign of a zero away and changes nothing else.
+        (self.0 + 0.0).total_cmp(&(other.0 + 0.0))
     }
 }
 impl std::hash::Hash for Real {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.to_bits().hash(state);
+        (self.0 + 0.0).to_bits().hash(state);
     }
 }
 

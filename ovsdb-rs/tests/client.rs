@@ -351,3 +351,41 @@ async fn half_a_transaction_is_none() {
     assert_eq!((place, error.error.as_str()), (2, "constraint violation"), "0 is there: told behind both operations");
     assert_eq!(client.replica(|r| r.rows("Sw").count()), 4);
 }
+
+/// A client that goes from one relay to another finds the state there that it had: relays name states as their source does.
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_of_one_source_name_states_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let source = Server::new();
+    source.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    source.listen(&format!("punix:{}", path("source"))).await.unwrap();
+    let mut clients = Vec::new();
+    let mut relays = Vec::new();
+    for from in ["source", "relay0", "relay1"] {
+        let relay = Server::new();
+        let remote = format!("unix:{}", path(from));
+        relay.add_relay("D", &remote, &Default::default(), None).await.unwrap();
+        relay.listen(&format!("punix:{}", path(&format!("relay{}", relays.len())))).await.unwrap();
+        let (client, mut events) =
+            Client::start(Config::in_process(&relay, "D").leader_only(false).table("Sw", TableRequest::all()));
+        update(&mut events).await;
+        clients.push((client, events));
+        relays.push(relay);
+    }
+    for name in ["s1", "s2"] {
+        let schema = clients[2].0.schema().unwrap();
+        let mut t = Transaction::new(schema);
+        t.insert("Sw", [("name", text(name))]);
+        clients[2].0.commit(t).await.unwrap();
+        let mut states = Vec::new();
+        for (_, events) in &mut clients {
+            let mut u = update(events).await;
+            while u.changes.is_empty() {
+                u = update(events).await;
+            }
+            states.push(u.state);
+        }
+        assert!(!states[0].is_nil() && states.iter().all(|s| *s == states[0]), "{states:?}");
+    }
+}

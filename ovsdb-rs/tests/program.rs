@@ -169,8 +169,8 @@ fn what_was_answered_survives_a_kill() {
     assert!(answered.iter().all(|n| *n > 3));
 }
 
-/// Rows and results with what two servers choose differently taken out: versions, the order of rows, and the digits of
-/// reals beyond the fifteen that ovsdb-server writes.
+/// Rows and results with what two servers choose differently taken out: versions, the order of rows, the digits of
+/// reals beyond the fifteen that ovsdb-server writes, and the sign of zero, which ovsdb-server writes until it stores it.
 fn comparable(v: &Value) -> Value {
     match v {
         Value::Array(a) => Value::Array(a.iter().map(comparable).collect()),
@@ -185,6 +185,7 @@ fn comparable(v: &Value) -> Value {
             };
             o.iter().filter(|(k, _)| *k != "_version").map(part).collect()
         }
+        Value::Number(n) if n.as_f64() == Some(0.0) => json!(0),
         Value::Number(n) if n.is_f64() => json!(format!("{:.13e}", n.as_f64().unwrap())),
         other => other.clone(),
     }
@@ -242,22 +243,35 @@ fn side_by_side(
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    create(dir.path(), "ours", schema);
-    create(dir.path(), "theirs", schema);
-    let ours = std::cell::RefCell::new(Running::start(env!("CARGO_BIN_EXE_ovsdb"), dir.path(), "ours"));
-    let theirs = std::cell::RefCell::new(Running::start(theirs, dir.path(), "theirs"));
-    let done = std::cell::Cell::new(0);
+    let start = |program: &str, name: &str| {
+        create(dir.path(), name, schema);
+        Running::start(program, dir.path(), name)
+    };
+    let (done, ended) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let both = || {
+        let [ours, others] = ["ours", "theirs"].map(|n| format!("{n}{}", ended.get()));
+        (start(env!("CARGO_BIN_EXE_ovsdb"), &ours), start(theirs, &others))
+    };
+    let servers = std::cell::RefCell::new(both());
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
     proptest!(config, |(operations in proptest::collection::vec(operation, 1..6))| {
-        let (mut a, mut b) = (ours.borrow_mut(), theirs.borrow_mut());
-        let (x, y) = (a.transact(&operations).unwrap(), b.transact(&operations).unwrap());
+        let mut servers = servers.borrow_mut();
+        let (a, b) = &mut *servers;
+        let x = a.transact(&operations).unwrap();
+        let Some(y) = b.transact(&operations) else {
+            // Debian's server ends with a few of them. Nothing can be said of that one; both begin anew.
+            ended.set(ended.get() + 1);
+            *servers = both();
+            return Ok(());
+        };
         let sent = json!(operations).to_string();
         let [p, q] = [&x, &y].map(|r| one_fault(&operations, comparable(r)));
         prop_assert_eq!(p, q, "{} gives\n{}\nand {}", sent, x, y);
-        prop_assert_eq!(rows(&mut a), rows(&mut b), "after {}", sent);
+        prop_assert_eq!(rows(a), rows(b), "after {}", sent);
         done.set(done.get() + i32::from(!x.to_string().contains("\"error\"")));
     });
-    println!("{cases} transactions, {} of them without error", done.get());
+    println!("{cases} transactions, {} of them without error; {} ended Debian's server", done.get(), ended.get());
+    assert!(ended.get() <= 1 + cases / 1000, "{} of {cases} ended Debian's server", ended.get());
     assert!(done.get() > i32::try_from(cases / 20).unwrap());
 }
 

@@ -16,9 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// The monitor's name, and that of the one on `_Server`.
-const DATA: &str = "data";
-const SERVER: &str = "server";
+/// The name of the monitor of a database, as OVSDB's own client library has it: tools that read logs look for it.
+fn monitor_name(database: &str) -> Value {
+    json!(["monid", database])
+}
+
+/// The database that tells of the others (ovsdb-server(5)).
+const SERVER: &str = "_Server";
 
 const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
 
@@ -250,7 +254,9 @@ impl Task {
     async fn check_server(&self, link: &mut Link) -> io::Result<()> {
         let request = json!({"Database": [{"columns": ["name", "model", "leader", "connected"]}]});
         // Servers older than 2.9 have no `_Server`, and no clusters.
-        let Ok(rows) = link.call("monitor", json!(["_Server", SERVER, request])).await else { return Ok(()) };
+        let Ok(rows) = link.call("monitor", json!([SERVER, monitor_name(SERVER), request])).await else {
+            return Ok(());
+        };
         self.leads(&rows)
     }
 
@@ -292,7 +298,8 @@ impl Task {
         let asks = link.method < 2 && !changed.is_empty();
         if asks {
             self.unsettled = true;
-            let params = json!([DATA, DATA, self.requests(Some(&changed), true)]);
+            let name = monitor_name(&self.config.database);
+            let params = json!([name, name, self.requests(Some(&changed), true)]);
             link.request("monitor_cond_change", params, Pending::Conditions(number));
         } else if !link.pending.values().any(|p| matches!(p, Pending::Conditions(_) | Pending::Monitor(_))) {
             self.answered(number);
@@ -304,7 +311,7 @@ impl Task {
         self.shared.answered.store(number, Ordering::Release);
         let schema = self.shared.replica.read().unwrap_or_else(PoisonError::into_inner).schema().cloned();
         if let Some(schema) = schema {
-            self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new() }));
+            self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new(), state: self.last }));
         }
     }
 
@@ -342,7 +349,8 @@ impl Task {
                 }
             }
         }
-        let mut params = vec![json!(self.config.database), json!(DATA), requests];
+        let name = monitor_name(&self.config.database);
+        let mut params = vec![json!(self.config.database), name, requests];
         if method == 0 {
             params.push(json!(self.last.to_string()));
         }
@@ -427,7 +435,7 @@ impl Task {
             "echo" => link.send(&json!({"id": m.id, "result": parse::<Value>(params)?, "error": null})),
             "update" | "update2" => {
                 let (name, updates): (Value, &RawValue) = parse(params)?;
-                if name.as_str() == Some(SERVER) {
+                if name == monitor_name(SERVER) {
                     self.leads(&parse(updates.get())?)?;
                 } else {
                     self.update(updates, false)?;
@@ -435,8 +443,8 @@ impl Task {
             }
             "update3" => {
                 let (_, last, updates): (Value, Value, &RawValue) = parse(params)?;
-                self.update(updates, false)?;
                 self.remember(&last);
+                self.update(updates, false)?;
             }
             "locked" | "stolen" => {
                 if let Some(name) = parse::<Value>(params)?.get(0).and_then(Value::as_str) {
@@ -472,7 +480,7 @@ impl Task {
         if let Some(schema) = schema
             && (reset || whole || !changes.is_empty())
         {
-            self.tell(Event::Update(Update { reset, schema, changes }));
+            self.tell(Event::Update(Update { reset, schema, changes, state: self.last }));
         }
         Ok(())
     }
@@ -502,8 +510,8 @@ impl Task {
                     if method == 0 {
                         let (known, last, updates): (bool, Value, &RawValue) = parse(result)?;
                         found = known;
-                        self.update(updates, !found)?;
                         self.remember(&last);
+                        self.update(updates, !found)?;
                     } else {
                         self.last = Uuid::nil();
                         self.update(parse(result)?, true)?;
@@ -513,7 +521,12 @@ impl Task {
                         let schema =
                             self.shared.replica.read().unwrap_or_else(PoisonError::into_inner).schema().cloned();
                         if let Some(schema) = schema {
-                            self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new() }));
+                            self.tell(Event::Update(Update {
+                                reset: false,
+                                schema,
+                                changes: Vec::new(),
+                                state: self.last,
+                            }));
                         }
                     }
                     // Changes that came while the request waited are asked for behind it, and have answers of their own.

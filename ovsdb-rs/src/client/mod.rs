@@ -223,6 +223,8 @@ pub struct Update {
     pub schema: Arc<DatabaseSchema>,
     /// What changed.
     pub changes: Vec<RowChange>,
+    /// The server's name for the state that the changes lead to (ovsdb-server(7), `monitor_cond_since`); nil where it has none.
+    pub state: Uuid,
 }
 
 /// What a client tells of.

@@ -105,11 +105,10 @@ impl Mutation {
     pub(crate) fn apply(&self, ty: &ColumnType, old: &Datum) -> Result<Datum, OpError> {
         let new = match &self.action {
             Action::Arithmetic(op, argument) => {
-                let mut atoms = Vec::with_capacity(old.len());
-                for a in old.atoms() {
-                    let new = calculate(*op, a, argument)?;
-                    ty.key.check(&new).map_err(|e| OpError::of_value(e, &Value::Null))?;
-                    atoms.push(new);
+                // A result out of range goes before one that the column does not allow, as in ovsdb-server.
+                let atoms = old.atoms().iter().map(|a| calculate(*op, a, argument)).collect::<Result<Vec<_>, _>>()?;
+                for a in &atoms {
+                    ty.key.check(a).map_err(|e| OpError::of_value(e, &Value::Null))?;
                 }
                 let n = atoms.len();
                 let new = Datum::set(atoms);

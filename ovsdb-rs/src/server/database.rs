@@ -96,6 +96,8 @@ pub(crate) enum Request {
         rows: Vec<RowChange>,
         whole: bool,
         keep: Arc<BTreeSet<String>>,
+        /// The source's name for its state; nil where it has none.
+        state: Uuid,
         reply: oneshot::Sender<Result<(), String>>,
     },
     /// A relay's source has answered a transaction that was passed on.
@@ -337,13 +339,13 @@ impl Actor {
             }
             Request::Own { operations, reply } => {
                 if let Outcome::Executed(x) = self.db.transact(&operations, &Context::unrestricted()) {
-                    self.committed(x.changes, &x.comments);
+                    self.committed(x.changes, &x.comments, random_uuid());
                     self.own.push((reply, x.results.to_values()));
                 }
             }
-            Request::Follow { schema, rows, whole, keep, reply } => {
+            Request::Follow { schema, rows, whole, keep, state, reply } => {
                 // Whoever asked may have lost interest.
-                let _ = reply.send(self.follow(&schema, rows, whole, &keep));
+                let _ = reply.send(self.follow(&schema, rows, whole, &keep, state));
             }
             Request::Answered { session, message } => self.send(&session, &message),
             Request::Compact { reply } => self.compactions.push(reply),
@@ -414,7 +416,7 @@ impl Actor {
                 self.answers.push((session, t.id.clone()));
                 // A long request is not held while what it did is written.
                 drop(t.operations);
-                self.committed(x.changes, &x.comments);
+                self.committed(x.changes, &x.comments, random_uuid());
                 let parts = vec![
                     Bytes::from(format!("{{\"id\":{},\"result\":[", t.id)),
                     Bytes::from(x.results.into_text()),
@@ -440,7 +442,8 @@ impl Actor {
     }
 
     /// Takes note of what a transaction changed: for the disk, for monitors, for those who come back.
-    fn committed(&mut self, changes: Vec<Change>, comments: &[String]) {
+    /// Writes changes to the file, and tells of them. They lead to `state`.
+    fn committed(&mut self, changes: Vec<Change>, comments: &[String], state: Uuid) {
         if let Some(storage) = &mut self.storage {
             storage.append(&self.db, &changes, comments);
         }
@@ -449,20 +452,25 @@ impl Actor {
         }
         self.transactions += 1;
         self.watched.log(&self.db, &changes);
-        self.current = random_uuid();
         let mut texts: HashMap<*const Spec, Option<Bytes>> = HashMap::new();
         for m in &self.monitors {
             let text =
                 texts.entry(Arc::as_ptr(&m.spec)).or_insert_with(|| m.spec.update(&self.db, &changes).map(Bytes::from));
             if let Some(text) = text {
-                self.outgoing.push((m.session.clone(), notification(m, self.current, text.clone())));
+                self.outgoing.push((m.session.clone(), notification(m, state, text.clone())));
             }
         }
-        self.remembered += changes.len();
-        self.history.push_back(Past { id: self.current, changes: Arc::new(changes) });
+        self.reached(state, changes);
+    }
+
+    /// The database is in another state, for clients that come back.
+    fn reached(&mut self, state: Uuid, changes: Vec<Change>) {
+        self.current = state;
+        self.remembered += changes.len().max(1);
+        self.history.push_back(Past { id: state, changes: Arc::new(changes) });
         while self.remembered > HISTORY_CHANGES {
             let Some(past) = self.history.pop_front() else { break };
-            self.remembered -= past.changes.len();
+            self.remembered -= past.changes.len().max(1);
             self.oldest = past.id;
         }
     }
@@ -492,6 +500,7 @@ impl Actor {
         rows: Vec<RowChange>,
         whole: bool,
         keep: &BTreeSet<String>,
+        state: Uuid,
     ) -> Result<(), String> {
         let differs = **schema != **self.db.schema();
         let is_relay = matches!(self.mode, Mode::Relay(_));
@@ -525,7 +534,12 @@ impl Actor {
         }
         let rows = wanted.into_iter().map(|((table, uuid), row)| (table, uuid, row));
         let changes = self.db.follow(rows).map_err(|e| e.to_string())?;
-        self.committed(changes, &[]);
+        // Relays of one source name states alike, so that a client that goes from one to another takes up where it was.
+        let state = Some(state).filter(|s| is_relay && !s.is_nil());
+        match state {
+            Some(state) if changes.is_empty() && state != self.current => self.reached(state, Vec::new()),
+            _ => self.committed(changes, &[], state.unwrap_or_else(random_uuid)),
+        }
         Ok(())
     }
 

@@ -175,7 +175,7 @@ async fn relay(inner: Weak<Inner>, name: String, config: Config, mut forwards: m
                     schema = Some(u.schema.clone());
                     let (reply, taken) = oneshot::channel();
                     let follow = Request::Follow {
-                        schema: u.schema.clone(), rows: u.changes, whole: u.reset, keep: keep.clone(), reply,
+                        schema: u.schema.clone(), rows: u.changes, whole: u.reset, keep: keep.clone(), state: u.state, reply,
                     };
                     if db.send(follow).await.is_err() {
                         return;
@@ -281,8 +281,8 @@ impl Follower {
             whole |= update.reset;
             let Some(db) = requests(&self.inner, &self.name) else { return };
             let (reply, taken) = oneshot::channel();
-            let (rows, keep) = (update.changes, self.keep.clone());
-            let follow = Request::Follow { schema: update.schema, rows, whole, keep, reply };
+            let (rows, keep, state) = (update.changes, self.keep.clone(), update.state);
+            let follow = Request::Follow { schema: update.schema, rows, whole, keep, state, reply };
             if db.send(follow).await.is_err() {
                 return;
             }
