@@ -34,7 +34,7 @@
 //! | 5880 6.8.1: session state is kept for a Detection Time | [`Sessions::close`], [`Session::poll`] | `a_closed_session_is_told_of_before_it_goes` |
 //! | 5880 6.8.3: a second where not up; shorter intervals at once | [`Session::poll`] | every test with two ends, `a_peer_that_can_receive_faster_gets_packets_at_once` |
 //! | 5880 6.8.4: detection | [`Session::detection_time`] | `two_ends_come_up_negotiate_and_notice_silence_in_time` |
-//! | 5880 6.8.7: jitter | [`Session::poll`] | `every_interval_is_jittered` |
+//! | 5880 6.8.7: jitter | [`Session::poll`] | `every_interval_is_jittered`, `sessions_of_one_interval_send_in_company` |
 //! | 5880 6.8.7: peers that receive nothing, or are in Demand mode | [`Session::poll`] | `a_peer_that_can_receive_nothing_is_not_sent_to`, `a_peer_in_demand_mode_is_not_sent_to` |
 //! | 5880 6.8.15: the forwarding plane is reset | [`Session::forwarding_reset`] | `the_diagnostic_outlives_the_failure` |
 //! | 5880 6.8.16: administrative control | [`Config::admin_down`] | `admin_down_is_told_to_the_peer_and_ends` |
@@ -63,9 +63,11 @@ mod congestion;
 mod packet;
 mod session;
 mod sessions;
+mod timers;
 
 pub use packet::{Diagnostic, Packet, PacketError, State};
 pub use session::{Config, Session, Timer};
 pub use sessions::{
     Change, Datagram, Discard, Ends, MULTI_HOP_PORT, OpenError, Outgoing, Path, SINGLE_HOP_PORT, Sessions,
 };
+pub use timers::Timers;

@@ -7,6 +7,11 @@ use crate::{Diagnostic, Packet, PacketError, State};
 /// (RFC 5880 section 6.8.3), in microseconds.
 const SLOW: u32 = 1_000_000;
 
+/// Sessions of one interval send at multiples of a 128th of it at most: those of many peers then leave together, some at a
+/// time, and a thread that has a thousand of them wakes up for a group and not for each. With it an interval is still at
+/// most 99.8 % of what was agreed, and 89.8 % with a multiplier of 1.
+const STEPS: u32 = 128;
+
 /// What the operator wants of a session. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -445,6 +450,11 @@ impl Session {
         u64::from(self.tx_interval()) * u64::from(percent) / 100
     }
 
+    /// The first moment from then on at which sessions of this interval send.
+    fn in_company(&self, at: Timer) -> Timer {
+        at.next_multiple_of(u64::from((self.tx_interval() / STEPS).max(1)))
+    }
+
     /// When [`Session::poll`] wants to be called next.
     pub fn deadline(&self) -> Timer {
         let tx = if self.answer_poll { 0 } else { self.next_tx };
@@ -482,7 +492,8 @@ impl Session {
             return (None, changed);
         }
         self.last_tx = Some(now);
-        self.next_tx = now + self.jittered();
+        let jittered = self.jittered();
+        self.next_tx = self.in_company(now + jittered);
         (Some(self.packet(false)), changed)
     }
 

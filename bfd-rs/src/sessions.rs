@@ -1,8 +1,8 @@
 //! Sessions of a system over UDP: which session a datagram belongs to, and which datagrams are nobody's
 //! (RFC 5881 for one hop, RFC 5883 for several).
 
-use crate::{Config, Packet, PacketError, Session, State, Timer};
-use std::collections::BTreeMap;
+use crate::{Config, Packet, PacketError, Session, State, Timer, Timers};
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 /// The port of control packets over one hop: "BFD Control packets MUST be transmitted in UDP packets with destination
@@ -146,6 +146,9 @@ type Key = (IpAddr, IpAddr, Option<u32>);
 pub struct Sessions {
     sessions: BTreeMap<u32, Entry>,
     by_ends: BTreeMap<Key, u32>,
+    /// Source ports that sessions have.
+    ports: HashSet<u16>,
+    timers: Timers<u32>,
     next: u32,
 }
 
@@ -156,7 +159,8 @@ impl Sessions {
     /// None yet. Discriminators begin near `seed`: take another one at each start, so that a peer's packets for a session
     /// before a restart are not taken for one after it.
     pub fn new(seed: u32) -> Sessions {
-        Sessions { sessions: BTreeMap::new(), by_ends: BTreeMap::new(), next: seed }
+        let (sessions, by_ends) = Default::default();
+        Sessions { sessions, by_ends, ports: HashSet::new(), timers: Timers::default(), next: seed }
     }
 
     /// What tells sessions apart before the peer knows our number: over one hop "any BFD packet from the remote machine with a
@@ -186,6 +190,7 @@ impl Sessions {
             };
             e.session.configure(config, now);
             (e.ends, e.until) = (ends, None);
+            self.timers.set(number, e.session.deadline());
             return Ok(number);
         }
         if self.sessions.len() >= SOURCE.1 as usize {
@@ -196,13 +201,15 @@ impl Sessions {
         let port = |n: u32| SOURCE.0 + (n % SOURCE.1) as u16;
         loop {
             self.next = self.next.wrapping_add(1);
-            let taken = |n| self.sessions.contains_key(&n) || self.sessions.values().any(|e| e.source_port == port(n));
+            let taken = |n| self.sessions.contains_key(&n) || self.ports.contains(&port(n));
             if self.next != 0 && !taken(self.next) {
                 break;
             }
         }
         let number = self.next;
         let session = Session::new(config, number, now);
+        self.timers.set(number, session.deadline());
+        self.ports.insert(port(number));
         self.sessions.insert(number, Entry { ends, source_port: port(number), session, until: None });
         self.by_ends.insert(key, number);
         Ok(number)
@@ -224,11 +231,14 @@ impl Sessions {
         let theirs = u64::from(config.detect_mult) * u64::from(e.session.tx_interval());
         e.until = Some(now + e.session.detection_time().max(theirs));
         e.session.configure(Config { admin_down: true, ..config }, now);
+        self.timers.set(discriminator, e.session.deadline());
     }
 
     fn remove(&mut self, discriminator: u32) {
         if let Some(e) = self.sessions.remove(&discriminator) {
             self.by_ends.remove(&Sessions::key(e.ends.local, e.ends.remote, e.ends.path));
+            self.ports.remove(&e.source_port);
+            self.timers.remove(discriminator);
         }
     }
 
@@ -236,6 +246,7 @@ impl Sessions {
     pub fn configure(&mut self, discriminator: u32, config: Config, now: Timer) {
         if let Some(e) = self.sessions.get_mut(&discriminator).filter(|e| e.until.is_none()) {
             e.session.configure(on_path(config, e.ends.path), now);
+            self.timers.set(discriminator, e.session.deadline());
         }
     }
 
@@ -274,6 +285,7 @@ impl Sessions {
             return Err(Discard::Ttl(d.ttl));
         }
         let state = e.session.receive(d.payload, now)?;
+        self.timers.set(number, e.session.deadline());
         Ok(state.map(|state| Change { discriminator: number, state }))
     }
 
@@ -285,22 +297,26 @@ impl Sessions {
 
     /// When [`Sessions::poll`] wants to be called next; none where there are no sessions.
     pub fn deadline(&self) -> Option<Timer> {
-        self.sessions.values().map(|e| e.session.deadline()).min()
+        self.timers.next()
     }
 
     /// Does what the time asks for: gives packets that are due and sessions that went down.
     pub fn poll(&mut self, now: Timer) -> (Vec<Outgoing>, Vec<Change>) {
-        let (mut packets, mut changes, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, e) in self.sessions.iter_mut().filter(|(_, e)| e.session.deadline() <= now) {
+        let (mut packets, mut changes) = (Vec::new(), Vec::new());
+        // Each once: an answer to a poll and a packet that is due are two packets, and two calls.
+        let due: Vec<u32> = std::iter::from_fn(|| self.timers.pop(now)).collect();
+        for number in due {
+            let Some(e) = self.sessions.get_mut(&number) else { continue };
             let (packet, state) = e.session.poll(now);
             packets.extend(packet.map(|packet| Outgoing { ends: e.ends, source_port: e.source_port, packet }));
-            changes.extend(state.map(|state| Change { discriminator: *number, state }));
+            changes.extend(state.map(|state| Change { discriminator: number, state }));
             // The peer may go on sending: it, too, was heard until now.
             if e.until.is_some_and(|until| now >= until) {
-                gone.push(*number);
+                self.remove(number);
+            } else {
+                self.timers.set(number, e.session.deadline());
             }
         }
-        gone.into_iter().for_each(|n| self.remove(n));
         (packets, changes)
     }
 }

@@ -225,6 +225,30 @@ fn every_interval_is_jittered() {
 }
 
 #[test]
+fn sessions_of_one_interval_send_in_company() {
+    let mut all: Vec<Session> = (0..200u32)
+        .map(|i| {
+            let now = u64::from(i) * 777;
+            let mut s = session_in(State::Up);
+            s.configure(fast(100, 3), now);
+            s.receive(&Packet { final_: true, ..packet(State::Up, 9, 7) }.to_bytes(), now).unwrap();
+            s.poll(now);
+            s
+        })
+        .collect();
+    let mut moments = std::collections::BTreeSet::new();
+    for s in &mut all {
+        let last = s.timers()[2].unwrap();
+        s.receive(&packet(State::Up, 9, 7).to_bytes(), last).unwrap();
+        let due = s.deadline();
+        assert!((75_000..=100_000).contains(&(due - last)));
+        moments.insert(due);
+    }
+    let span = moments.last().unwrap() - moments.first().unwrap();
+    assert!(moments.iter().all(|t| t % 781 == 0) && span > 100_000, "{moments:?}");
+}
+
+#[test]
 fn what_must_be_discarded_is() {
     let mut s = session_in(State::Down);
     let good = packet(State::Down, 9, 7).to_bytes();

@@ -65,6 +65,7 @@ fn record() -> impl Strategy<Value = Record> {
         any::<u32>().prop_map(Record::End),
         Just(Record::Again),
         any::<u32>().prop_map(Record::Want),
+        any::<u32>().prop_map(Record::GaveWay),
         (any::<u32>(), any::<Vec<u8>>()).prop_map(|(idle, flow)| Record::Learn(idle, flow)),
     ]
 }

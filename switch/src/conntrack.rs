@@ -152,6 +152,8 @@ pub struct Connection {
     from: replica::Owner,
     /// It is this chassis' as its owner was lost, and no packet of it has come since.
     orphan: bool,
+    /// It was this chassis' until it gave way to its owner's, whose dumps have not told it since.
+    gave_way: bool,
     generation: u64,
     /// Moves with state, mark and label.
     version: u32,
@@ -523,11 +525,13 @@ impl Conntrack {
         }
         if let Some((i, dir)) = found {
             let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
-            let version = c.version;
+            let (version, orphan) = (c.version, c.orphan);
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
                     if let Some(before) = c.adopt() {
                         replica::moved(&mut self.owned, before);
+                        self.journal.content(i, c.zone);
+                    } else if orphan {
                         self.journal.content(i, c.zone);
                     } else if c.version != version {
                         self.journal.state(i, c.zone);
@@ -635,6 +639,7 @@ impl Conntrack {
             epoch: 0,
             from: 0,
             orphan: false,
+            gave_way: false,
             generation: 0,
             version: 0,
         };

@@ -104,10 +104,16 @@ struct Heard {
     since: Instant,
 }
 
+impl Heard {
+    /// Whether no newer stream of the same peer has taken this one's place.
+    fn is_newest(&self) -> bool {
+        self.common.status.get(&self.peer).heard_since == Some(self.since)
+    }
+}
+
 impl Drop for Heard {
     fn drop(&mut self) {
-        // A newer stream of the same peer may have taken this one's place.
-        if self.common.status.get(&self.peer).heard_since == Some(self.since) {
+        if self.is_newest() {
             self.common.pmd.lose_connections(self.peer.clone());
             self.common.status.set(&self.peer, |p| p.heard = false);
         }
@@ -152,6 +158,7 @@ async fn hear(
                         }
                         Effect::State(slot, s) => changes.extend(taken_state(&s).map(|s| Told::State(slot, s))),
                         Effect::Close(slot) => changes.push(Told::Close(slot)),
+                        Effect::GaveWay(slot) => changes.push(Told::GaveWay(slot)),
                         Effect::Learn(idle, flow) => changes.extend(learned(idle, &flow)),
                         Effect::Fence(n) => fences.push(Record::Fence(n)),
                         Effect::End(n) => {
@@ -161,6 +168,10 @@ async fn hear(
                     }
                 }
                 let Some(h) = heard.as_ref() else { continue };
+                // What an earlier stream still brings after a cut is older than what this chassis knows by now.
+                if !h.is_newest() {
+                    return Ok(());
+                }
                 while !changes.is_empty() {
                     let rest = changes.split_off(changes.len().min(JOB));
                     common.pmd.take_connections(h.peer.clone(), std::mem::replace(&mut changes, rest)).await?;
@@ -246,7 +257,8 @@ fn begin(
     let owner = common.status.owner(&peer, boot).ok_or("this switch has as many peers as it can hear, 255")?;
     let since = Instant::now();
     if let Some(table) = table {
-        common.pmd.hear_connections(peer.clone(), owner, table);
+        let keeps = common.spec.borrow().name < peer;
+        common.pmd.hear_connections(peer.clone(), (owner, keeps), table);
     }
     tracing::info!(target: "ha", "{peer}: tells its connections");
     common.status.set(&peer, |p| (p.heard, p.heard_since) = (true, Some(since)));

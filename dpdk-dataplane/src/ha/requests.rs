@@ -37,8 +37,8 @@ impl Handle {
         self.post(move |w| slots.iter().for_each(|s| w.conn_sync.tell_again(&mut w.switch.conntrack, &peer, *s)));
     }
 
-    /// A peer's stream has begun; `owner` is its number as of its start.
-    pub(super) fn hear_connections(&self, peer: String, owner: Owner, stream: mpsc::UnboundedSender<News>) {
+    /// A peer's stream has begun; see [`crate::pmd::conn_sync::ConnSync::hear`].
+    pub(super) fn hear_connections(&self, peer: String, owner: (Owner, bool), stream: mpsc::UnboundedSender<News>) {
         self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, peer, owner, stream));
     }
 

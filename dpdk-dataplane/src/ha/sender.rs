@@ -86,7 +86,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                             to = unused;
                             wanted.push(slot);
                         }
-                        (Reply::Fenced(_), _) => common.status.set(peer, |p| p.lag = state.lag),
+                        (Reply::Fenced(_), _) => common.status.set(peer, |p| (p.lag, p.lags) = (state.lag, state.lags)),
                         (_, unused) => to = unused,
                     }
                 }

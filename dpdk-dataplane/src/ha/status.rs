@@ -4,6 +4,7 @@ use super::Owners;
 use super::requests::Figures;
 use crate::pmd::{Handle, PmdEnded};
 use daemon::Metric;
+use gateway_ha::sync::Lags;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ pub struct PeerStatus {
     pub error: Option<String>,
     /// How old what it lacks may be.
     pub lag: Option<Duration>,
+    /// What that was since the stream was opened.
+    pub lags: Lags,
     /// Records sent.
     pub sent: u64,
     /// Dumps that were sent.
@@ -172,6 +175,12 @@ impl Status {
             };
             let lag = p.lag.map_or("unknown".into(), |t| format!("{:.1} ms", t.as_secs_f64() * 1e3));
             let _ = writeln!(out, "  to it: {told}; lag {lag}, {behind}, {} records, {} dumps", p.sent, p.dumps_sent);
+            if p.lags.count() > 0 {
+                let ms = |share| format!("{:.2} ms", p.lags.within(share).as_secs_f64() * 1e3);
+                let of = [0.5, 0.99, 0.999].map(ms);
+                let _ =
+                    writeln!(out, "  lags of {} fences: p50 {}, p99 {}, p99.9 {}", p.lags.count(), of[0], of[1], of[2]);
+            }
             let heard = if p.heard { "connected" } else { "not connected" };
             let last = p
                 .last_dump
@@ -183,8 +192,8 @@ impl Status {
             );
             let _ = writeln!(
                 out,
-                "  conflicts: {}, refused: {}, differences: {}",
-                counters.conflicts, counters.refused, p.differences
+                "  conflicts: {}, refused: {}, differences: {}, crossed: {}",
+                counters.conflicts, counters.refused, p.differences, counters.crossed
             );
             if !p.missing_zones.is_empty() {
                 let _ = writeln!(out, "  zones that are not here: {}", p.missing_zones.join(" "));
@@ -206,6 +215,10 @@ impl Status {
         let mut dumps = Metric::counter("isthmus_ha_dumps_total", "Dumps to and from a peer gateway.");
         let mut conflicts =
             Metric::counter("isthmus_ha_conflicts_total", "Connections that a peer gateway and this one both had.");
+        let mut crossed = Metric::counter(
+            "isthmus_ha_crossed_total",
+            "Connections that a peer gateway and this one gave up for each other, and took back.",
+        );
         let mut refused =
             Metric::counter("isthmus_ha_refused_total", "Connections of a peer gateway for which there was no room.");
         let mut differences = Metric::counter(
@@ -225,8 +238,9 @@ impl Status {
             dumps.add(&[peer, ("direction", "received")], p.dumps);
             conflicts.add(&[peer], counters.conflicts);
             refused.add(&[peer], counters.refused);
+            crossed.add(&[peer], counters.crossed);
             differences.add(&[peer], p.differences);
         }
-        vec![lag, connected, held, records, dumps, conflicts, refused, differences]
+        vec![lag, connected, held, records, dumps, conflicts, crossed, refused, differences]
     }
 }

@@ -59,6 +59,8 @@ pub enum Remote {
     State(u32, RemoteState),
     /// The slot is empty.
     Close(u32),
+    /// Its connection gave way to one of this chassis.
+    GaveWay(u32),
     /// The dump is complete; the sender is told how many connections there are.
     End,
     /// The peer learned this flow, and used it last so long ago.
@@ -120,6 +122,7 @@ impl ConnSync {
     ) -> bool {
         self.silence(ct, &peer);
         let Some(reader) = ct.add_reader(zones) else { return false };
+        ct.set_chassis(reader, self.peers.get(&peer).map_or(0, |p| p.replica.owner()));
         self.feeds.push(Feed { peer, reader, to, next_fence: Duration::ZERO, learned: HashMap::new() });
         true
     }
@@ -149,14 +152,21 @@ impl ConnSync {
         ct.behind(self.feeds.iter().find(|f| f.peer == peer)?.reader)
     }
 
-    /// A peer's stream has begun; `owner` is its number as of its start. `stream` is told how many connections the peer
-    /// has, after each dump, and what is to be asked for.
-    pub fn hear(&mut self, ct: &mut Conntrack, peer: String, owner: Owner, stream: mpsc::UnboundedSender<News>) {
-        let new = || Peer { replica: Replica::new(owner), stream: None, next_ask: Duration::ZERO };
+    /// A peer's stream has begun; `owner` is its number as of its start, with whether this chassis keeps what both have
+    /// inherited. `stream` is told how many connections the peer has, after each dump, and what is to be asked for.
+    pub fn hear(
+        &mut self,
+        ct: &mut Conntrack,
+        peer: String,
+        (owner, keeps): (Owner, bool),
+        stream: mpsc::UnboundedSender<News>,
+    ) {
+        self.feeds.iter().filter(|f| f.peer == peer).for_each(|f| ct.set_chassis(f.reader, owner));
+        let new = || Peer { replica: Replica::new(owner, keeps), stream: None, next_ask: Duration::ZERO };
         let p = self.peers.entry(peer).or_insert_with(new);
         if p.replica.owner() != owner {
             ct.set_lost(p.replica.owner(), true);
-            p.replica = Replica::new(owner);
+            p.replica = Replica::new(owner, keeps);
         }
         p.stream = Some(stream);
         ct.set_lost(owner, false);
@@ -191,6 +201,7 @@ impl ConnSync {
                 Remote::Put(slot, c) => replica.put(ct, slot, &c, now),
                 Remote::State(slot, s) => replica.state(ct, slot, &s),
                 Remote::Close(slot) => replica.close(ct, slot),
+                Remote::GaveWay(slot) => replica.gave_way(ct, slot, now),
                 Remote::End => replica.end(),
             }
         }
@@ -274,7 +285,7 @@ impl ConnSync {
         }
         self.next = now + EVERY;
         for Peer { replica, stream, next_ask } in self.peers.values_mut() {
-            let mut news = replica.sweep(ct, SWEPT).map(News::Taken);
+            let mut news = replica.sweep(ct, SWEPT, now).map(News::Taken);
             if stream.is_some() && now >= *next_ask && !replica.is_sweeping() && news.is_none() {
                 *next_ask = now + ASK;
                 news = Some(replica.lacks(ct)).filter(|l| *l != Lack::Nothing).map(News::Lacks);
@@ -302,6 +313,9 @@ impl ConnSync {
                     batch.fences.push(n);
                 }
                 record(&c, owner).encode(&mut batch.bytes);
+                if let Change::GaveWay(slot) = c {
+                    Record::Close(slot).encode(&mut batch.bytes);
+                }
             });
             if batch.records > 0 {
                 place.send(batch);
@@ -317,6 +331,7 @@ fn record(c: &Change<'_>, peer: Owner) -> Record {
         Change::Put(p) => Record::Put(p.slot, told(p, peer)),
         Change::State(slot, c) => Record::State(*slot, told_state(&c.state())),
         Change::Close(slot) => Record::Close(*slot),
+        Change::GaveWay(slot) => Record::GaveWay(*slot),
         Change::Fence(n) => Record::Fence(*n),
         Change::End(n) => Record::End(*n),
     }

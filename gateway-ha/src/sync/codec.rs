@@ -88,6 +88,9 @@ pub enum Record {
     Learn(u32, Vec<u8>),
     /// The receiver wants what is in this slot of the sender: it has refused it before.
     Want(u32),
+    /// The sender has given up the connection of this slot, as the receiver has the same one. A receiver that has given it
+    /// up in turn takes it back. CLOSE follows, for receivers that do not know this.
+    GaveWay(u32),
 }
 
 const HELLO: u8 = 1;
@@ -102,6 +105,7 @@ const END: u8 = 9;
 const AGAIN: u8 = 10;
 const WANT: u8 = 11;
 const LEARN: u8 = 12;
+const GAVE_WAY: u8 = 13;
 
 /// The longest flow of a LEARN, in bytes.
 pub const FLOW: usize = 32 * 1024;
@@ -149,7 +153,7 @@ impl Record {
                 out.push(u8::from(s.replied));
                 s.encode(out);
             }
-            Record::Close(n) | Record::End(n) | Record::Want(n) => out.extend(n.to_le_bytes()),
+            Record::Close(n) | Record::End(n) | Record::Want(n) | Record::GaveWay(n) => out.extend(n.to_le_bytes()),
             Record::Fence(n) => out.extend(n.to_le_bytes()),
             Record::Learn(idle, flow) => {
                 out.extend(idle.to_le_bytes());
@@ -176,6 +180,7 @@ impl Record {
             Record::Again => AGAIN,
             Record::Want(_) => WANT,
             Record::Learn(..) => LEARN,
+            Record::GaveWay(_) => GAVE_WAY,
         }
     }
 
@@ -197,6 +202,7 @@ impl Record {
             END => Record::End(r.u32()?),
             AGAIN => Record::Again,
             WANT => Record::Want(r.u32()?),
+            GAVE_WAY => Record::GaveWay(r.u32()?),
             LEARN => Record::Learn(r.u32()?, std::mem::take(&mut r.0).to_vec()),
             _ => return Ok(None),
         };

@@ -36,6 +36,8 @@ pub enum Effect {
     State(u32, State),
     /// A slot of the peer is empty.
     Close(u32),
+    /// The peer gave up the connection of a slot for the same one of this chassis.
+    GaveWay(u32),
     /// The peer learned a flow, an OpenFlow message, and used it last so many milliseconds ago.
     Learn(u32, Vec<u8>),
     /// Send this back when everything before it is in the table.
@@ -143,6 +145,7 @@ impl Incoming {
             }
             Record::State(slot, s) => Effect::State(slot, s),
             Record::Close(slot) => Effect::Close(slot),
+            Record::GaveWay(slot) => Effect::GaveWay(slot),
             Record::Learn(idle, flow) => Effect::Learn(idle, flow),
             Record::Fence(n) => Effect::Fence(n),
             Record::End(n) => Effect::End((!self.left_out).then_some(n)),

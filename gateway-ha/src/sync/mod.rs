@@ -12,6 +12,7 @@
 //!   │ ZONE number, name …                         │ numbers differ between chassis, names do not
 //!   │ BEGIN   PUT … STATE … CLOSE … PUT …   END   │ what the dump did not tell is gone
 //!   │ PUT  STATE  CLOSE  …                        │ live
+//!   │ GAVE-WAY slot, CLOSE slot                   │ it is the receiver's; who gave way as well takes it back
 //!   │ LEARN idle, flow                            │ what keeps clients at their backends
 //!   │ FENCE n ───────────────────────────────────►│
 //!   │ ◄────────────────────────────── FENCE n ─── │ all before it is in the table: the time between is the lag
@@ -21,10 +22,12 @@
 
 pub mod codec;
 mod incoming;
+mod lags;
 mod outgoing;
 
 pub use codec::{Connection, Decoder, Record, State, Tuple};
 pub use incoming::{Effect, Incoming, ProtocolError};
+pub use lags::Lags;
 pub use outgoing::{Outgoing, Reply};
 
 /// The version of the records. A receiver takes any later one: it skips records that it does not know, and what it does

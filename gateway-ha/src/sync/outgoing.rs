@@ -1,7 +1,7 @@
 //! A stream to a peer, as its sender sees it.
 
-use super::VERSION;
 use super::codec::Record;
+use super::{Lags, VERSION};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct Outgoing {
     fences: VecDeque<(u64, Duration)>,
     /// The time from the last fence until its answer: how old what the peer lacks may be.
     pub lag: Option<Duration>,
+    /// What that was for each fence.
+    pub lags: Lags,
     /// Dumps that the peer asked for.
     pub again: u64,
 }
@@ -40,8 +42,8 @@ pub struct Outgoing {
 impl Outgoing {
     /// A stream from this chassis to a peer. `boot` differs after each start.
     pub fn new(own: &str, boot: u64, peer: &str) -> Outgoing {
-        let fences = VecDeque::new();
-        Outgoing { own: own.into(), boot, peer: peer.into(), welcomed: false, fences, lag: None, again: 0 }
+        let (fences, lags) = (VecDeque::new(), Lags::default());
+        Outgoing { own: own.into(), boot, peer: peer.into(), welcomed: false, fences, lag: None, lags, again: 0 }
     }
 
     /// What is sent first.
@@ -75,7 +77,9 @@ impl Outgoing {
             Record::Fence(n) => {
                 while let Some((_, at)) = self.fences.front().copied().filter(|(f, _)| f <= n) {
                     self.fences.pop_front();
-                    self.lag = Some(now.saturating_sub(at));
+                    let lag = now.saturating_sub(at);
+                    self.lag = Some(lag);
+                    self.lags.add(lag);
                 }
                 Reply::Fenced(*n)
             }

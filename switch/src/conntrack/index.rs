@@ -413,6 +413,7 @@ mod tests {
             epoch: 0,
             from: 0,
             orphan: false,
+            gave_way: false,
             generation: 0,
             version: 0,
         }

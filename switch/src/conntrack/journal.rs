@@ -30,6 +30,8 @@ const KNOWN: u16 = 1;
 const CONTENT: u16 = 2;
 /// Its connection has another state, mark or label.
 const STATE: u16 = 4;
+/// Its connection gave way to one of the reader.
+const GAVE_WAY: u16 = 8;
 /// Slots that a dump looks at in one call, for each change that may be told: most slots may be of other zones.
 const LOOKED_AT: usize = 16;
 
@@ -48,6 +50,9 @@ pub enum Change<'a> {
     State(u32, &'a Connection),
     /// The slot is empty.
     Close(u32),
+    /// The connection of the slot gave way to the same one of the reader. Should the reader have given it up meanwhile
+    /// as well, it has to take it back.
+    GaveWay(u32),
     /// All that changed before [`Conntrack::fence`] gave out this number has been told.
     Fence(u64),
     /// The dump is complete. The number counts the connections that the reader has been told of and that are still
@@ -72,6 +77,8 @@ pub struct Put<'a> {
 struct Reader {
     /// By zone, a bit each.
     zones: Vec<u64>,
+    /// The chassis that it is, as its connections are marked; 0 until that is known.
+    chassis: Owner,
     /// Slots that changed.
     queue: VecDeque<u32>,
     /// How many slots were taken from the queue.
@@ -122,6 +129,15 @@ impl Journal {
         }
     }
 
+    /// The slot's connection gave way to one of this chassis. [`Journal::content`] has been told.
+    pub(super) fn gave_way(&mut self, slot: u32, to: Owner) {
+        for (i, _) in self.readers.iter().enumerate().filter(|(_, r)| r.as_ref().is_some_and(|r| r.chassis == to)) {
+            if let Some(mark) = self.marks.get_mut(slot as usize) {
+                *mark |= GAVE_WAY << (i * BITS);
+            }
+        }
+    }
+
     fn mark(&mut self, slot: u32, zone: u16, what: u16) {
         let at = slot as usize;
         if self.marks.len() <= at {
@@ -153,6 +169,7 @@ impl Conntrack {
         let place = j.readers.get_mut(i)?;
         *place = Some(Reader {
             zones: bits,
+            chassis: 0,
             queue: VecDeque::new(),
             taken: 0,
             fences: VecDeque::new(),
@@ -161,6 +178,13 @@ impl Conntrack {
         });
         j.any = true;
         Some(ReaderId(i))
+    }
+
+    /// Says which chassis a reader is.
+    pub fn set_chassis(&mut self, id: ReaderId, chassis: Owner) {
+        if let Some(Some(r)) = self.journal.readers.get_mut(id.0) {
+            r.chassis = chassis;
+        }
     }
 
     /// Removes a reader.
@@ -251,8 +275,16 @@ impl Conntrack {
         tell: &mut impl FnMut(Change<'_>),
     ) -> usize {
         let due = *mark >> shift & (CONTENT | STATE);
-        let known = *mark >> shift & KNOWN != 0;
-        *mark &= !((CONTENT | STATE) << shift);
+        let mut known = *mark >> shift & KNOWN != 0;
+        let gave_way = *mark >> shift & GAVE_WAY != 0;
+        *mark &= !((CONTENT | STATE | GAVE_WAY) << shift);
+        if gave_way {
+            // Not of this stream's connections alone: the reader may have it since an earlier one.
+            tell(Change::GaveWay(slot));
+            r.known -= u32::from(known);
+            *mark &= !(KNOWN << shift);
+            known = false;
+        }
         match self.own(slot).filter(|c| r.wants(c.zone)) {
             Some(c) if known && due == STATE => tell(Change::State(slot, c)),
             Some(connection) => {
@@ -271,13 +303,13 @@ impl Conntrack {
                 r.known -= 1;
                 tell(Change::Close(slot));
             }
-            None => return 0,
+            None => return usize::from(gave_way),
         }
         1
     }
 
     fn tell_dump(
-        &self,
+        &mut self,
         r: &mut Reader,
         marks: &mut Vec<u16>,
         shift: usize,
@@ -305,6 +337,12 @@ impl Conntrack {
             let idle = self.idle(slot, connection, now);
             tell(Change::Put(Put { slot, connection, idle, from: 0 }));
             told += 1;
+            // It is told now: a later change must not say once more that it has just changed hands.
+            if connection.from != 0
+                && let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::as_mut)
+            {
+                c.from = 0;
+            }
         }
         r.dump = Dump::At(at);
         if at >= self.slots.len() {

@@ -7,6 +7,12 @@
 //! Once the other chassis is lost ([`Conntrack::set_lost`]), the sweep makes its connections this chassis' own, with the
 //! timeout of their phase from then on. So none ends early, none stays for ever, and all are told when the other one is
 //! back.
+//!
+//! Two chassis that both have a connection as their own decide alike whose it is: who has only inherited it gives way, then
+//! whose last packet is older. What they compare has been on its way meanwhile, so both may give way. Therefore each tells
+//! that it did ([`super::journal::Change::GaveWay`]), and what the other one gave up as well is taken back. Then both have it
+//! as inherited, where their names decide, which take no time. A connection that was given up is removed by its new
+//! owner's word alone ([`Replica::close`]), not because a dump does not tell it.
 
 use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple};
 use std::collections::BTreeMap;
@@ -61,6 +67,8 @@ pub struct ReplicaCounters {
     pub conflicts: u64,
     /// Connections for which the table, or its share for other chassis, had no room.
     pub refused: u64,
+    /// Connections that both chassis gave up for the other one, and took back.
+    pub crossed: u64,
 }
 
 /// Where a connection of another chassis is: its slot, and the low bits of its generation.
@@ -89,6 +97,8 @@ pub enum Lack {
 #[derive(Debug)]
 pub struct Replica {
     owner: Owner,
+    /// Of two that have inherited a connection this chassis keeps it.
+    keeps: bool,
     epoch: u8,
     /// By the slot of the other chassis.
     slots: Vec<Held>,
@@ -113,10 +123,21 @@ enum NotTaken {
 }
 
 impl Replica {
-    /// Nothing has been told yet. `owner` is not 0.
-    pub fn new(owner: Owner) -> Replica {
+    /// Nothing has been told yet. `owner` is not 0. `keeps`: of two that have inherited a connection this chassis keeps it;
+    /// the other one has to be told the opposite.
+    pub fn new(owner: Owner, keeps: bool) -> Replica {
         let (refused, counters) = (BTreeMap::new(), ReplicaCounters::default());
-        Replica { owner, epoch: 0, slots: Vec::new(), sweep: None, refused, no_room: false, unheard: 0, counters }
+        Replica {
+            owner,
+            keeps,
+            epoch: 0,
+            slots: Vec::new(),
+            sweep: None,
+            refused,
+            no_room: false,
+            unheard: 0,
+            counters,
+        }
     }
 
     /// Whose connections these are.
@@ -137,17 +158,21 @@ impl Replica {
 
     /// Looks for what the last dump did not tell in the next `n` slots. Returns how many connections the other chassis
     /// has, once it has looked at all.
-    pub fn sweep(&mut self, ct: &mut Conntrack, n: usize) -> Option<u32> {
+    pub fn sweep(&mut self, ct: &mut Conntrack, n: usize, now: Duration) -> Option<u32> {
         let (from, mut count) = self.sweep?;
         let to = from.saturating_add(n).min(self.slots.len());
         for s in self.slots.get_mut(from..to).unwrap_or_default() {
             let Some((i, c)) = ct.held(*s, self.owner) else { continue };
             if c.epoch == self.epoch {
                 count += 1;
+                continue;
+            }
+            if c.gave_way {
+                ct.inherit(i, now);
             } else {
                 ct.delete(i);
-                *s = NONE;
             }
+            *s = NONE;
         }
         if to < self.slots.len() {
             self.sweep = Some((to, count));
@@ -183,7 +208,7 @@ impl Replica {
                 if let Some((i, false)) = other {
                     ct.delete(i);
                 }
-                match ct.put_remote(self.owner, self.epoch, c, now, &mut self.counters) {
+                match ct.put_remote((self.owner, self.keeps), self.epoch, c, now, &mut self.counters) {
                     Ok(id) => Held(id.index, id.generation as u32),
                     Err(NotTaken::Conflict(own)) => {
                         if self.refused.len() <= REFUSED {
@@ -235,6 +260,17 @@ impl Replica {
         }
     }
 
+    /// The connection of a slot gave way to one of this chassis. If that has given way to it in turn, it is this chassis'
+    /// again.
+    pub fn gave_way(&mut self, ct: &mut Conntrack, slot: u32, now: Duration) {
+        self.refused.remove(&slot);
+        let before = self.slots.get_mut(slot as usize).map_or(NONE, |s| std::mem::replace(s, NONE));
+        if let Some((i, _)) = ct.held(before, self.owner) {
+            self.counters.crossed += 1;
+            ct.inherit(i, now);
+        }
+    }
+
     /// A slot is empty.
     pub fn close(&mut self, ct: &mut Conntrack, slot: u32) {
         self.refused.remove(&slot);
@@ -275,7 +311,7 @@ impl Connection {
 
     /// Makes it this chassis' own, as a packet of it has come; returns whose it was, if another's.
     pub(super) fn adopt(&mut self) -> Option<Owner> {
-        self.orphan = false;
+        (self.orphan, self.gave_way) = (false, false);
         let before = std::mem::take(&mut self.owner);
         if before == 0 {
             return None;
@@ -321,6 +357,8 @@ impl Conntrack {
     fn put_state(&mut self, index: u32, state: &RemoteState, epoch: Option<u8>) {
         if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
             c.adopt_state(state);
+            // A later dump tells it: its owner knows that it is its.
+            c.gave_way &= epoch.is_none_or(|e| e == c.epoch);
             c.epoch = epoch.unwrap_or(c.epoch);
             c.expires = NEVER;
         }
@@ -330,7 +368,7 @@ impl Conntrack {
     /// Takes a connection of another chassis, unless this one saw a packet of it later than that one.
     fn put_remote(
         &mut self,
-        owner: Owner,
+        (owner, keeps): (Owner, bool),
         epoch: u8,
         new: &RemoteConnection,
         now: Duration,
@@ -344,14 +382,24 @@ impl Conntrack {
                 continue;
             }
             counters.conflicts += u64::from(!c.orphan && !new.orphan);
-            // Both chassis decide alike: whoever has only inherited it yields, then whose last packet is older.
-            if (c.orphan, self.idle(i, c, now)) <= (new.orphan, new.idle) {
+            // Both chassis decide alike, but for what is on its way.
+            let stays = match (c.orphan, new.orphan) {
+                (true, true) => keeps,
+                (false, false) => self.idle(i, c, now) <= new.idle,
+                (own, _) => !own,
+            };
+            if stays {
                 return Err(NotTaken::Conflict(i));
             }
         }
         // What the same chassis had in another slot is gone, even if that has not been told yet.
+        let mut gave_way = false;
         for i in there.into_iter().flatten() {
-            self.delete(i);
+            let Some(c) = self.delete(i).filter(|c| c.owner == 0) else { continue };
+            if new.same(&c) {
+                gave_way = true;
+                self.journal.gave_way(i, owner);
+            }
         }
         if self.len() >= self.share() {
             counters.refused += 1;
@@ -374,6 +422,7 @@ impl Conntrack {
                 epoch,
                 from: 0,
                 orphan: false,
+                gave_way,
                 generation: 0,
                 version: 0,
             },
@@ -395,7 +444,7 @@ impl Conntrack {
             return false;
         }
         let mut counters = ReplicaCounters::default();
-        let Ok(id) = self.put_remote(1, 0, c, now, &mut counters) else { return false };
+        let Ok(id) = self.put_remote((1, true), 0, c, now, &mut counters) else { return false };
         if let Some(c) = self.slots.get_mut(id.index as usize).and_then(Option::as_mut) {
             c.owner = 0;
             c.expires = now + left;
@@ -425,9 +474,14 @@ impl Conntrack {
     #[cold]
     pub(super) fn sweep_remote(&mut self, index: u32, now: Duration) {
         let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
-        if !self.lost.contains(&c.owner) {
-            return;
+        if self.lost.contains(&c.owner) {
+            self.inherit(index, now);
         }
+    }
+
+    /// A connection that another chassis looked after is this one's, with a timeout from now on.
+    fn inherit(&mut self, index: u32, now: Duration) {
+        let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
         let at = now + self.timeout(c.zone, c.phase);
         if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
             c.expires = at;

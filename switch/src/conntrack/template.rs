@@ -167,6 +167,7 @@ impl Conntrack {
         self.seed = plan.seed;
         for (at, mut c) in plan.passed.drain(..) {
             c.expires = now + self.timeout(c.zone, c.phase);
+            let orphan = c.is_orphan();
             let adopted = c.adopt();
             if let Some(before) = adopted {
                 replica::moved(&mut self.owned, before);
@@ -175,7 +176,7 @@ impl Conntrack {
                 let zone = c.zone;
                 let moved = slot.as_ref().is_none_or(|old| old.version != c.version);
                 *slot = Some(c);
-                match (adopted.is_some(), moved) {
+                match (adopted.is_some() || orphan, moved) {
                     (true, _) => self.journal.content(at, zone),
                     (false, true) => self.journal.state(at, zone),
                     (false, false) => {}

@@ -5,7 +5,7 @@ mod show;
 mod traffic;
 
 use crate::config::bfd::BfdSpec;
-use bfd_rs::{Config, Session, State};
+use bfd_rs::{Config, Session, State, Timer, Timers};
 use openflow_rs::PortNo;
 use packet::{Headers, build};
 use std::collections::{BTreeMap, HashSet};
@@ -48,11 +48,16 @@ impl BfdStatus {
     }
 }
 
+/// The most sessions that are looked at in a round: the packets of more would wait for those of a whole second, when
+/// many are set up at once, and overflow the devices' queues.
+const ROUND: usize = 64;
+
+/// A port of a bridge.
+type Key = (BridgeId, PortNo);
+
 /// The session of a port.
 #[derive(Debug)]
 struct BfdSession {
-    bridge: BridgeId,
-    port: PortNo,
     spec: BfdSpec,
     session: Session,
     shown: Option<BfdStatus>,
@@ -76,7 +81,11 @@ pub enum BfdAction {
 /// All sessions.
 #[derive(Debug, Default)]
 pub struct BfdSessions {
-    list: Vec<BfdSession>,
+    all: BTreeMap<Key, BfdSession>,
+    /// When each wants to be looked at next.
+    timers: Timers<Key>,
+    /// Sessions to which something has happened since they were looked at.
+    touched: Vec<Key>,
     /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send
     /// packets to a switch that would drop them.
     ready: HashSet<BridgeId>,
@@ -97,16 +106,16 @@ fn micros(t: Duration) -> u64 {
 impl BfdSessions {
     /// Starts, changes or (without a specification) ends the session of a port.
     pub fn set(&mut self, bridge: BridgeId, port: PortNo, spec: Option<BfdSpec>, now: Duration) {
-        let at = self.list.iter().position(|m| (m.bridge, m.port) == (bridge, port));
+        let key = (bridge, port);
         let Some(spec) = spec else {
-            if let Some(i) = at {
-                self.list.swap_remove(i);
-            }
+            self.all.remove(&key);
+            self.timers.remove(key);
             return;
         };
+        self.touched.push(key);
         let ready = may_come_up(self.held, &self.ready, bridge, &spec);
         let config = Config { admin_down: !ready, ..spec.session };
-        match at.and_then(|i| self.list.get_mut(i)) {
+        match self.all.get_mut(&key) {
             Some(m) => {
                 m.spec = spec;
                 m.traffic.configure(m.wanted(), now);
@@ -119,8 +128,6 @@ impl BfdSessions {
                 let number = (seed & 0xffff_0000) | (self.discriminator & 0xffff);
                 let session = Session::new(config, number.max(1), micros(now));
                 let mut m = BfdSession {
-                    bridge,
-                    port,
                     spec,
                     session,
                     shown: None,
@@ -130,7 +137,7 @@ impl BfdSessions {
                     traffic: Traffic::default(),
                 };
                 m.traffic.configure(m.wanted(), now);
-                self.list.push(m);
+                self.all.insert(key, m);
             }
         }
     }
@@ -153,21 +160,28 @@ impl BfdSessions {
     }
 
     fn configure_all(&mut self, now: Duration) {
-        let BfdSessions { list, ready, held, .. } = self;
-        for m in list {
-            m.configure(may_come_up(*held, ready, m.bridge, &m.spec), now);
+        let BfdSessions { all, touched, ready, held, .. } = self;
+        for (key, m) in all {
+            m.configure(may_come_up(*held, ready, key.0, &m.spec), now);
+            touched.push(*key);
         }
     }
 
     /// Forgets a removed bridge, whose number another may get.
     pub fn forget_bridge(&mut self, bridge: BridgeId) {
         self.ready.remove(&bridge);
-        self.list.retain(|m| m.bridge != bridge);
+        let BfdSessions { all, timers, .. } = self;
+        all.retain(|key, _| {
+            if key.0 == bridge {
+                timers.remove(*key);
+            }
+            key.0 != bridge
+        });
     }
 
     /// Takes a frame that a port received.
     pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
-        let Some(m) = self.list.iter_mut().find(|m| (m.bridge, m.port) == (bridge, port)) else { return };
+        let Some(m) = self.all.get_mut(&(bridge, port)) else { return };
         let Some(h) = Headers::parse(frame) else { return };
         // "If ... the received TTL ... is not 255, the packet MUST be discarded" (RFC 5881 section 5).
         let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
@@ -175,7 +189,10 @@ impl BfdSessions {
         let payload = frame.get(h.payload..h.l3_end);
         if let (true, true, Some(p)) = (single_hop, for_us, payload) {
             match m.session.receive(p, micros(now)) {
-                Ok(_) => m.traffic.heard(now),
+                Ok(_) => {
+                    m.traffic.heard(now);
+                    self.touched.push((bridge, port));
+                }
                 Err(e) => tracing::debug!(target: "bfd", "port {port}: {e}"),
             }
         }
@@ -185,8 +202,9 @@ impl BfdSessions {
     /// has no session.
     pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
         let mut any = port.is_none();
-        for m in self.list.iter_mut().filter(|m| port.is_none_or(|p| p == (m.bridge, m.port))) {
+        for (key, m) in self.all.iter_mut().filter(|(key, _)| port.is_none_or(|p| p == **key)) {
             m.forced = forwarding;
+            self.touched.push(*key);
             any = true;
         }
         any
@@ -195,50 +213,68 @@ impl BfdSessions {
     /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up
     /// once.
     pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
-        self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
+        self.all.iter().map(|(key, m)| (*key, m.shown.as_ref().is_some_and(|s| s.forwarding)))
     }
 
     /// When [`BfdSessions::poll`] wants to be called next; none without sessions.
     pub fn due(&self) -> Option<Duration> {
-        let of = |m: &BfdSession| {
-            let session = Duration::from_micros(m.session.deadline());
-            m.traffic.next_look().map_or(session, |t| t.min(session))
-        };
-        self.list.iter().map(of).min()
+        if !self.touched.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.timers.next().map(Duration::from_micros)
     }
 
-    /// Advances all sessions to `now`. `received` gives the number of packets that a port has received.
+    /// Advances to `now` the sessions that are due and those that something has happened to, [`ROUND`] at most. `received`
+    /// gives the number of packets that a port has received.
     pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, actions: &mut Vec<BfdAction>) {
-        for m in &mut self.list {
-            m.traffic.set_up(m.session.state() == State::Up, now);
-            if m.traffic.due(now) {
-                let mult = u64::from(m.spec.session.detect_mult);
-                let detection = Duration::from_micros(m.session.receive_interval() * mult);
-                m.traffic.look(received(m.bridge, m.port), detection, now);
-                m.configure(!m.session.config().admin_down, now);
-            }
-            if m.session.deadline() <= micros(now) {
-                let (packet, _) = m.session.poll(micros(now));
-                if let Some(p) = packet {
-                    let frame = frame(&m.spec, m.session.discriminator(), &p.to_bytes());
-                    actions.push(BfdAction::Send(m.bridge, m.port, frame, m.spec.oam));
-                }
-            }
-            let found = m.forwards(now);
-            if m.forced.is_none() && std::mem::replace(&mut m.found, found) != found {
-                m.flaps += 1;
-            }
-            let s = m.status(now);
-            if m.shown.as_ref() == Some(&s) {
-                continue;
-            }
-            m.shown = Some(s.clone());
-            actions.push(BfdAction::Status(m.bridge, m.port, s));
+        for _ in 0..ROUND {
+            let Some(key) = self.touched.pop().or_else(|| self.timers.pop(micros(now))) else { return };
+            let Some(m) = self.all.get_mut(&key) else { continue };
+            m.poll(key, now, &received, actions);
+            self.timers.set(key, m.due(now));
         }
     }
 }
 
 impl BfdSession {
+    /// When [`BfdSession::poll`] wants to be called next.
+    fn due(&self, now: Duration) -> Timer {
+        let traffic = self.traffic.next_look(now).map_or(Timer::MAX, micros);
+        self.session.deadline().min(traffic)
+    }
+
+    fn poll(
+        &mut self,
+        (bridge, port): Key,
+        now: Duration,
+        received: impl Fn(BridgeId, PortNo) -> u64,
+        actions: &mut Vec<BfdAction>,
+    ) {
+        self.traffic.set_up(self.session.state() == State::Up, now);
+        if self.traffic.due(now) {
+            let mult = u64::from(self.spec.session.detect_mult);
+            let detection = Duration::from_micros(self.session.receive_interval() * mult);
+            self.traffic.look(received(bridge, port), detection, now);
+            self.configure(!self.session.config().admin_down, now);
+        }
+        if self.session.deadline() <= micros(now) {
+            let (packet, _) = self.session.poll(micros(now));
+            if let Some(p) = packet {
+                let frame = frame(&self.spec, self.session.discriminator(), &p.to_bytes());
+                actions.push(BfdAction::Send(bridge, port, frame, self.spec.oam));
+            }
+        }
+        let found = self.forwards(now);
+        if self.forced.is_none() && std::mem::replace(&mut self.found, found) != found {
+            self.flaps += 1;
+        }
+        let s = self.status(now);
+        if self.shown.as_ref() != Some(&s) {
+            self.shown = Some(s.clone());
+            actions.push(BfdAction::Status(bridge, port, s));
+        }
+    }
+
     /// What the session wants to know of the port's packets.
     fn wanted(&self) -> TrafficSpec {
         let time = |us: u32| Duration::from_micros(us.into());
@@ -348,7 +384,7 @@ mod tests {
         let mut sides = [ready(), ready()];
         sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
         sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
-        let pace = |m: &BfdSessions| m.list[0].session.tx_interval();
+        let pace = |m: &BfdSessions| m.all[&(0, PORT_1)].session.tx_interval();
         talk_with(&mut sides, 0, 9000, true, true);
         assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
         talk(&mut sides, 9000, 15_000, true);
@@ -428,9 +464,9 @@ mod tests {
         peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(packet::Mac([2; 6])), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.list[0].session.state(), State::Down);
+        assert_eq!(peer.all[&(0, PORT_1)].session.state(), State::Down);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.list[0].session.state(), State::Init);
+        assert_eq!(peer.all[&(0, PORT_1)].session.state(), State::Init);
     }
 }

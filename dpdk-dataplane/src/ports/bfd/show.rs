@@ -9,9 +9,7 @@ use switch::BridgeId;
 impl BfdSessions {
     /// All sessions, in the order of their numbers, as text.
     pub fn show(&self, now: Duration) -> Vec<(BridgeId, PortNo, String)> {
-        let mut list: Vec<&BfdSession> = self.list.iter().collect();
-        list.sort_by_key(|m| (m.bridge, m.port));
-        list.into_iter().map(|m| (m.bridge, m.port, m.text(now))).collect()
+        self.all.iter().map(|((bridge, port), m)| (*bridge, *port, m.text(now))).collect()
     }
 }
 

@@ -58,9 +58,11 @@ impl Traffic {
         self.vouched[1] = now + self.wanted.min_rx * PATIENCE;
     }
 
-    /// When [`Traffic::look`] is to be called next; none: never.
-    pub fn next_look(&self) -> Option<Duration> {
-        (self.wanted.decay.is_some() || self.wanted.forwards).then_some(self.next_look)
+    /// When [`Traffic::look`] is to be called next, or [`Traffic::vouches`] may say something else; none: never.
+    pub fn next_look(&self, now: Duration) -> Option<Duration> {
+        let ends = self.vouched.into_iter().filter(|t| self.wanted.forwards && *t > now).min();
+        let look = (self.wanted.decay.is_some() || self.wanted.forwards).then_some(self.next_look);
+        look.into_iter().chain(ends).min()
     }
 
     /// Whether [`Traffic::look`] wants to know how many packets the port has received.
