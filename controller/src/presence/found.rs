@@ -76,7 +76,7 @@ pub struct Presence {
     pub encapsulations: BTreeSet<Uuid>,
     /// Why ports are not claimed.
     pub unclaimed: BTreeMap<Str, Str>,
-    /// Interfaces whose ports are bound here.
+    /// Interfaces whose ports this chassis has, whether or not the database says so yet.
     pub bound: BTreeMap<Uuid, Str>,
     /// Of these, which changed and were not looked at since.
     pub bound_anew: BTreeSet<Uuid>,

@@ -518,7 +518,8 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if let Some(wish) = Wish::of(p, local) {
         view.emit(Key::Plug(p.logical_port.clone()), Value::Plug(wish));
     }
-    if binding::is_bound(p, local.chassis) {
+    // Its flows make a port usable, which does not wait for the claim to reach the southbound database.
+    if binding::is_here(p, input, local) {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
             view.emit(Key::Bound(vif.row), Value::Text(p.logical_port.clone()));

@@ -152,7 +152,7 @@ impl Controller {
         }
     }
 
-    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in, and on no other, be it that its `iface-id`
+    /// `ovn-installed` on interfaces whose port this chassis has and whose flows are in, and on no other, be it that its `iface-id`
     /// was taken away.
     fn write_interfaces(&mut self, plan: &mut Plan) {
         let installed = self.is_installed();

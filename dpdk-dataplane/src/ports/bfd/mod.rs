@@ -224,7 +224,7 @@ impl BfdSessions {
         self.timers.next().map(Duration::from_micros)
     }
 
-    /// Advances to `now` the sessions that are due and those that something has happened to, [`ROUND`] at most. `received`
+    /// Advances to `now` the sessions that are due and those that something has happened to, 64 at most. `received`
     /// gives the number of packets that a port has received.
     pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, actions: &mut Vec<BfdAction>) {
         for _ in 0..ROUND {
