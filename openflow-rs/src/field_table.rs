@@ -1,6 +1,6 @@
 //! The table of match fields: one row each (manual page ovs-fields(7), OpenFlow 1.5 section 7.2.3).
 
-use crate::field::{FieldDef, Format, Prereq};
+use crate::field::{FieldDef, Format, NSH_CLASS, Prereq};
 
 /// Number of 64-bit words of a [`crate::FlowKey`].
 pub const WORDS: usize = 50;
@@ -149,6 +149,26 @@ pub enum FieldId {
     MplsLse1,
     /// The third stack entry (internal).
     MplsLse2,
+    /// Flags of the network service header (RFC 8300): O and a reserved one.
+    NshFlags,
+    /// Its time to live, of six bits.
+    NshTtl,
+    /// Its type of metadata.
+    NshMdtype,
+    /// What is behind it.
+    NshNp,
+    /// Its service path.
+    NshSpi,
+    /// Its place in the service path.
+    NshSi,
+    /// Word 1 of its context, with metadata of type 1.
+    NshC1,
+    /// Word 2 of its context, with metadata of type 1.
+    NshC2,
+    /// Word 3 of its context, with metadata of type 1.
+    NshC3,
+    /// Word 4 of its context, with metadata of type 1.
+    NshC4,
     /// IPv4 source.
     IpSrc,
     /// IPv4 destination.
@@ -305,6 +325,16 @@ pub const ALL_FIELDS: &[FieldId] = &[
     FieldId::MplsLse,
     FieldId::MplsLse1,
     FieldId::MplsLse2,
+    FieldId::NshFlags,
+    FieldId::NshTtl,
+    FieldId::NshMdtype,
+    FieldId::NshNp,
+    FieldId::NshSpi,
+    FieldId::NshSi,
+    FieldId::NshC1,
+    FieldId::NshC2,
+    FieldId::NshC3,
+    FieldId::NshC4,
     FieldId::IpSrc,
     FieldId::IpDst,
     FieldId::Ipv6Src,
@@ -348,7 +378,7 @@ pub const ALL_FIELDS: &[FieldId] = &[
     FieldId::CtTpDst,
 ];
 
-pub(crate) static DEFS: [FieldDef; 111] = [
+pub(crate) static DEFS: [FieldDef; 121] = [
     FieldDef {
         name: "conj_id",
         aliases: &[],
@@ -397,7 +427,7 @@ pub(crate) static DEFS: [FieldDef; 111] = [
         bytes: 4,
         word: 49,
         shift: 0,
-        format: Format::Hex,
+        format: Format::PacketType,
         prereq: Prereq::None,
         maskable: false,
     },
@@ -1258,6 +1288,136 @@ pub(crate) static DEFS: [FieldDef; 111] = [
         format: Format::Hex,
         prereq: Prereq::Mpls,
         maskable: false,
+    },
+    FieldDef {
+        name: "nsh_flags",
+        aliases: &[],
+        nxm_name: "NXOXM_NSH_FLAGS",
+        headers: &[(NSH_CLASS, 1)],
+        bits: 8,
+        bytes: 1,
+        word: 28,
+        shift: 32,
+        format: Format::Dec,
+        prereq: Prereq::Nsh,
+        maskable: true,
+    },
+    FieldDef {
+        name: "nsh_ttl",
+        aliases: &[],
+        nxm_name: "NXOXM_NSH_TTL",
+        headers: &[(NSH_CLASS, 10)],
+        bits: 8,
+        bytes: 1,
+        word: 28,
+        shift: 40,
+        format: Format::Dec,
+        prereq: Prereq::Nsh,
+        maskable: false,
+    },
+    FieldDef {
+        name: "nsh_mdtype",
+        aliases: &[],
+        nxm_name: "NXOXM_NSH_MDTYPE",
+        headers: &[(NSH_CLASS, 2)],
+        bits: 8,
+        bytes: 1,
+        word: 28,
+        shift: 48,
+        format: Format::Dec,
+        prereq: Prereq::Nsh,
+        maskable: false,
+    },
+    FieldDef {
+        name: "nsh_np",
+        aliases: &[],
+        nxm_name: "NXOXM_NSH_NP",
+        headers: &[(NSH_CLASS, 3)],
+        bits: 8,
+        bytes: 1,
+        word: 28,
+        shift: 56,
+        format: Format::Dec,
+        prereq: Prereq::Nsh,
+        maskable: false,
+    },
+    FieldDef {
+        name: "nsh_spi",
+        aliases: &["nsp"],
+        nxm_name: "NXOXM_NSH_SPI",
+        headers: &[(NSH_CLASS, 4)],
+        bits: 24,
+        bytes: 4,
+        word: 28,
+        shift: 8,
+        format: Format::Hex,
+        prereq: Prereq::Nsh,
+        maskable: false,
+    },
+    FieldDef {
+        name: "nsh_si",
+        aliases: &["nsi"],
+        nxm_name: "NXOXM_NSH_SI",
+        headers: &[(NSH_CLASS, 5)],
+        bits: 8,
+        bytes: 1,
+        word: 28,
+        shift: 0,
+        format: Format::Dec,
+        prereq: Prereq::Nsh,
+        maskable: false,
+    },
+    FieldDef {
+        name: "nsh_c1",
+        aliases: &["nshc1"],
+        nxm_name: "NXOXM_NSH_C1",
+        headers: &[(NSH_CLASS, 6)],
+        bits: 32,
+        bytes: 4,
+        word: 29,
+        shift: 32,
+        format: Format::Hex,
+        prereq: Prereq::Nsh,
+        maskable: true,
+    },
+    FieldDef {
+        name: "nsh_c2",
+        aliases: &["nshc2"],
+        nxm_name: "NXOXM_NSH_C2",
+        headers: &[(NSH_CLASS, 7)],
+        bits: 32,
+        bytes: 4,
+        word: 29,
+        shift: 0,
+        format: Format::Hex,
+        prereq: Prereq::Nsh,
+        maskable: true,
+    },
+    FieldDef {
+        name: "nsh_c3",
+        aliases: &["nshc3"],
+        nxm_name: "NXOXM_NSH_C3",
+        headers: &[(NSH_CLASS, 8)],
+        bits: 32,
+        bytes: 4,
+        word: 30,
+        shift: 32,
+        format: Format::Hex,
+        prereq: Prereq::Nsh,
+        maskable: true,
+    },
+    FieldDef {
+        name: "nsh_c4",
+        aliases: &["nshc4"],
+        nxm_name: "NXOXM_NSH_C4",
+        headers: &[(NSH_CLASS, 9)],
+        bits: 32,
+        bytes: 4,
+        word: 30,
+        shift: 0,
+        format: Format::Hex,
+        prereq: Prereq::Nsh,
+        maskable: true,
     },
     FieldDef {
         name: "ip_src",

@@ -198,6 +198,12 @@ errors! {
     OptionMapAlreadyMapped = (0xffff, 20),
     /// NXTTMFC_DUP_ENTRY.
     OptionMapDuplicate = (0xffff, 21),
+    /// NXBAC_BAD_HEADER_TYPE: no such packets in `encap` or `decap`.
+    ActionBadHeaderType = (0xffff, 39),
+    /// NXBAC_UNKNOWN_ED_PROP.
+    ActionUnknownHeaderProperty = (0xffff, 40),
+    /// NXBAC_BAD_ED_PROP.
+    ActionBadHeaderProperty = (0xffff, 41),
     /// NXFMFC_INVALID_TLV_FIELD: the field is not in the option map.
     FlowModInvalidTlvField = (0xffff, 37),
 }

@@ -2,10 +2,11 @@
 
 use super::frame_text;
 use crate::pmd::MainPmd;
-use openflow_rs::action::Action;
+use openflow_rs::action::{Action, ETH_NSH, is_mpls};
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::{FieldId as F, Match, PortNo};
+use packet::nsh::Nsh;
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::BridgeId;
@@ -193,7 +194,16 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
             let kind = if kind == 0 { 0x05ff } else { kind as u16 };
             let mut p = [*dst, *src].concat();
             p.extend_from_slice(&kind.to_be_bytes());
-            p.resize(60, 0);
+            match kind {
+                ETH_NSH => p.extend(nsh(m).ok_or("nsh_mdtype: expected 1 or 2")?),
+                kind if is_mpls(kind) => {
+                    let stack = [F::MplsLse, F::MplsLse1, F::MplsLse2].map(|f| m.get(f).0 as u32);
+                    let n = stack.iter().rposition(|e| *e != 0).map_or(1, |i| i + 1);
+                    stack.iter().take(n).for_each(|e| p.extend(e.to_be_bytes()));
+                }
+                _ => {}
+            }
+            p.resize(p.len().max(60), 0);
             p
         }
     };
@@ -203,6 +213,22 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
         p.splice(12..12, [0x81, 0x00, tag[0], tag[1]]);
     }
     Ok(p)
+}
+
+/// A network service header with the fields of a match.
+fn nsh(m: &Match) -> Option<Vec<u8>> {
+    let of = |f: F| m.get(f).0 as u32;
+    let header = Nsh {
+        flags: of(F::NshFlags) as u8,
+        ttl: of(F::NshTtl) as u8,
+        md_type: of(F::NshMdtype) as u8,
+        next: of(F::NshNp) as u8,
+        path: of(F::NshSpi),
+        index: of(F::NshSi) as u8,
+        context: [F::NshC1, F::NshC2, F::NshC3, F::NshC4].map(of),
+        ..Nsh::default()
+    };
+    header.with(&[])
 }
 
 fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
@@ -271,6 +297,8 @@ mod tests {
             "icmp,nw_src=10.0.0.1,icmp_type=8",
             "arp,arp_op=2,arp_spa=10.0.0.1,arp_tpa=10.0.0.9,dl_src=02:00:00:00:00:05",
             "dl_vlan=7,ip,nw_dst=10.0.0.2",
+            "dl_type=0x894f,nsh_mdtype=1,nsh_ttl=63,nsh_np=3,nsh_spi=0x123456,nsh_si=255,nsh_c1=1,nsh_c4=0xffffffff",
+            "mpls,mpls_label=7,mpls_bos=1,mpls_ttl=64",
         ] {
             let m = parse_match(flow).expect("a match");
             let p = compose(&m).expect("a packet");

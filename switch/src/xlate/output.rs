@@ -4,7 +4,7 @@ use crate::bridge::{BfdPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::Event;
-use crate::extract::PACKET_WORDS;
+use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET};
 use crate::tunnel::{self, Egress, TunnelConfig, Unreachable};
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason};
@@ -13,8 +13,6 @@ use packet::ipproto;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
-/// Bytes of an Ethernet header; shorter packets are dropped.
-const ETHERNET: usize = 14;
 /// Most bridges that a packet may cross.
 const MAX_BRIDGES: u32 = 16;
 
@@ -99,7 +97,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             PortKind::Tunnel(cfg) => PortTarget::Tunnel(cfg.clone()),
         };
-        let n = self.packet.buf.data().len() as u64;
+        if !matches!(to, PortTarget::Patch(_)) && !self.has_ethernet() {
+            return;
+        }
+        let n = self.wire_len() as u64;
         self.count(no, 1, n);
         if self.backer.bridges.get(self.pipeline.bridge).is_none_or(|b| b.mirrors().is_empty()) {
             return self.send(to, no);
@@ -159,12 +160,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Enters a bridge: clears what does not cross from one to another.
     fn enter(&mut self, bridge: usize, in_port: PortNo) {
+        let kind = self.packet.key.get(F::PacketType);
         for (w, x) in self.packet.key.0.iter_mut().enumerate() {
             // The packet mark (upper half of word 1) stays with the packet.
             if !PACKET_WORDS.contains(&w) && w != 1 {
                 *x = 0;
             }
         }
+        self.packet.key.set(F::PacketType, kind);
         self.packet.key.set(F::InPort, in_port.0.into());
         self.pipeline.bridge = bridge;
         self.packet.conn = None;
@@ -180,7 +183,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let depth = std::mem::take(&mut self.pipeline.depth);
         self.isolated(|x| {
             x.enter(bridge, no);
-            let n = x.packet.buf.data().len() as u64;
+            let n = x.wire_len() as u64;
             x.count(no, 0, n);
             let Xlate { observer, backer, .. } = x;
             observer.open(Kind::Bridge, || backer.bridges.get(bridge).map(|b| b.name.clone()).unwrap_or_default());
