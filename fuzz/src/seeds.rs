@@ -189,6 +189,9 @@ pub fn packets() -> Vec<Vec<u8>> {
         build::nd_ns(a, ll, other),
         build::nd_na(a, ll, b, other, 0x60),
         geneve,
+        vec![0x0c, 0, 0, 3, 0, 0, 7, 0],
+        vec![0x88, 0x48, 1, 2, 0, 0, 7, 0],
+        packet::srv6::header(&[1, 2], 0x800).unwrap_or_default(),
         packet::nsh::Nsh { md_type: 1, ..Default::default() }.with(&[]).unwrap_or_default(),
         vec![0; 64],
     ]

@@ -13,6 +13,7 @@ pub mod lacp;
 mod mac;
 pub mod multicast;
 pub mod nsh;
+pub mod srv6;
 pub mod tunnel;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};

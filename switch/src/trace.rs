@@ -331,6 +331,7 @@ impl Observer for Tracer {
             TunnelKind::Vxlan => "vxlan",
             TunnelKind::Gre => "gre",
             TunnelKind::Erspan => "erspan",
+            TunnelKind::Srv6 => "srv6",
         };
         let id = key.get(F::TunId);
         self.datapath.push(format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));

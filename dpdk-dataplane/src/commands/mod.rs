@@ -139,10 +139,12 @@ fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
 fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     let mut rows: Vec<_> = w.neighbours.iter().collect();
     rows.sort();
-    let mut out = String::from("IP                                            MAC                 Origin\n");
-    for (ip, mac, learned) in rows {
-        let origin = if learned { "packet" } else { "kernel" };
-        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), mac);
+    let mut out = String::from("IP                                            MAC                 Bridge\n");
+    out.push_str(&"=".repeat(74));
+    out.push('\n');
+    for (ip, mac, _) in rows {
+        let bridge = w.switch.underlay.route(ip).map(|r| r.egress.to_string()).unwrap_or_default();
+        let _ = writeln!(out, "{:<45} {mac}   {bridge}", ip.to_string());
     }
     Ok(out)
 }

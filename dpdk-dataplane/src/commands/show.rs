@@ -5,7 +5,7 @@ use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use packet::gre::Erspan;
 use std::fmt::Write;
-use switch::{Port, PortKind, TunnelConfig, TunnelKind};
+use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -42,6 +42,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 TunnelKind::Gre => "gre",
                 TunnelKind::Erspan if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6erspan",
                 TunnelKind::Erspan => "erspan",
+                TunnelKind::Srv6 => "srv6",
             };
             let erspan = match t.erspan {
                 _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
@@ -57,6 +58,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             };
             let [dir, hwid, idx, ver] = erspan;
             let usual = TunnelConfig::new(t.kind, None);
+            let (both, key) = (t.key == t.in_key, |k: Option<u32>| k.map_or("flow".into(), |k| k.to_string()));
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
             // What is as usual is left out.
             let options = [
@@ -67,8 +69,11 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 hwid,
                 idx,
                 ver,
-                (t.key != Some(0)).then(|| format!("key={}", t.key.map_or("flow".into(), |k| k.to_string()))),
+                (both && t.key != Some(0)).then(|| format!("key={}", key(t.key))),
+                (!both && t.in_key != Some(0)).then(|| format!("in_key={}", key(t.in_key))),
                 t.local.map(|l| format!("local_ip={l}")),
+                (!both && t.key != Some(0)).then(|| format!("out_key={}", key(t.key))),
+                (t.mode != usual.mode).then(|| format!("packet_type={}", mode(t.mode))),
                 Some(format!("remote_ip={}", flow(t.remote))),
                 t.sequence.then(|| "seq=true".into()),
                 t.inherits_tos.then(|| "tos=inherit".into()),
@@ -78,6 +83,14 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             ];
             format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
         }
+    }
+}
+
+fn mode(m: PacketMode) -> &'static str {
+    match m {
+        PacketMode::LegacyL2 => "legacy_l2",
+        PacketMode::LegacyL3 => "legacy_l3",
+        PacketMode::Aware => "ptap",
     }
 }
 
@@ -116,6 +129,7 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
                 TunnelKind::Vxlan => "vxlan_sys",
                 TunnelKind::Gre => "gre_sys",
                 TunnelKind::Erspan => "erspan_sys",
+                TunnelKind::Srv6 => "srv6_sys",
             };
             seen.push((name, t.udp_port));
         }
