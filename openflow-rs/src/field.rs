@@ -105,12 +105,15 @@ pub struct FieldDef {
 
 /// The class that stands for NSH's fields in [`FieldDef::headers`].
 pub(crate) const NSH_CLASS: u16 = 0xff01;
+/// The class that stands for Nicira's own ones of those.
+pub(crate) const ET_CLASS: u16 = 0xff02;
 
 /// The experimenter whose fields a class stands for. On the wire they have the class 0xffff, and the experimenter's number
 /// behind the header (OpenFlow 1.5 section 7.2.3.10).
 pub(crate) const fn experimenter(class: u16) -> Option<u32> {
     match class {
         NSH_CLASS => Some(0x005a_d650),
+        ET_CLASS => Some(crate::wire::NX_VENDOR),
         _ => None,
     }
 }
@@ -119,6 +122,7 @@ pub(crate) const fn experimenter(class: u16) -> Option<u32> {
 pub(crate) const fn class_of_experimenter(id: u32) -> Option<u16> {
     match id {
         0x005a_d650 => Some(NSH_CLASS),
+        crate::wire::NX_VENDOR => Some(ET_CLASS),
         _ => None,
     }
 }
@@ -269,9 +273,9 @@ impl FieldId {
         index().headers.get(&(class, number)).copied()
     }
 
-    /// Register `n`, 0 to 15.
+    /// Register `n`, 0 to 31.
     pub fn reg(n: usize) -> Option<FieldId> {
-        (n < 16).then(|| ALL_FIELDS[FieldId::Reg0 as usize + n])
+        (n < 32).then(|| ALL_FIELDS[FieldId::Reg0 as usize + n])
     }
 }
 

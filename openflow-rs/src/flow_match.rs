@@ -335,7 +335,7 @@ impl Match {
         for i in 0..8 {
             put(ALL_FIELDS[F::TunMetadata0 as usize + i]);
         }
-        for i in 0..16 {
+        for i in 0..32 {
             put(ALL_FIELDS[F::Reg0 as usize + i]);
         }
         for id in [

@@ -108,6 +108,11 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
         "move:NXM_NX_REG0[0..7]->NXOXM_NSH_SI[]",
         "push:NXOXM_NSH_SPI[],pop:NXM_NX_REG1[0..23]",
         "output:NXOXM_NSH_C2[0..15]",
+        "move:NXOXM_ET_REG16[]->NXOXM_ET_REG31[]",
+        "move:NXOXM_ET_XXREG4[0..63]->OXM_OF_PKT_REG15[]",
+        "push:NXOXM_ET_REG17[20..31],pop:NXOXM_ET_REG18[0..11]",
+        "output:NXOXM_ET_REG20[0..15]",
+        "set_field:0x1/0x3->reg16,set_field:0x7->xxreg5",
     ] {
         let actions = parse_actions(text).expect("parses");
         for v in [Version::Of10, Version::Of13, Version::Of15] {
@@ -116,6 +121,19 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
             assert_eq!(decode_actions(&out, v).expect("decodes"), actions, "{text} over {v:?}");
         }
     }
+    for text in [" reg16=0x1,reg31=0x2/0xff actions=drop", " reg20=0xffffffff,reg21=0x5 actions=drop"] {
+        let f = parse_flow(text).expect("parses");
+        for v in [Version::Of10, Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
+            let bytes = Message::FlowMod(f.clone()).encode(v, 7);
+            let (_, Message::FlowMod(g)) = Message::decode(&bytes).expect("decodes") else { panic!("{text}") };
+            assert_eq!(flow_to_string(&g), text, "{v:?}");
+        }
+    }
+    // Registers are parts of longer ones.
+    let mut key = FlowKey::new();
+    key.set(FieldId::XxReg7, 0x1_00000002_00000003_00000004);
+    assert_eq!([FieldId::Reg28, FieldId::Reg29, FieldId::Reg30, FieldId::Reg31].map(|f| key.get(f)), [1, 2, 3, 4]);
+    assert_eq!((key.get(FieldId::XReg14), key.get(FieldId::XReg15)), (0x1_00000002, 0x3_00000004));
     let load = parse_actions("load:0x77->NXOXM_NSH_C3[8..15]").expect("parses");
     for v in [Version::Of10, Version::Of13, Version::Of15] {
         let mut out = Vec::new();

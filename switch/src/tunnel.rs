@@ -1,7 +1,6 @@
 //! Tunnels: ports, encapsulation, and the underlay.
 
 use crate::dependency::Dependency;
-use crate::extract::PACKET_WORDS;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
@@ -81,8 +80,10 @@ pub struct TunnelConfig {
     pub kind: TunnelKind,
     /// Peer; `None` is `flow`.
     pub remote: Option<IpAddr>,
-    /// Local address; `None`: as the route says.
+    /// Local address; `None`: as the route says, or as flows say.
     pub local: Option<IpAddr>,
+    /// Flows say the local address (`local_ip=flow`): elsewhere `tun_src` is that of packets that came.
+    pub local_of_flow: bool,
     /// Key of packets that leave; `None` is `flow`.
     pub key: Option<u32>,
     /// Key of packets that come; `None` is `flow`.
@@ -130,7 +131,7 @@ impl TunnelConfig {
 
     /// Type of service and time to live of the outer header. Of congestion it says that the sender takes notice, and not
     /// that there was some (RFC 3168 section 9.1.1): the end of the tunnel learns what happened within it.
-    fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
+    pub(crate) fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
         let ip = matches!(inner.get(F::EthType), 0x0800 | 0x86dd);
         let of = |f: F| if ip { inner.get(f) as u8 } else { 0 };
         let class = if self.inherits_tos && ip { of(F::IpDscp) << 2 } else { self.tos & !CE };
@@ -159,6 +160,7 @@ impl TunnelConfig {
             kind,
             remote,
             local: None,
+            local_of_flow: false,
             key: None,
             in_key: None,
             mode: if kind == TunnelKind::Srv6 { PacketMode::LegacyL3 } else { PacketMode::LegacyL2 },
@@ -546,6 +548,15 @@ pub struct Outer {
 }
 
 impl Decapsulated {
+    /// A packet of which no more is known than whose it is.
+    pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], vni: u32, port: u16) -> Decapsulated {
+        let packet_type = if kind == TunnelKind::Srv6 { PacketType::IPV4 } else { PacketType::ETHERNET };
+        let (options, ports) = (Options::default(), [0, port]);
+        let (inner, end, tos, ttl) = (0, 0, 0, 0);
+        let (gpe, policy, oam) = (false, None, false);
+        Decapsulated { kind, src, dst, vni, packet_type, gpe, policy, options, inner, end, tos, ttl, oam, ports }
+    }
+
     /// Whether there is a packet in it.
     fn is_whole(&self) -> bool {
         self.end >= self.inner + if self.packet_type == PacketType::ETHERNET { 14 } else { 1 }
@@ -720,17 +731,8 @@ pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut Fl
     }
 }
 
-fn metadata_field(index: u16) -> Option<F> {
+pub(crate) fn metadata_field(index: u16) -> Option<F> {
     (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
-}
-
-/// Clears the tunnel fields of a key.
-pub fn clear_key(key: &mut FlowKey) {
-    for w in 10..PACKET_WORDS.start {
-        if let Some(x) = key.0.get_mut(w) {
-            *x = 0;
-        }
-    }
 }
 
 /// The outer headers of a packet that leaves through a tunnel, and where it leaves, or why it cannot. `needs` is called
@@ -756,7 +758,7 @@ pub(crate) fn outer_headers(
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
     needs(Dependency::Routes);
-    let asked = cfg.local.or(flow_src).filter(|a| a.is_ipv4() == dst.is_ipv4());
+    let asked = cfg.local.or(flow_src.filter(|_| cfg.local_of_flow)).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
     let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);

@@ -23,6 +23,7 @@ pub(crate) mod pipeline;
 mod sample;
 pub(crate) mod segment;
 mod snooping;
+mod tunnel_text;
 
 pub(crate) use actions::prereq_ok;
 pub(crate) use backer::Backer;

@@ -466,3 +466,26 @@ fn policies_and_keys_of_both_directions() {
         assert!(send(&mut two, 100, &outer).packets.is_empty());
     }
 }
+
+/// From one tunnel into another: the sender's address is no address of ours. Flows say ours where the port asks them.
+#[test]
+fn tunnels_have_own_addresses_also_behind_tunnels() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    for (of_flow, wanted) in [(false, [192, 168, 0, 2]), (true, [192, 168, 0, 7])] {
+        let mut one = chassis(a, b, TunnelKind::Geneve);
+        let mut two = chassis(b, a, TunnelKind::Geneve);
+        let mut back = TunnelConfig::new(TunnelKind::Vxlan, Some(ip(a)));
+        back.local_of_flow = of_flow;
+        two.add_port(0, Port::new(PortNo(13), "back", PortKind::Tunnel(Box::new(back)))).expect("port");
+        let own = if of_flow { "set_field:192.168.0.7->tun_src," } else { "" };
+        load(&mut two, 0, &[&format!("priority=40000,in_port=10 actions={own}output:13")]);
+        one.underlay.set_neighbour(ip(b), Some(B));
+        two.underlay.set_neighbour(ip(a), Some(B));
+        let outer = send(&mut one, 1, &p).packets.remove(0).1;
+        for _ in 0..3 {
+            let again = send(&mut two, 100, &outer).packets.remove(0).1;
+            assert_eq!((&again[26..30], &again[30..34]), (&wanted[..], &[192, 168, 0, 1][..]), "{of_flow}");
+        }
+    }
+}

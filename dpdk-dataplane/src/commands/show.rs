@@ -1,6 +1,7 @@
 //! `dpif/*`, `tnl/ports/show`, and the commands about IP fragments (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
+use super::tunnel_text::number_of;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use packet::gre::Erspan;
@@ -71,7 +72,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 ver,
                 (both && t.key != Some(0)).then(|| format!("key={}", key(t.key))),
                 (!both && t.in_key != Some(0)).then(|| format!("in_key={}", key(t.in_key))),
-                t.local.map(|l| format!("local_ip={l}")),
+                t.local.map(|l| format!("local_ip={l}")).or(t.local_of_flow.then(|| "local_ip=flow".into())),
                 (!both && t.key != Some(0)).then(|| format!("out_key={}", key(t.key))),
                 (t.mode != usual.mode).then(|| format!("packet_type={}", mode(t.mode))),
                 Some(format!("remote_ip={}", flow(t.remote))),
@@ -97,7 +98,6 @@ fn mode(m: PacketMode) -> &'static str {
 fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("{}: hit:{} missed:{}\n", w.datapath, cache.hits, cache.misses);
-    let free = (1..).find(|n| w.device(*n).is_none()).unwrap_or(0);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
     bridges.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     for (_, b) in bridges {
@@ -108,7 +108,7 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
             let device = match &p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
                 // As Open vSwitch numbers the common port of such tunnels there.
-                PortKind::Tunnel(t) if w.of_dummies() && t.kind.is_gre() => free.to_string(),
+                PortKind::Tunnel(t) if w.of_dummies() && !t.kind.is_udp() => number_of(w, t).to_string(),
                 PortKind::Tunnel(t) if w.of_dummies() => t.udp_port.to_string(),
                 _ => "none".into(),
             };
@@ -252,13 +252,14 @@ fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     };
     match name.as_str() {
         "trunc" => w.switch.cuts = on,
+        "tnl_push_pop" => w.switch.pushes = on,
         other => match OFFERED.iter().find(|(short, _)| *short == other) {
             Some((_, feature)) if on => w.not_offered.retain(|f| f != feature),
             Some((_, feature)) => w.not_offered.push(feature),
             None => {
                 let names: Vec<&str> = OFFERED.iter().map(|(short, _)| *short).collect();
                 return Err(format!(
-                    "{other}: not a feature that can be changed here; trunc, {} are",
+                    "{other}: not a feature that can be changed here; trunc, tnl_push_pop, {} are",
                     names.join(", ")
                 ));
             }

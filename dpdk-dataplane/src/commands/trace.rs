@@ -1,6 +1,6 @@
 //! `ofproto/trace` and `ofproto/trace-packet-out`: makes a packet of a flow's text, and traces it through the tables.
 
-use super::frame_text;
+use super::{frame_text, tunnel_text};
 use crate::pmd::MainPmd;
 use openflow_rs::action::{Action, ETH_NSH, is_mpls};
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
@@ -111,8 +111,15 @@ fn is_datapath_flow(text: &str) -> bool {
 
 /// Where a packet of a flow in the words of ovs-dpctl(8) comes in, and its metadata. Without a port, it is the bridge's
 /// own one.
-fn arrival(w: &MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+    let tunnel = frame_text::text_of(text, "tunnel");
+    let mut m = Match::new();
     let port = match frame_text::word(text, "in_port") {
+        Some(port) if tunnel.is_some() => {
+            let (bridge, no, seen) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port)?;
+            m = seen;
+            (bridge, no)
+        }
         None => (bridge.ok_or("the flow has no in_port()")?, PortNo::LOCAL),
         Some(port) => {
             let number = port.parse().ok().and_then(|n| w.switch.port_of_device(n));
@@ -120,7 +127,6 @@ fn arrival(w: &MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeI
             number.or_else(named).ok_or_else(|| format!("in_port({port}): no port of the datapath"))?
         }
     };
-    let mut m = Match::new();
     m.set(F::InPort, port.1.0.into());
     for (name, f) in [("skb_mark", F::PktMark), ("ct_zone", F::CtZone), ("ct_mark", F::CtMark)] {
         if let Some(v) = frame_text::word(text, name).and_then(frame_text::number) {

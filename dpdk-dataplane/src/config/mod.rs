@@ -115,7 +115,8 @@ pub fn bridges(db: &ovs::Database, dummies: DummyMode) -> Vec<BridgeSpec> {
 fn refuse_twins(bridges: &mut [BridgeSpec]) {
     let same = |a: &Kind, b: &Kind| match (a, b) {
         (Kind::Tunnel(a), Kind::Tunnel(b)) => {
-            let what = |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.in_key, t.mode, t.gpe);
+            let what =
+                |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.local_of_flow, t.in_key, t.mode, t.gpe);
             what(a) == what(b)
         }
         (Kind::Dpdk(a), Kind::Dpdk(b)) | (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,

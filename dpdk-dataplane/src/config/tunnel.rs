@@ -98,6 +98,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
     get(o, "remote_ip").ok_or(TunnelError::NoRemote(name))?;
     let mut t = TunnelConfig::new(kind, address("remote_ip")?);
     t.local = address("local_ip")?;
+    t.local_of_flow = get(o, "local_ip") == Some("flow");
     ends(name, &t, o)?;
     let key = |direction: &str| match get(o, "key").or_else(|| get(o, direction)) {
         Some("flow") => Ok(None),

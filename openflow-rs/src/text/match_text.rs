@@ -216,7 +216,7 @@ impl fmt::Display for Match {
         if let Some(s) = short {
             o.item(s, "");
         }
-        for i in 0..16 {
+        for i in 0..32 {
             let id = ALL_FIELDS[F::Reg0 as usize + i];
             o.field(id, id.def().name);
         }

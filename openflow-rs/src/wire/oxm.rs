@@ -73,7 +73,10 @@ fn put_any_header(out: &mut Vec<u8>, id: FieldId, header: u32) {
 pub(crate) fn pull_header(r: &mut Reader<'_>) -> Result<FieldId> {
     let h = r.u32()?;
     let class = match h >> 16 {
-        0xffff => class_of_experimenter(r.u32()?),
+        0xffff => match r.u32()? {
+            ONF_VENDOR => Some(0x8000),
+            other => class_of_experimenter(other),
+        },
         class => Some(class as u16),
     };
     class.and_then(|c| FieldId::by_header(c, (h >> 9 & 0x7f) as u8)).ok_or_else(|| DecodeError::field(h))

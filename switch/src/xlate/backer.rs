@@ -83,6 +83,9 @@ pub struct Backer {
     /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
     /// such a flow takes the slow path; nothing else depends on it.
     pub cuts: bool,
+    /// The datapath puts packets into tunnels as it is told byte for byte (`tnl_push_pop` there). If not, a trace says what it
+    /// would be told; nothing else depends on it.
+    pub pushes: bool,
 }
 
 impl Backer {
@@ -103,6 +106,7 @@ impl Backer {
             now: Duration::ZERO,
             opened: 0,
             cuts: true,
+            pushes: true,
         }
     }
 
@@ -214,6 +218,25 @@ impl Backer {
             *t = Some((asked, found));
         }
         found
+    }
+
+    /// The tunnel port that a packet with this header comes in by.
+    pub fn tunnel_end(&mut self, kind: TunnelKind, ends: [IpAddr; 2], key: u32, port: u16) -> Option<TunnelEnd> {
+        self.tunnel_port(&Decapsulated::of(kind, ends, key, port))
+    }
+
+    /// The device of a bridge's own port.
+    pub(crate) fn device_of_bridge(&self, name: &str) -> Option<u32> {
+        let b = self.bridges.iter().find(|b| b.name == name)?;
+        match b.ports.get(&PortNo::LOCAL)?.kind {
+            PortKind::Device(d) | PortKind::Internal(d) => Some(d),
+            PortKind::Patch(_) | PortKind::Tunnel(_) => None,
+        }
+    }
+
+    /// The first number, from 1 on, that no device of a port has.
+    pub fn free_number(&self) -> u32 {
+        (1..).find(|n| !self.devices.contains_key(n)).unwrap_or(0)
     }
 
     /// Takes over at which UDP ports tunnels end.

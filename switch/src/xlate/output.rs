@@ -201,6 +201,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
+        if O::TRACES && !self.backer.pushes {
+            return self.tell_tunnel(cfg);
+        }
         if !self.commit() {
             return;
         }
@@ -260,7 +263,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 });
             }
         };
-        self.observer.tunnels(cfg, &self.packet.key, &outer, &egress);
+        self.observer.tunnels(cfg, &outer, &egress, self.backer);
         let Some(mut p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
         p.shrink_front(skipped);
         if !p.grow_front(outer.len()) {
@@ -291,6 +294,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             // `outer_headers` takes no such route.
             Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
+        }
+    }
+
+    /// Tells what a datapath is told that puts packets into tunnels by itself.
+    fn tell_tunnel(&mut self, cfg: &TunnelConfig) {
+        let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
+        let key = &self.packet.key;
+        self.observer.datapath(|| super::tunnel_text::text(cfg, key, &tlv));
+        if self.commit() {
+            let number = if cfg.kind.is_udp() { cfg.udp_port.into() } else { self.backer.free_number() };
+            self.observer.tell(Kind::Detail, || "output to kernel tunnel".into());
+            self.observer.datapath(|| number.to_string());
+            self.pipeline.sent += 1;
         }
     }
 
@@ -414,8 +430,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Congestion in the tunnel is told on (RFC 3168 section 9.1.1), or, if the packet's sender takes no notice of it, answered by a
     /// drop, as there: false.
-    fn take_notice(&mut self, d: &tunnel::Decapsulated) -> bool {
-        if d.tos & tunnel::CE != tunnel::CE || !matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
+    pub(crate) fn take_notice(&mut self, tos: u8) -> bool {
+        if tos & tunnel::CE != tunnel::CE || !matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
             return true;
         }
         self.observer.decides(F::IpEcn);
@@ -441,7 +457,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             {
                 tunnel::to_key(d, cfg, &b.tlv, &mut x.packet.key);
             }
-            if !x.take_notice(d) {
+            if !x.take_notice(d.tos) {
                 return x.because(DropReason::TunnelCongestion);
             }
             x.packet.tunnel = Some(d.outer());
