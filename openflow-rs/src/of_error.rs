@@ -186,6 +186,8 @@ errors! {
     BundleTooManyMessages = (17, 12),
     /// OFPBFC_MSG_FAILED.
     BundleMessageFailed = (17, 13),
+    /// OFPBFC_TIMEOUT: nothing was added to it for too long.
+    BundleTimeout = (17, 14),
     /// NXBAC_BAD_CONJUNCTION.
     ActionBadConjunction = (0xffff, 15),
     /// NXTTMFC_BAD_COMMAND.

@@ -247,6 +247,13 @@ pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
     }
 }
 
+/// How long a bundle waits for its next message (`other_config:bundle-idle-timeout` in seconds; without it, or with 0,
+/// ten of them).
+pub fn bundle_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
+    let seconds = number(other_config, "bundle-idle-timeout").ok().flatten().filter(|n: &u32| *n > 0);
+    std::time::Duration::from_secs(seconds.map_or(10, u64::from))
+}
+
 /// How many VLAN tags of a packet are parsed (`other_config:vlan-limit`); 0 there stands for as many as the switch can.
 pub fn tags(other_config: &Map<Str, Str>) -> usize {
     match number(other_config, "vlan-limit") {
