@@ -489,3 +489,66 @@ fn tunnels_have_own_addresses_also_behind_tunnels() {
         }
     }
 }
+
+/// A trace tells a tunnel's headers in the words of ovs-dpctl(8): byte for byte, or as a datapath is told that makes them
+/// by itself.
+#[test]
+fn traces_tell_tunnels() {
+    let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
+    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
+    let gpe = |t: &mut TunnelConfig| {
+        l3(t);
+        t.gpe = true;
+    };
+    let keyed = |t: &mut TunnelConfig| t.key = Some(5);
+    type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), &'a str, &'a str);
+    let cases: [Case<'_>; 6] = [
+        (
+            TunnelKind::Geneve,
+            v4,
+            &keyed,
+            "tnl_push(tnl_port(6081),header(size=50,type=5,eth(dst=02:00:00:00:00:0b,src=02:00:00:00:00:0a,dl_type=0x0800),ipv4(src=192.168.0.1,dst=192.168.0.2,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=6081,csum=0x0),geneve(vni=0x5)),out_port(100))",
+            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,tp_dst=6081,flags(df|key))),6081",
+        ),
+        (
+            TunnelKind::Geneve,
+            v6,
+            &keyed,
+            "udp(src=0,dst=6081,csum=0xffff),geneve(vni=0x5)",
+            "flags(df|csum|key))),6081",
+        ),
+        (TunnelKind::Vxlan, v4, &keyed, "vxlan(flags=0x8000000,vni=0x5)", "tp_dst=4789,flags(df|key))),4789"),
+        (
+            TunnelKind::Vxlan,
+            v4,
+            &gpe,
+            "pop_eth,tnl_push(tnl_port(4789),header(size=50,type=4,",
+            "tp_dst=4789,flags(df))),4789",
+        ),
+        (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
+        (
+            TunnelKind::Srv6,
+            v6,
+            &l3,
+            "srv6(segments_left=0,segs(fd00::2))",
+            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),4",
+        ),
+    ];
+    for (kind, (a, b), options, pushed, told) in cases {
+        let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
+        let request = || switch::TraceRequest {
+            bridge: 0,
+            metadata: Match::new().with(FieldId::InPort, 3),
+            packet: udp("10.0.0.1", 5, "10.0.0.2", 6),
+            untyped: false,
+            effects: false,
+            ct_next: Vec::new(),
+            actions: None,
+        };
+        let text = one.trace(request());
+        assert!(text.contains(pushed), "{kind:?}: {text}");
+        one.pushes = false;
+        let text = one.trace(request());
+        assert!(text.contains(told), "{kind:?}: {text}");
+    }
+}
