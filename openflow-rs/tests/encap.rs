@@ -126,7 +126,8 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
         for v in [Version::Of10, Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
             let bytes = Message::FlowMod(f.clone()).encode(v, 7);
             let (_, Message::FlowMod(g)) = Message::decode(&bytes).expect("decodes") else { panic!("{text}") };
-            assert_eq!(flow_to_string(&g), text, "{v:?}");
+            // Before OpenFlow 1.3 each flow-mod resets counters.
+            assert_eq!(flow_to_string(&g).replace("reset_counts ", ""), text, "{v:?}");
         }
     }
     // Registers are parts of longer ones.
