@@ -34,6 +34,12 @@ const FLOWS: &[&str] = &[
     "table=2,priority=0 actions=check_pkt_larger(100)->NXM_NX_REG0[0],resubmit(,4)",
     "table=3,ip actions=dec_ttl,set_field:7->tun_id,set_field:0x10002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:3,output:2",
     "table=4,reg0=1 actions=output:1",
+    "priority=14,in_port=1,udp,tp_dst=5000 actions=encap(nsh(md_type=1)),set_field:7->nsh_c1,encap(ethernet),output:2",
+    "priority=14,in_port=2,dl_type=0x894f actions=decap(),dec_nsh_ttl,decap(),resubmit(,8)",
+    "priority=14,in_port=2,mpls actions=decap(),decap(packet_type(ns=1,type=0x800)),resubmit(,8)",
+    "table=8,packet_type=(1,0x800) actions=dec_ttl,encap(ethernet),output:1",
+    "table=8,packet_type=(1,0x894f) actions=decap(),output:1",
+    "table=8,priority=1 actions=output:1",
     "table=4,priority=0,ip actions=set_field:10.9.9.9->ip_dst,output:1",
 ];
 
@@ -235,6 +241,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         tagged.splice(12..12, [0x81, 0, 0, 100]);
         let outer = build::udp(ROUTER, PEER, (ip(THERE), 5000), (ip(HERE), 6081), 64, &body).unwrap_or_default();
         v.extend([entry(1, p), entry(2, p), entry(1, &tagged), entry(3, &outer)]);
+    }
+    for p in &plain {
+        let whole = packet::nsh::Nsh { ttl: 2, md_type: 1, next: 3, ..Default::default() };
+        for (kind, behind) in [(3, &p[..]), (1, p.get(14..).unwrap_or_default()), (4, p.get(14..).unwrap_or_default())]
+        {
+            let header = packet::nsh::Nsh { next: kind, ..whole }.with(&[]).unwrap_or_default();
+            v.push(entry(2, &[&p[..12], &[0x89, 0x4f], &header, behind].concat()));
+            v.push(entry(2, &[&p[..12], &[0x88, 0x47, 0, 0, 0x11, 64], behind].concat()));
+        }
     }
     v.push(v.concat());
     // Each with few, and with all, of the flows that can be chosen.

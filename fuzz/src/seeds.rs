@@ -157,6 +157,8 @@ pub fn flow_text() -> Vec<Vec<u8>> {
         "group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:1",
         "meter=1 pktps burst bands= type=drop rate=100 burst_size=10",
         "learn(table=2,hard_timeout=10,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0x1->NXM_NX_REG1[],output:NXM_OF_IN_PORT[])",
+        "table=1,packet_type=(1,0x894f),nsh_mdtype=1,nsh_c1=0x7/0xf actions=dec_nsh_ttl,decap(),move:NXOXM_NSH_C1[]->NXM_NX_REG1[]",
+        "table=1,ip actions=encap(nsh(md_type=2,tlv(0x1000,10,0x123456))),encap(ethernet),decap(packet_type(ns=1,type=0x800))",
     ]);
     out.extend(golden_lines(".flows"));
     out
@@ -187,6 +189,10 @@ pub fn packets() -> Vec<Vec<u8>> {
         build::nd_ns(a, ll, other),
         build::nd_na(a, ll, b, other, 0x60),
         geneve,
+        vec![0x0c, 0, 0, 3, 0, 0, 7, 0],
+        vec![0x88, 0x48, 1, 2, 0, 0, 7, 0],
+        packet::srv6::header(&[1, 2], 0x800).unwrap_or_default(),
+        packet::nsh::Nsh { md_type: 1, ..Default::default() }.with(&[]).unwrap_or_default(),
         vec![0; 64],
     ]
 }

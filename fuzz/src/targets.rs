@@ -211,6 +211,21 @@ fn flow_text(input: &[u8]) -> Outcome_ {
 fn packet(input: &[u8]) -> Outcome_ {
     let _ = packet::tunnel::Geneve::parse(input);
     let _ = packet::tunnel::vxlan_vni(input);
+    let _ = packet::srv6::parse(input);
+    if let Some(v) = packet::tunnel::Vxlan::parse(input) {
+        let mut again = Vec::new();
+        if !v.put(&mut again) || packet::tunnel::Vxlan::parse(&again) != Some(v) {
+            return Err(format!("{v:?} is another one when it is written"));
+        }
+    }
+    if let Some(n) = packet::nsh::Nsh::parse(input) {
+        // What is read of a header is what is read of it when it is written.
+        let mut again = input.to_vec();
+        n.write(&mut again);
+        if packet::nsh::Nsh::parse(&again) != Some(n) {
+            return Err(format!("{n:?} is another one when it is written"));
+        }
+    }
     let Some(h) = packet::Headers::parse(input) else { return Ok("refused".into()) };
     let addresses = h.addresses(input).is_some();
     let ports = h.ports(input).is_some();

@@ -444,6 +444,12 @@ pub enum Action {
     Debug(DebugAction),
     /// What is done to labels of MPLS.
     Mpls(MplsAction),
+    /// `encap(HEADER(PROPERTY,...))` (ovs-actions(7), ONF EXT-382).
+    Encap(Encap),
+    /// `decap(packet_type(ns=NS,type=TYPE))`: takes the outermost header away.
+    Decap(PacketType),
+    /// `dec_nsh_ttl`.
+    DecNshTtl,
     /// `delete_field:FIELD`.
     DeleteField(FieldId),
     /// `meter:N`.
@@ -492,6 +498,84 @@ pub enum MplsAction {
 /// Whether an EtherType is one of MPLS (RFC 5332 section 3).
 pub fn is_mpls(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
+}
+
+/// What a packet begins with (OpenFlow 1.5 section 7.2.3.12): a namespace, and a type in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PacketType(pub u32);
+
+impl PacketType {
+    /// An Ethernet header.
+    pub const ETHERNET: PacketType = PacketType(0);
+    /// What the header that is taken away says (`decap()`).
+    pub const NEXT: PacketType = PacketType(0xfffe);
+    /// IPv4.
+    pub const IPV4: PacketType = PacketType::of(0x0800);
+    /// IPv6.
+    pub const IPV6: PacketType = PacketType::of(0x86dd);
+    /// A network service header (RFC 8300).
+    pub const NSH: PacketType = PacketType::of(ETH_NSH);
+
+    /// What an EtherType names, without an Ethernet header.
+    pub const fn of(ethertype: u16) -> PacketType {
+        PacketType(1 << 16 | ethertype as u32)
+    }
+
+    /// The namespace: 0 is the ONF's, 1 has EtherTypes.
+    pub const fn namespace(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The type within the namespace.
+    pub const fn kind(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The EtherType of a packet that has no Ethernet header.
+    pub fn ethertype(self) -> Option<u16> {
+        (self.namespace() == 1).then_some(self.kind())
+    }
+}
+
+/// EtherType of NSH (RFC 8300 section 2).
+pub const ETH_NSH: u16 = 0x894f;
+
+/// The header that `encap` puts before a packet.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Encap {
+    /// `ethernet`, before a packet that has none.
+    Ethernet,
+    /// `mpls` or `mpls_mc`: a label, by its EtherType, before all that the packet is.
+    Mpls(u16),
+    /// `nsh`.
+    Nsh(Vec<NshProperty>),
+}
+
+impl Encap {
+    /// The type of the packets that come of it.
+    pub fn packet_type(&self) -> PacketType {
+        match self {
+            Encap::Ethernet => PacketType::ETHERNET,
+            Encap::Mpls(kind) => PacketType::of(*kind),
+            Encap::Nsh(_) => PacketType::NSH,
+        }
+    }
+}
+
+/// A property of `encap(nsh(...))`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum NshProperty {
+    /// `md_type=N`: the type of metadata.
+    MdType(u8),
+    /// `tlv(CLASS,TYPE,VALUE)`: metadata of type 2.
+    Tlv {
+        /// Class.
+        class: u16,
+        /// Type.
+        kind: u8,
+        /// Value, up to 240 bytes.
+        value: Vec<u8>,
+    },
 }
 
 impl Action {

@@ -28,6 +28,8 @@ pub enum Format {
     TcpFlags,
     /// Tunnel flags.
     TunFlags,
+    /// Namespace and type of a packet: `(1,0x800)`.
+    PacketType,
 }
 
 /// What a packet must be for a field to exist (ovs-fields(7), "Prerequisites").
@@ -39,6 +41,8 @@ pub enum Prereq {
     Vlan,
     /// MPLS.
     Mpls,
+    /// A network service header (RFC 8300).
+    Nsh,
     /// ARP or RARP.
     Arp,
     /// IPv4.
@@ -80,7 +84,8 @@ pub struct FieldDef {
     pub aliases: &'static [&'static str],
     /// Name in subfield notation, such as `NXM_NX_REG0`; empty if the field has no wire form.
     pub nxm_name: &'static str,
-    /// (class, field number), preferred first for OpenFlow 1.2 and later.
+    /// (class, field number), preferred first for OpenFlow 1.2 and later. Fields of experimenters have a class of
+    /// [`experimenter`].
     pub headers: &'static [(u16, u8)],
     /// Width in bits.
     pub bits: u32,
@@ -96,6 +101,30 @@ pub struct FieldDef {
     pub prereq: Prereq,
     /// Whether bitwise masks are allowed.
     pub maskable: bool,
+}
+
+/// The class that stands for NSH's fields in [`FieldDef::headers`].
+pub(crate) const NSH_CLASS: u16 = 0xff01;
+/// The class that stands for Nicira's own ones of those.
+pub(crate) const ET_CLASS: u16 = 0xff02;
+
+/// The experimenter whose fields a class stands for. On the wire they have the class 0xffff, and the experimenter's number
+/// behind the header (OpenFlow 1.5 section 7.2.3.10).
+pub(crate) const fn experimenter(class: u16) -> Option<u32> {
+    match class {
+        NSH_CLASS => Some(0x005a_d650),
+        ET_CLASS => Some(crate::wire::NX_VENDOR),
+        _ => None,
+    }
+}
+
+/// The class that stands for an experimenter's fields.
+pub(crate) const fn class_of_experimenter(id: u32) -> Option<u16> {
+    match id {
+        0x005a_d650 => Some(NSH_CLASS),
+        crate::wire::NX_VENDOR => Some(ET_CLASS),
+        _ => None,
+    }
 }
 
 /// `n` low one-bits, up to 128.
@@ -211,6 +240,23 @@ impl FieldId {
         self < FieldId::EthDst || self >= FieldId::CtState
     }
 
+    /// Whether it lies in an Ethernet header, or in the tags behind it.
+    pub fn is_link(self) -> bool {
+        use FieldId as F;
+        matches!(
+            self,
+            F::EthDst
+                | F::EthSrc
+                | F::EthType
+                | F::VlanTci
+                | F::VlanVid
+                | F::VlanPcp
+                | F::VlanTpid
+                | F::Vlan1Tci
+                | F::Vlan1Tpid
+        )
+    }
+
     /// All-ones mask of the field's width.
     pub fn full_mask(self) -> u128 {
         ones(self.bits())
@@ -227,9 +273,9 @@ impl FieldId {
         index().headers.get(&(class, number)).copied()
     }
 
-    /// Register `n`, 0 to 15.
+    /// Register `n`, 0 to 31.
     pub fn reg(n: usize) -> Option<FieldId> {
-        (n < 16).then(|| ALL_FIELDS[FieldId::Reg0 as usize + n])
+        (n < 32).then(|| ALL_FIELDS[FieldId::Reg0 as usize + n])
     }
 }
 

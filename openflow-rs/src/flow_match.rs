@@ -1,6 +1,6 @@
 //! Flow matches: which bits of a [`FlowKey`] must have which values.
 
-use crate::action::is_mpls;
+use crate::action::{ETH_NSH, PacketType, is_mpls};
 use crate::field::{FieldId, FlowKey, Prereq};
 use crate::{ALL_FIELDS, ones};
 
@@ -34,6 +34,20 @@ impl std::fmt::Debug for Match {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Match({self})")
     }
+}
+
+/// The words of a key that packets' bytes say.
+const DATA_WORDS: std::ops::Range<u8> = FieldId::EthDst.word() as u8..FieldId::CtState.word() as u8;
+
+/// Where a key has the packet's type: in the low 32 bits of its last word.
+const TYPE_WORD: u8 = FieldId::PacketType.word() as u8;
+const TYPE_BITS: u64 = u32::MAX as u64;
+
+/// Whether words, in their order, match what packets say, but not their type: only packets with an Ethernet header fit
+/// (ovs-fields(7), `packet_type`).
+pub fn want_ethernet(words: &[MatchWord]) -> bool {
+    words.iter().any(|w| DATA_WORDS.contains(&w.word))
+        && !words.last().is_some_and(|w| w.word == TYPE_WORD && w.mask & TYPE_BITS != 0)
 }
 
 impl Match {
@@ -83,6 +97,9 @@ impl Match {
                 v |= 0x1000 << 48;
             }
             self.set_word(d.word, v, m);
+            if let (FieldId::PacketType, true, Some(kind)) = (id, mask != 0, PacketType(value as u32).ethertype()) {
+                self.set(FieldId::EthType, kind.into());
+            }
             if let Some((word, bit)) = id.presence().filter(|_| mask != 0) {
                 self.set_word(word, bit, bit);
             }
@@ -153,9 +170,28 @@ impl Match {
         (m == id.full_mask()).then_some(v)
     }
 
+    /// The type of packets that it matches, if it says one.
+    pub fn packet_type(&self) -> Option<PacketType> {
+        let last = self.words.last().filter(|w| w.word == TYPE_WORD && w.mask & TYPE_BITS != 0)?;
+        Some(PacketType(last.value as u32))
+    }
+
+    /// Whether it is of packets without an Ethernet header.
+    pub fn lacks_ethernet(&self) -> bool {
+        self.packet_type().is_some_and(|t| t != PacketType::ETHERNET)
+    }
+
+    /// Leaves out that packets have an Ethernet header where what else is matched says so.
+    pub fn leave_out_ethernet(&mut self) {
+        if self.packet_type() == Some(PacketType::ETHERNET) && self.words.iter().any(|w| DATA_WORDS.contains(&w.word)) {
+            self.clear(FieldId::PacketType);
+        }
+    }
+
     /// Whether a packet's key satisfies this match.
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.words.iter().all(|w| key.0.get(w.word as usize).is_some_and(|k| (k ^ w.value) & w.mask == 0))
+            && (key.get(FieldId::PacketType) == 0 || !want_ethernet(&self.words))
     }
 
     /// Whether every packet that satisfies `self` satisfies `wider` too (as loose flow deletion asks).
@@ -163,7 +199,7 @@ impl Match {
         wider.words.iter().all(|w| {
             let (v, m) = self.word(w.word as usize);
             m & w.mask == w.mask && (v ^ w.value) & w.mask == 0
-        })
+        }) && !(self.lacks_ethernet() && want_ethernet(&wider.words))
     }
 
     /// Whether a packet could satisfy both.
@@ -171,7 +207,8 @@ impl Match {
         other.words.iter().all(|w| {
             let (v, m) = self.word(w.word as usize);
             (v ^ w.value) & w.mask & m == 0
-        })
+        }) && !(self.lacks_ethernet() && want_ethernet(&other.words))
+            && !(other.lacks_ethernet() && want_ethernet(&self.words))
     }
 
     /// The key with the matched values, zero elsewhere.
@@ -206,6 +243,7 @@ impl Match {
                 v & m & 0x1000 != 0
             }
             Prereq::Mpls => et.is_some_and(|t| is_mpls(t as u16)),
+            Prereq::Nsh => et == Some(ETH_NSH.into()),
             Prereq::Arp => matches!(et, Some(ETH_ARP | ETH_RARP)),
             Prereq::Ipv4 => et == Some(ETH_IPV4),
             Prereq::Ipv6 => et == Some(ETH_IPV6),
@@ -254,7 +292,10 @@ impl Match {
             F::EthType,
             F::VlanTci,
         ] {
-            put(id);
+            // The packet's type has said it.
+            if id != F::EthType || !self.lacks_ethernet() {
+                put(id);
+            }
         }
         let et = self.exact(F::EthType);
         let arp = matches!(et, Some(ETH_ARP | ETH_RARP));
@@ -267,10 +308,14 @@ impl Match {
                     .into_iter()
                     .for_each(&mut put);
             }
+            Some(t) if t == ETH_NSH.into() => {
+                [F::NshFlags, F::NshTtl, F::NshMdtype, F::NshNp, F::NshSpi, F::NshSi].into_iter().for_each(&mut put);
+                [F::NshC1, F::NshC2, F::NshC3, F::NshC4].into_iter().for_each(&mut put);
+            }
             Some(ETH_IPV6) => [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label].into_iter().for_each(&mut put),
             _ => [F::IpSrc, F::IpDst].into_iter().for_each(&mut put),
         }
-        if !arp && !et.is_some_and(|t| is_mpls(t as u16)) {
+        if !arp && !et.is_some_and(|t| is_mpls(t as u16) || t == ETH_NSH.into()) {
             [F::IpFrag, F::IpDscp, F::IpEcn, F::IpTtl, F::IpProto].into_iter().for_each(&mut put);
             match (et, self.exact(F::IpProto)) {
                 (_, Some(17)) => [F::UdpSrc, F::UdpDst].into_iter().for_each(&mut put),
@@ -290,7 +335,7 @@ impl Match {
         for i in 0..8 {
             put(ALL_FIELDS[F::TunMetadata0 as usize + i]);
         }
-        for i in 0..16 {
+        for i in 0..32 {
             put(ALL_FIELDS[F::Reg0 as usize + i]);
         }
         for id in [

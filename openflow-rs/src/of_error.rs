@@ -186,6 +186,8 @@ errors! {
     BundleTooManyMessages = (17, 12),
     /// OFPBFC_MSG_FAILED.
     BundleMessageFailed = (17, 13),
+    /// OFPBFC_TIMEOUT: nothing was added to it for too long.
+    BundleTimeout = (17, 14),
     /// NXBAC_BAD_CONJUNCTION.
     ActionBadConjunction = (0xffff, 15),
     /// NXTTMFC_BAD_COMMAND.
@@ -198,6 +200,12 @@ errors! {
     OptionMapAlreadyMapped = (0xffff, 20),
     /// NXTTMFC_DUP_ENTRY.
     OptionMapDuplicate = (0xffff, 21),
+    /// NXBAC_BAD_HEADER_TYPE: no such packets in `encap` or `decap`.
+    ActionBadHeaderType = (0xffff, 39),
+    /// NXBAC_UNKNOWN_ED_PROP.
+    ActionUnknownHeaderProperty = (0xffff, 40),
+    /// NXBAC_BAD_ED_PROP.
+    ActionBadHeaderProperty = (0xffff, 41),
     /// NXFMFC_INVALID_TLV_FIELD: the field is not in the option map.
     FlowModInvalidTlvField = (0xffff, 37),
 }

@@ -181,6 +181,10 @@ const EXTRA: &[&str] = &[
     "table=200, priority=13,ip,in_port=1 actions=dec_ttl,dec_ttl(1,2),CONTROLLER:128,controller(reason=invalid_ttl,max_len=5,id=3,pause)",
     "table=200, priority=14,tun_id=0x5,tun_src=1.2.3.0/24,in_port=1 actions=LOCAL,ALL,resubmit:1,resubmit(1,)",
     "table=200, idle_timeout=500, hard_timeout=900, send_flow_rem importance=3, priority=15,tcp,in_port=1 actions=fin_timeout(idle_timeout=1,hard_timeout=2),delete_field:tun_metadata0",
+    "table=200, priority=16,in_port=1,dl_type=0x894f,nsh_flags=2,nsh_ttl=63,nsh_mdtype=1,nsh_np=3,nsh_spi=0x123456,nsh_si=255,nsh_c1=0x11223344,nsh_c4=0x7700/0xff00 actions=dec_nsh_ttl,set_field:254->nsh_si,set_field:0x7700/0xff00->nsh_c3,move:NXOXM_NSH_C1[]->NXM_NX_REG0[],decap(),decap(),output:2",
+    "table=200, priority=17,packet_type=(1,0x800),in_port=1,nw_dst=10.11.12.13 actions=dec_ttl,encap(nsh(md_type=1)),set_field:0x1234->nsh_spi,encap(ethernet),set_field:00:00:00:00:00:01->eth_dst,output:2",
+    "table=200, priority=18,packet_type=(1,0x894f),in_port=1 actions=encap(nsh(md_type=2,tlv(0x1000,10,0x12345678),tlv(0x2000,20,0xfedcba9876543210))),decap(packet_type(ns=0,type=0))",
+    "table=200, priority=19,ip,in_port=1 actions=decap(),encap(mpls),set_field:5->mpls_label,encap(ethernet),output:2",
 ];
 
 async fn connect(ovs: &Ovs, offer: u32) -> (Sender<UnixStream>, Receiver<UnixStream>) {

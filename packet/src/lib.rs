@@ -1,5 +1,5 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
-//! Geneve (RFC 8926), VXLAN (RFC 7348), LACP (IEEE 802.1AX), and messages of DHCP, DHCPv6 and DNS.
+//! Geneve (RFC 8926), VXLAN (RFC 7348), NSH (RFC 8300), LACP (IEEE 802.1AX), and messages of DHCP, DHCPv6 and DNS.
 
 pub mod boot;
 pub mod build;
@@ -12,6 +12,8 @@ mod headers;
 pub mod lacp;
 mod mac;
 pub mod multicast;
+pub mod nsh;
+pub mod srv6;
 pub mod tunnel;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};

@@ -86,6 +86,70 @@ impl<'a> Geneve<'a> {
     }
 }
 
+/// What is behind a VXLAN header that says so (draft-ietf-nvo3-vxlan-gpe section 3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VxlanPayload {
+    /// Ethernet: a header of RFC 7348, or one with the extension.
+    Ethernet,
+    /// A packet of this EtherType, by the extension only.
+    Ethertype(u16),
+}
+
+/// A header of VXLAN with its extensions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vxlan {
+    /// Network identifier.
+    pub vni: u32,
+    /// With the generic protocol extension.
+    pub gpe: bool,
+    /// What is behind it.
+    pub payload: VxlanPayload,
+    /// Group policy (draft-smith-vxlan-group-policy): identifier, and flags (0x40: do not learn, 0x08: applied).
+    pub policy: Option<(u16, u8)>,
+}
+
+/// Bits of VXLAN's first byte: group policy, a network identifier, a next protocol, operations and maintenance.
+const POLICY: u8 = 0x80;
+const VNI: u8 = 0x08;
+const NEXT: u8 = 0x04;
+const OAM: u8 = 0x01;
+/// The protocols of the extension, and their EtherTypes.
+const NEXT_ETHERNET: u8 = 3;
+const NEXT_PROTOCOLS: [(u8, u16); 3] = [(1, 0x0800), (2, 0x86dd), (4, 0x894f)];
+
+impl Vxlan {
+    /// Reads a header; `None` if it is cut, has no identifier, or says of what is behind it what nobody knows.
+    pub fn parse(b: &[u8]) -> Option<Vxlan> {
+        let (&[first, flags, high, low], vni) = (b.first_chunk()?, vxlan_vni(b)?);
+        let policy = (first & POLICY != 0).then(|| (u16::from_be_bytes([high, low]), flags & 0x48));
+        if first & NEXT == 0 {
+            return Some(Vxlan { vni, gpe: false, payload: VxlanPayload::Ethernet, policy });
+        }
+        let kind = NEXT_PROTOCOLS.iter().find(|(n, _)| *n == low).map(|(_, t)| VxlanPayload::Ethertype(*t));
+        let payload = if low == NEXT_ETHERNET { Some(VxlanPayload::Ethernet) } else { kind };
+        Some(Vxlan { vni, gpe: true, payload: payload.filter(|_| first & OAM == 0)?, policy: None })
+    }
+
+    /// Appends the header; false, and nothing is appended, if it cannot name what is behind it.
+    pub fn put(&self, out: &mut Vec<u8>) -> bool {
+        let next = match self.payload {
+            VxlanPayload::Ethernet => Some(NEXT_ETHERNET),
+            VxlanPayload::Ethertype(t) => NEXT_PROTOCOLS.iter().find(|(_, kind)| *kind == t).map(|(n, _)| *n),
+        };
+        match (self.gpe, next, self.payload, self.policy) {
+            (true, Some(next), ..) => out.extend_from_slice(&[VNI | NEXT, 0, 0, next]),
+            (false, _, VxlanPayload::Ethernet, Some((id, flags))) => {
+                let [high, low] = id.to_be_bytes();
+                out.extend_from_slice(&[VNI | POLICY, flags & 0x48, high, low]);
+            }
+            (false, _, VxlanPayload::Ethernet, None) => out.extend_from_slice(&[VNI, 0, 0, 0]),
+            _ => return false,
+        }
+        out.extend_from_slice(&(self.vni << 8).to_be_bytes());
+        true
+    }
+}
+
 /// Reads a VXLAN header: the network identifier, `None` if it is cut or has none.
 pub fn vxlan_vni(b: &[u8]) -> Option<u32> {
     (b.first()? & 0x08 != 0).then_some(())?;
@@ -96,4 +160,33 @@ pub fn vxlan_vni(b: &[u8]) -> Option<u32> {
 pub fn put_vxlan(out: &mut Vec<u8>, vni: u32) {
     out.extend_from_slice(&[8, 0, 0, 0]);
     out.extend_from_slice(&(vni << 8).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vxlan_headers_say_what_is_behind_them() {
+        let plain = Vxlan { vni: 7, gpe: false, payload: VxlanPayload::Ethernet, policy: None };
+        let cases = [
+            (plain, "0800000000000700"),
+            (Vxlan { gpe: true, ..plain }, "0c00000300000700"),
+            (Vxlan { gpe: true, payload: VxlanPayload::Ethertype(0x0800), ..plain }, "0c00000100000700"),
+            (Vxlan { gpe: true, payload: VxlanPayload::Ethertype(0x894f), ..plain }, "0c00000400000700"),
+            (Vxlan { policy: Some((0x1234, 0x48)), ..plain }, "8848123400000700"),
+        ];
+        for (v, bytes) in cases {
+            let mut out = Vec::new();
+            assert!(v.put(&mut out));
+            assert_eq!(out.iter().map(|b| format!("{b:02x}")).collect::<String>(), bytes);
+            assert_eq!(Vxlan::parse(&out), Some(v));
+        }
+        for bad in [&[0, 0, 0, 0, 0, 0, 7, 0][..], &[0x0c, 0, 0, 9, 0, 0, 7, 0], &[0x0d, 0, 0, 1, 0, 0, 7, 0], &[8; 7]]
+        {
+            assert_eq!(Vxlan::parse(bad), None, "{bad:x?}");
+        }
+        let arp = Vxlan { gpe: true, payload: VxlanPayload::Ethertype(0x0806), ..plain };
+        assert!(!arp.put(&mut Vec::new()) && !Vxlan { gpe: false, ..arp }.put(&mut Vec::new()));
+    }
 }

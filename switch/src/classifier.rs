@@ -135,7 +135,8 @@ impl Classifier {
         Some(old)
     }
 
-    /// The winning rule. Adds the bits that were compared to `wc`.
+    /// The winning rule. Adds the bits that were compared to `wc`, but those of the packet's type, which always count:
+    /// what is known of lookups is known of packets with an Ethernet header.
     pub fn lookup(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
         self.decide(key, &mut Looked::All(wc))
     }
@@ -209,6 +210,8 @@ impl Classifier {
         mut soft: Option<&mut Vec<&'a Arc<Rule>>>,
     ) -> Option<&'a Arc<Rule>> {
         let mut best: Option<&Arc<Rule>> = None;
+        // Packets without an Ethernet header are rare, and fit few flows.
+        let other = key.get(FieldId::PacketType) != 0;
         let own = self.datapath(word(key, METADATA as u8));
         if !self.datapaths.is_empty() {
             wc.at(METADATA as u8, u64::MAX);
@@ -217,6 +220,9 @@ impl Classifier {
             for t in &part.tables {
                 if best.is_some_and(|b| b.priority >= t.max_priority) {
                     break;
+                }
+                if other && t.ethernet {
+                    continue;
                 }
                 let Some(list) = t.lookup(key, wc) else { continue };
                 for r in list {

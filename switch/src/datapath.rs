@@ -258,6 +258,7 @@ impl Switch {
         let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
         let Switch { backer, flowcache, .. } = self;
         let mut x = Xlate::new(backer, out, p, bridge, flowcache.observer());
+        x.of_type(&m.metadata);
         x.overlay(&m.metadata);
         x.pipeline.within = Within::PacketOut;
         x.note_set();
@@ -288,6 +289,7 @@ impl Switch {
         };
         let Switch { backer, flowcache, .. } = self;
         let mut x = Xlate::new(backer, out, p, c.bridge, flowcache.observer());
+        x.of_type(&m.metadata);
         x.overlay(&m.metadata);
         x.pipeline.stack = c.stack;
         x.pipeline.action_set = c.action_set;

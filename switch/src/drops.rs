@@ -37,6 +37,10 @@ reasons! {
     StackTooDeep = "stack_too_deep",
     /// More labels of MPLS than are parsed.
     TooManyLabels = "too_many_mpls_labels",
+    /// It cannot be put into a header that `encap` names, or taken out of its own.
+    PacketType = "packet_type",
+    /// It has no Ethernet header, and the port wants one.
+    NotEthernet = "not_ethernet",
     /// Popped from an empty stack.
     StackEmpty = "stack_empty",
     /// An action names a port that is not there.

@@ -1,8 +1,9 @@
 //! Extracts the key of a packet, and writes a changed key back.
 
 use crate::buf::PacketBuf;
-use openflow_rs::action::is_mpls;
+use openflow_rs::action::{ETH_NSH, is_mpls};
 use openflow_rs::{FieldId as F, FlowKey};
+use packet::nsh::Nsh;
 use packet::{Headers, be16, be32, be128, checksum, ethertype, ipproto, mac_at, nd_fields};
 
 fn mac_num(b: &[u8], at: usize) -> u128 {
@@ -38,9 +39,64 @@ pub fn extract(p: &[u8], tags: usize, key: &mut FlowKey) -> Headers {
         ethertype::IPV6 => odd_ipv6(p, &h, key),
         ethertype::ARP | ethertype::RARP => arp(p, &h, key),
         kind if is_mpls(kind) => labels(p, &h, key),
+        ETH_NSH => nsh(p, &h, key),
         _ => {}
     }
     h
+}
+
+/// The network service header, if it is sound (RFC 8300 section 2).
+fn nsh(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    let Some(n) = Nsh::parse(p.get(h.l3..).unwrap_or_default()) else { return };
+    let fields = [
+        (F::NshFlags, n.flags.into()),
+        (F::NshTtl, n.ttl.into()),
+        (F::NshMdtype, n.md_type.into()),
+        (F::NshNp, n.next.into()),
+        (F::NshSpi, n.path),
+        (F::NshSi, n.index.into()),
+    ];
+    fields.into_iter().for_each(|(f, v): (F, u32)| key.set(f, v.into()));
+    CONTEXT.into_iter().zip(n.context).for_each(|(f, v)| key.set(f, v.into()));
+}
+
+/// The words of the context of NSH's metadata of type 1.
+pub(crate) const CONTEXT: [F; 4] = [F::NshC1, F::NshC2, F::NshC3, F::NshC4];
+
+/// Writes the fields of a network service header.
+fn commit_nsh(p: &mut [u8], l3: usize, new: &FlowKey) {
+    let Some(mut n) = Nsh::parse(p.get(l3..).unwrap_or_default()) else { return };
+    (n.flags, n.ttl) = (new.get(F::NshFlags) as u8, new.get(F::NshTtl) as u8);
+    (n.path, n.index) = (new.get(F::NshSpi) as u32, new.get(F::NshSi) as u8);
+    n.context = CONTEXT.map(|f| new.get(f) as u32);
+    n.write(p.get_mut(l3..).unwrap_or_default());
+}
+
+/// Puts an Ethernet header without addresses before a packet that has none; false if it lacks headroom.
+pub(crate) fn put_stand_in<P: PacketBuf>(p: &mut P, ethertype: u16) -> bool {
+    if !p.grow_front(STAND_IN) {
+        return false;
+    }
+    write_front(p, &stand_in(ethertype));
+    true
+}
+
+/// Bytes of an Ethernet header.
+pub(crate) const STAND_IN: usize = 14;
+
+/// An Ethernet header without addresses.
+pub(crate) fn stand_in(ethertype: u16) -> [u8; STAND_IN] {
+    let mut h = [0; STAND_IN];
+    let [.., a, b] = &mut h;
+    [*a, *b] = ethertype.to_be_bytes();
+    h
+}
+
+/// Writes over the first bytes of a packet.
+pub(crate) fn write_front<P: PacketBuf>(p: &mut P, bytes: &[u8]) {
+    if let Some(front) = p.data_mut().get_mut(..bytes.len()) {
+        front.copy_from_slice(bytes);
+    }
 }
 
 /// Most label stack entries that are parsed, as in Open vSwitch.
@@ -205,7 +261,7 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
     // As in Open vSwitch, what is written to packets without an IP protocol or ARP operation is matched later, but not
     // sent; nor what is written to RARP.
     let mpls = is_mpls(h.ethertype);
-    let written = mpls || new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
+    let written = mpls || h.ethertype == ETH_NSH || new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
     let p = pkt.data_mut();
     put(p, 0, new.get(F::EthDst), 6, &[]);
     put(p, 6, new.get(F::EthSrc), 6, &[]);
@@ -220,6 +276,7 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
             }
         }
         ethertype::IPV4 | ethertype::IPV6 if written && h.ip_ok => commit_ip(p, h, old, new),
+        ETH_NSH => commit_nsh(p, h.l3, new),
         _ if mpls => {
             for (i, f) in LABEL_FIELDS.into_iter().enumerate().take(label_count(old)) {
                 put(p, h.l3 + 4 * i, new.get(f), 4, &[]);

@@ -38,5 +38,5 @@ pub use fastpath::{FastPath, Flow, Sums, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::Shown;
 pub use trace::{TraceRequest, parse_ct_state};
-pub use tunnel::{Egress, Outer, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
+pub use tunnel::{Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
 pub use xlate::backer::{Backer, SwitchError};

@@ -6,6 +6,7 @@
 mod actions;
 mod branches;
 mod text;
+mod tunnel;
 
 use crate::bridge::BridgeId;
 use crate::buf::{PacketBuf, destination};
@@ -13,7 +14,7 @@ use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::flag;
 use crate::dependency::Dependency;
 use crate::events::Outputs;
-use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
+use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Within, Xlate};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
@@ -310,7 +311,7 @@ impl Observer for Tracer {
         self.datapath.push(text());
     }
 
-    fn tunnels(&mut self, cfg: &TunnelConfig, key: &FlowKey, headers: &[u8], egress: &Egress) {
+    fn tunnels(&mut self, cfg: &TunnelConfig, headers: &[u8], egress: &Egress, backer: &Backer) {
         let v6 = headers.get(12) == Some(&0x86);
         let (at, n) = if v6 { (22, 16) } else { (26, 4) };
         let address = |at: usize| {
@@ -326,14 +327,13 @@ impl Observer for Tracer {
         let via = egress.to_string();
         self.leaf(Kind::Detail, format!("tunneling to {dst} via {via}"));
         self.leaf(Kind::Detail, format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
-        let kind = match cfg.kind {
-            TunnelKind::Geneve => "geneve",
-            TunnelKind::Vxlan => "vxlan",
-            TunnelKind::Gre => "gre",
-            TunnelKind::Erspan => "erspan",
+        let port = if cfg.kind.is_udp() { cfg.udp_port.into() } else { backer.free_number() };
+        let out = match egress {
+            Egress::Bridge(b) => backer.device_of_bridge(b).map_or(via, |n| n.to_string()),
+            Egress::Device(n) => n.to_string(),
+            Egress::Host(_) => via,
         };
-        let id = key.get(F::TunId);
-        self.datapath.push(format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));
+        self.datapath.push(tunnel::pushed(cfg, headers, port, &out));
     }
 
     fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer) {
@@ -509,6 +509,9 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
     x.observer.open(Kind::Bridge, || name);
     match start {
+        Start::Received if !x.take_notice(x.packet.key.get(F::TunTos) as u8) => {
+            x.because(crate::drops::DropReason::TunnelCongestion);
+        }
         Start::Received => x.arrive(),
         Start::Sent(actions) => {
             x.pipeline.within = Within::PacketOut;

@@ -1,14 +1,17 @@
 //! Tunnels: ports, encapsulation, and the underlay.
 
+mod underlay;
+
+pub use underlay::{Egress, Route, RouteRule, Underlay};
+
 use crate::dependency::Dependency;
-use crate::extract::PACKET_WORDS;
+use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
 use packet::gre::{self, Erspan, Gre};
-use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
-use packet::{Headers, Mac, build, ipproto};
-use std::collections::HashMap;
-use std::net::IpAddr;
+use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, Vxlan, VxlanPayload};
+use packet::{Headers, Mac, build, ipproto, srv6};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Encapsulation.
@@ -22,12 +25,54 @@ pub enum TunnelKind {
     Gre,
     /// Mirrored frames in GRE.
     Erspan,
+    /// Segment routing over IPv6 (RFC 8986), with IP in it.
+    Srv6,
+}
+
+/// What packets a tunnel port has (ovs-vswitchd.conf.db(5), `options:packet_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PacketMode {
+    /// Ethernet in the tunnel, and for flows.
+    #[default]
+    LegacyL2,
+    /// Without Ethernet in the tunnel, with an empty Ethernet header for flows.
+    LegacyL3,
+    /// In the tunnel as for flows.
+    Aware,
+}
+
+impl PacketMode {
+    /// Whether a port takes packets of a type from its tunnel.
+    pub(crate) fn takes(self, t: PacketType) -> bool {
+        match self {
+            PacketMode::LegacyL2 => t == PacketType::ETHERNET,
+            PacketMode::LegacyL3 => t != PacketType::ETHERNET,
+            PacketMode::Aware => true,
+        }
+    }
+}
+
+/// Where the flow label of SRv6's outer header comes from (`options:srv6_flowlabel`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FlowLabel {
+    /// The packet inside, if it is one of IPv6.
+    #[default]
+    Copy,
+    /// 0.
+    Zero,
+    /// A hash of the packet's flow.
+    Compute,
 }
 
 impl TunnelKind {
     /// Whether it is GRE, which is no UDP.
     pub fn is_gre(self) -> bool {
         matches!(self, TunnelKind::Gre | TunnelKind::Erspan)
+    }
+
+    /// Whether its packets are of UDP.
+    pub fn is_udp(self) -> bool {
+        matches!(self, TunnelKind::Geneve | TunnelKind::Vxlan)
     }
 }
 
@@ -38,10 +83,24 @@ pub struct TunnelConfig {
     pub kind: TunnelKind,
     /// Peer; `None` is `flow`.
     pub remote: Option<IpAddr>,
-    /// Local address; `None`: as the route says.
+    /// Local address; `None`: as the route says, or as flows say.
     pub local: Option<IpAddr>,
-    /// Key; `None` is `flow`.
+    /// Flows say the local address (`local_ip=flow`): elsewhere `tun_src` is that of packets that came.
+    pub local_of_flow: bool,
+    /// Key of packets that leave; `None` is `flow`.
     pub key: Option<u32>,
+    /// Key of packets that come; `None` is `flow`.
+    pub in_key: Option<u32>,
+    /// What packets it has.
+    pub mode: PacketMode,
+    /// VXLAN with the generic protocol extension (`exts=gpe`).
+    pub gpe: bool,
+    /// VXLAN with group policies (`exts=gbp`).
+    pub policy: bool,
+    /// SRv6's segments; none: the peer.
+    pub segments: Vec<Ipv6Addr>,
+    /// SRv6's flow label.
+    pub flow_label: FlowLabel,
     /// Checksums of outer headers (`options:csum`); none: as [`TunnelConfig::checksums`] has it.
     pub csum: Option<bool>,
     /// Do not fragment.
@@ -75,7 +134,7 @@ impl TunnelConfig {
 
     /// Type of service and time to live of the outer header. Of congestion it says that the sender takes notice, and not
     /// that there was some (RFC 3168 section 9.1.1): the end of the tunnel learns what happened within it.
-    fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
+    pub(crate) fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
         let ip = matches!(inner.get(F::EthType), 0x0800 | 0x86dd);
         let of = |f: F| if ip { inner.get(f) as u8 } else { 0 };
         let class = if self.inherits_tos && ip { of(F::IpDscp) << 2 } else { self.tos & !CE };
@@ -98,13 +157,20 @@ impl TunnelConfig {
         let udp_port = match kind {
             TunnelKind::Geneve => GENEVE_PORT,
             TunnelKind::Vxlan => VXLAN_PORT,
-            TunnelKind::Gre | TunnelKind::Erspan => 0,
+            TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => 0,
         };
         TunnelConfig {
             kind,
             remote,
             local: None,
+            local_of_flow: false,
             key: None,
+            in_key: None,
+            mode: if kind == TunnelKind::Srv6 { PacketMode::LegacyL3 } else { PacketMode::LegacyL2 },
+            gpe: false,
+            policy: false,
+            segments: Vec::new(),
+            flow_label: FlowLabel::Copy,
             csum: None,
             df: true,
             ttl: 64,
@@ -115,231 +181,6 @@ impl TunnelConfig {
             sequence: false,
             erspan: Erspan::V1 { index: 0 },
         }
-    }
-}
-
-/// Where encapsulated packets leave.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Egress {
-    /// Through a bridge's flows, as from its own port.
-    Bridge(String),
-    /// Straight to a device.
-    Device(u32),
-    /// Through a device of the host that belongs to no bridge, by name: the switch cannot send there.
-    Host(String),
-}
-
-impl std::fmt::Display for Egress {
-    /// The name of the bridge or of the host's device, or `device N`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Egress::Bridge(b) => f.write_str(b),
-            Egress::Device(d) => write!(f, "device {d}"),
-            Egress::Host(name) => f.write_str(name),
-        }
-    }
-}
-
-/// A route of the underlay.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// Destination.
-    pub prefix: IpAddr,
-    /// Length of the destination prefix.
-    pub len: u8,
-    /// Next hop; `None` if on link.
-    pub gateway: Option<IpAddr>,
-    /// Own address.
-    pub source: IpAddr,
-    /// Local address of the next hop's IP version, if that differs (RFC 5549).
-    pub hop_source: Option<IpAddr>,
-    /// Own Ethernet address.
-    pub source_mac: Mac,
-    /// Where packets leave.
-    pub egress: Egress,
-    /// Added by the operator (ovs/route/add): these have precedence.
-    pub own: bool,
-    /// The kernel's table that it is in.
-    pub table: u32,
-}
-
-impl Route {
-    /// The kernel's main table (linux/rtnetlink.h).
-    pub const MAIN: u32 = 254;
-    /// The kernel's table of local addresses.
-    pub const LOCAL: u32 = 255;
-    /// The kernel's default table, which is looked up last.
-    pub const DEFAULT: u32 = 253;
-}
-
-/// Which of the kernel's tables packets from an address look their route up in (ip-rule(8)); other selectors are not
-/// followed.
-#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
-pub struct RouteRule {
-    /// Lower comes first.
-    pub priority: u32,
-    /// For IPv6 destinations, else for IPv4.
-    pub v6: bool,
-    /// Source, and the length of its prefix; none: any.
-    pub from: Option<(IpAddr, u8)>,
-    /// The source is inverted.
-    pub invert: bool,
-    /// Table.
-    pub table: u32,
-}
-
-impl RouteRule {
-    /// The kernel's default rules.
-    pub fn standard() -> Vec<RouteRule> {
-        let tables = [(0, Route::LOCAL), (32766, Route::MAIN), (32767, Route::DEFAULT)];
-        let of = |v6| tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table });
-        [of(false), of(true)].concat()
-    }
-
-    fn fits(&self, v6: bool, source: Option<IpAddr>) -> bool {
-        let from = match (self.from, source) {
-            (None, _) => true,
-            (Some((a, len)), Some(s)) => within(s, a, len),
-            (Some(_), None) => false,
-        };
-        self.v6 == v6 && from != self.invert
-    }
-}
-
-/// Whether an address has a prefix.
-fn within(a: IpAddr, prefix: IpAddr, len: u8) -> bool {
-    let ((v6, a), (other, p)) = (bits(a), bits(prefix));
-    v6 == other && (a ^ p) & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0) == 0
-}
-
-/// Routes, neighbours and own addresses, mirrored from the host.
-#[derive(Clone, Debug, Default)]
-pub struct Underlay {
-    routes: Vec<Route>,
-    /// Sorted; none: the kernel's default rules.
-    rules: Vec<RouteRule>,
-    neighbours: HashMap<IpAddr, Mac>,
-    /// Own addresses, by version and number, in order.
-    pub(crate) local: Own,
-    /// Moves with own addresses.
-    pub(crate) epoch: u64,
-    /// Changes that the flow cache has not seen yet.
-    pub(crate) touched: Vec<Dependency>,
-}
-
-fn number(a: IpAddr) -> (bool, u128) {
-    match a {
-        IpAddr::V4(a) => (false, u128::from(u32::from(a))),
-        IpAddr::V6(a) => (true, u128::from(a)),
-    }
-}
-
-fn bits(a: IpAddr) -> (bool, u128) {
-    match a {
-        IpAddr::V4(a) => (false, u128::from(u32::from(a)) << 96),
-        IpAddr::V6(a) => (true, u128::from(a)),
-    }
-}
-
-impl Underlay {
-    /// Replaces the routes.
-    pub fn set_routes(&mut self, mut routes: Vec<Route>) {
-        routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
-        let tunnels =
-            routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
-        tunnels.for_each(|r| self.add_local(r.source));
-        if self.routes != routes {
-            self.routes = routes;
-            self.touched.push(Dependency::Routes);
-        }
-    }
-
-    /// Adds a local address, at which tunnels end.
-    pub fn add_local(&mut self, a: IpAddr) {
-        let n = number(a);
-        if let Err(at) = self.local.addresses.binary_search(&n) {
-            Arc::make_mut(&mut self.local.addresses).insert(at, n);
-            self.epoch += 1;
-        }
-    }
-
-    /// Sets how many VLAN tags are parsed, two at most; further tags are payload.
-    pub fn set_tags(&mut self, n: usize) {
-        let n = n.min(crate::extract::TAGS);
-        if self.local.tags != n {
-            self.local.tags = n;
-            self.epoch += 1;
-        }
-    }
-
-    /// How many VLAN tags are parsed.
-    pub fn tags(&self) -> usize {
-        self.local.tags()
-    }
-
-    /// Learns a neighbour, or forgets it.
-    pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
-        let old = match mac {
-            Some(m) => self.neighbours.insert(a, m),
-            None => self.neighbours.remove(&a),
-        };
-        if old != mac {
-            self.touched.push(Dependency::Neighbour(a));
-        }
-    }
-
-    /// Replaces the rules.
-    pub fn set_rules(&mut self, mut rules: Vec<RouteRule>) {
-        rules.sort();
-        if self.rules != rules {
-            self.rules = rules;
-            self.touched.push(Dependency::Routes);
-        }
-    }
-
-    /// The rules, in their order.
-    pub fn rules(&self) -> Vec<RouteRule> {
-        if self.rules.is_empty() { RouteRule::standard() } else { self.rules.clone() }
-    }
-
-    /// The route that matches: the longest of the operator's own, else of the first table with one.
-    pub fn route(&self, to: IpAddr) -> Option<&Route> {
-        self.route_from(to, None)
-    }
-
-    /// The same for packets from an address.
-    pub fn route_from(&self, to: IpAddr, source: Option<IpAddr>) -> Option<&Route> {
-        let fitting = |r: &&Route| within(to, r.prefix, r.len);
-        if let Some(own) = self.routes.iter().take_while(|r| r.own).find(fitting) {
-            return Some(own);
-        }
-        let standard;
-        let rules = if self.rules.is_empty() {
-            standard = RouteRule::standard();
-            &standard
-        } else {
-            &self.rules
-        };
-        let tables = rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
-        tables
-            .into_iter()
-            .find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
-    }
-
-    /// A neighbour's Ethernet address.
-    pub fn neighbour(&self, a: IpAddr) -> Option<Mac> {
-        self.neighbours.get(&a).copied()
-    }
-
-    /// All routes, the best first.
-    pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.routes.iter()
-    }
-
-    /// Whether an address is local.
-    pub fn is_local(&self, a: IpAddr) -> bool {
-        let (v6, n) = number(a);
-        self.local.has(v6, n)
     }
 }
 
@@ -381,7 +222,7 @@ impl Own {
     /// Takes over the UDP ports of tunnels.
     pub(crate) fn listen<'a>(&mut self, tunnels: impl Iterator<Item = &'a TunnelConfig>) {
         let mut ports: Vec<(u16, TunnelKind)> =
-            tunnels.filter(|t| !t.kind.is_gre()).map(|t| (t.udp_port, t.kind)).collect();
+            tunnels.filter(|t| t.kind.is_udp()).map(|t| (t.udp_port, t.kind)).collect();
         ports.sort_unstable_by_key(|(p, kind)| (*p, *kind as u8));
         ports.dedup_by_key(|(p, _)| *p);
         ports.retain(|(p, _)| !matches!(*p, GENEVE_PORT | VXLAN_PORT));
@@ -447,6 +288,12 @@ pub struct Decapsulated {
     pub dst: IpAddr,
     /// Key.
     pub vni: u32,
+    /// Of what type the inner packet is.
+    pub packet_type: PacketType,
+    /// VXLAN's generic protocol extension was used.
+    pub gpe: bool,
+    /// VXLAN's group policy: identifier and flags.
+    pub policy: Option<(u16, u8)>,
     /// Options.
     pub options: Options,
     /// Where the inner frame starts.
@@ -479,6 +326,20 @@ pub struct Outer {
 }
 
 impl Decapsulated {
+    /// A packet of which no more is known than whose it is.
+    pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], vni: u32, port: u16) -> Decapsulated {
+        let packet_type = if kind == TunnelKind::Srv6 { PacketType::IPV4 } else { PacketType::ETHERNET };
+        let (options, ports) = (Options::default(), [0, port]);
+        let (inner, end, tos, ttl) = (0, 0, 0, 0);
+        let (gpe, policy, oam) = (false, None, false);
+        Decapsulated { kind, src, dst, vni, packet_type, gpe, policy, options, inner, end, tos, ttl, oam, ports }
+    }
+
+    /// Whether there is a packet in it.
+    fn is_whole(&self) -> bool {
+        self.end >= self.inner + if self.packet_type == PacketType::ETHERNET { 14 } else { 1 }
+    }
+
     /// The parts of its header that exporters report.
     pub fn outer(&self) -> Outer {
         Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
@@ -498,8 +359,12 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 /// # Errors
 /// The header is malformed.
 pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Decapsulated>, Malformed> {
-    if h.proto == ipproto::GRE && h.ip_ok && !h.fragment {
-        return of_gre(p, h).map(Some);
+    if h.ip_ok && !h.fragment {
+        match h.proto {
+            ipproto::GRE => return of_gre(p, h).map(Some),
+            IPV4_WITHIN | IPV6_WITHIN if h.is_ipv6() => return of_srv6(p, h),
+            _ => {}
+        }
     }
     let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
     let Some(kind) = tunnel_kind(p, h, own) else { return Ok(None) };
@@ -511,6 +376,9 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
         src,
         dst,
         vni: 0,
+        packet_type: PacketType::ETHERNET,
+        gpe: false,
+        policy: None,
         options: Options::default(),
         inner: l4 + 16,
         end: h.l3_end,
@@ -528,9 +396,13 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
         d.oam = g.oam;
         d.inner = l4 + 8 + g.len;
     } else {
-        d.vni = vxlan_vni(body).ok_or(Malformed)?;
+        let v = Vxlan::parse(body).ok_or(Malformed)?;
+        (d.vni, d.gpe, d.policy) = (v.vni, v.gpe, v.policy);
+        if let VxlanPayload::Ethertype(t) = v.payload {
+            d.packet_type = PacketType::of(t);
+        }
     }
-    if d.end < d.inner + 14 { Err(Malformed) } else { Ok(Some(d)) }
+    if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
 }
 
 /// The outer type of service and time to live.
@@ -543,28 +415,68 @@ fn outer_tos_ttl(p: &[u8], h: &Headers) -> (u8, u8) {
     (tos.unwrap_or(0), ttl.unwrap_or(0))
 }
 
+/// IP protocols of IPv4 and IPv6 within IP.
+pub(crate) const IPV4_WITHIN: u8 = 4;
+pub(crate) const IPV6_WITHIN: u8 = 41;
+
+/// Parses a packet of SRv6 at its last segment; none without a segment routing header.
+fn of_srv6(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
+    // Right behind IPv6's header, as the end of a tunnel has it.
+    if p.get(h.l3 + 6) != Some(&srv6::ROUTING) {
+        return Ok(None);
+    }
+    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
+    let (ethertype, len) = srv6::parse(p.get(h.l3 + 40..h.l3_end).unwrap_or_default()).ok_or(Malformed)?;
+    let (tos, ttl) = outer_tos_ttl(p, h);
+    let d = Decapsulated {
+        kind: TunnelKind::Srv6,
+        src,
+        dst,
+        vni: 0,
+        packet_type: PacketType::of(ethertype),
+        gpe: false,
+        policy: None,
+        options: Options::default(),
+        inner: h.l3 + 40 + len,
+        end: h.l3_end,
+        tos,
+        ttl,
+        oam: false,
+        ports: [0; 2],
+    };
+    if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
+}
+
 /// Parses a packet of GRE.
 fn of_gre(p: &[u8], h: &Headers) -> Result<Decapsulated, Malformed> {
     let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
     let body = p.get(h.payload..h.l3_end).ok_or(Malformed)?;
     let (header, len) = Gre::parse(body).ok_or(Malformed)?;
-    let (kind, vni, len) = if header.protocol == gre::ETHERNET {
-        (TunnelKind::Gre, header.key.unwrap_or(0), len)
-    } else {
-        let behind = body.get(len..).unwrap_or_default();
-        let (_, session, more) = Erspan::parse(header.protocol, behind).ok_or(Malformed)?;
-        (TunnelKind::Erspan, session, len + more)
+    let mut packet_type = PacketType::ETHERNET;
+    let (kind, vni, len) = match header.protocol {
+        gre::ETHERNET => (TunnelKind::Gre, header.key.unwrap_or(0), len),
+        t if gre::ERSPAN.contains(&t) => {
+            let behind = body.get(len..).unwrap_or_default();
+            let (_, session, more) = Erspan::parse(t, behind).ok_or(Malformed)?;
+            (TunnelKind::Erspan, session, len + more)
+        }
+        t => {
+            packet_type = PacketType::of(t);
+            (TunnelKind::Gre, header.key.unwrap_or(0), len)
+        }
     };
     let (tos, ttl) = outer_tos_ttl(p, h);
     let (inner, end, options) = (h.payload + len, h.l3_end, Options::default());
-    if end < inner + 14 {
-        return Err(Malformed);
-    }
-    Ok(Decapsulated { kind, src, dst, vni, options, inner, end, tos, ttl, oam: false, ports: [0; 2] })
+    let (gpe, policy, oam, ports) = (false, None, false, [0; 2]);
+    let d = Decapsulated { kind, src, dst, vni, packet_type, gpe, policy, options, inner, end, tos, ttl, oam, ports };
+    if d.is_whole() { Ok(d) } else { Err(Malformed) }
 }
 
-/// Writes the tunnel fields of a key.
-pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
+/// Writes the tunnel fields of a key, and the type that packets from this tunnel have for flows.
+pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut FlowKey) {
+    if cfg.mode == PacketMode::LegacyL3 {
+        key.set(F::PacketType, 0);
+    }
     key.set(F::TunId, d.vni.into());
     match (d.src, d.dst) {
         (IpAddr::V4(s), IpAddr::V4(t)) => {
@@ -580,6 +492,10 @@ pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
     key.set(F::TunTos, d.tos.into());
     key.set(F::TunTtl, d.ttl.into());
     key.set(F::TunFlags, u128::from(d.oam));
+    if let Some((id, flags)) = d.policy.filter(|_| cfg.policy) {
+        key.set(F::TunGbpId, id.into());
+        key.set(F::TunGbpFlags, flags.into());
+    }
     for m in tlv {
         let found = d.options.get(m.class, m.kind, usize::from(m.len));
         if let (Some(v), Some(f)) = (found, metadata_field(m.index)) {
@@ -593,17 +509,8 @@ pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
     }
 }
 
-fn metadata_field(index: u16) -> Option<F> {
+pub(crate) fn metadata_field(index: u16) -> Option<F> {
     (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
-}
-
-/// Clears the tunnel fields of a key.
-pub fn clear_key(key: &mut FlowKey) {
-    for w in 10..PACKET_WORDS.start {
-        if let Some(x) = key.0.get_mut(w) {
-            *x = 0;
-        }
-    }
 }
 
 /// The outer headers of a packet that leaves through a tunnel, and where it leaves, or why it cannot. `needs` is called
@@ -612,7 +519,7 @@ pub(crate) fn outer_headers(
     cfg: &TunnelConfig,
     key: &FlowKey,
     tlv: &[TlvMap],
-    inner: &[u8],
+    (kind, inner): (PacketType, &[u8]),
     underlay: &Underlay,
     (entropy, sequence): (u16, u32),
     mut needs: impl FnMut(Dependency),
@@ -629,7 +536,7 @@ pub(crate) fn outer_headers(
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
     needs(Dependency::Routes);
-    let asked = cfg.local.or(flow_src).filter(|a| a.is_ipv4() == dst.is_ipv4());
+    let asked = cfg.local.or(flow_src.filter(|_| cfg.local_of_flow)).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
     let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);
@@ -639,7 +546,7 @@ pub(crate) fn outer_headers(
     let (tos, ttl) = cfg.tos_ttl(key);
     let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
     if cfg.kind.is_gre() {
-        let payload = gre_packet(cfg, id, sequence, inner);
+        let payload = gre_packet(cfg, id, kind, sequence, inner);
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
             .ok_or(Unreachable::Route(dst))?;
         let headers = whole.len() - inner.len();
@@ -647,11 +554,22 @@ pub(crate) fn outer_headers(
         whole.truncate(headers);
         return Ok((whole, route.egress.clone()));
     }
+    if cfg.kind == TunnelKind::Srv6 {
+        return srv6_headers(cfg, key, (mac, route.source_mac), (src, dst), kind, (tos, ttl, entropy), inner.len())
+            .map(|h| (h, route.egress.clone()));
+    }
     let vni = id & 0xff_ffff;
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {
-        TunnelKind::Gre | TunnelKind::Erspan => {}
-        TunnelKind::Vxlan => put_vxlan(&mut shim, vni),
+        TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => {}
+        TunnelKind::Vxlan => {
+            let payload = kind.ethertype().map_or(VxlanPayload::Ethernet, VxlanPayload::Ethertype);
+            let policy = (key.get(F::TunGbpId) as u16, key.get(F::TunGbpFlags) as u8);
+            let policy = Some(policy).filter(|p| cfg.policy && *p != (0, 0));
+            if !(Vxlan { vni, gpe: cfg.gpe, payload, policy }).put(&mut shim) {
+                return Err(Unreachable::PacketType(kind));
+            }
+        }
         TunnelKind::Geneve => {
             let options: Vec<(u16, u8, Vec<u8>)> = tlv
                 .iter()
@@ -700,9 +618,45 @@ fn spread(addresses: u64, rest: u64) -> u16 {
     0xc000 | ((m as u64 ^ (m >> 64) as u64) >> 40) as u16 & 0x3fff
 }
 
+/// The outer headers of a packet of SRv6: the path's first segment is the destination (RFC 8754 section 4.1).
+fn srv6_headers(
+    cfg: &TunnelConfig,
+    key: &FlowKey,
+    (mac, source_mac): (Mac, Mac),
+    (src, dst): (IpAddr, IpAddr),
+    kind: PacketType,
+    (tos, ttl, entropy): (u8, u8, u16),
+    inner: usize,
+) -> Result<Vec<u8>, Unreachable> {
+    let peer = if let IpAddr::V6(a) = dst { a } else { return Err(Unreachable::Destination) };
+    let segments: Vec<u128> = match cfg.segments.first() {
+        Some(first) if *first != peer => return Err(Unreachable::Destination),
+        Some(_) => cfg.segments.iter().map(|a| u128::from(*a)).collect(),
+        None => vec![peer.into()],
+    };
+    let header = kind.ethertype().and_then(|t| srv6::header(&segments, t)).ok_or(Unreachable::PacketType(kind))?;
+    let label = match cfg.flow_label {
+        FlowLabel::Copy if kind == PacketType::IPV6 => key.get(F::Ipv6Label) as u32,
+        FlowLabel::Copy | FlowLabel::Zero => 0,
+        FlowLabel::Compute => u32::from(entropy),
+    };
+    let mut payload = header;
+    let headers = payload.len();
+    payload.resize(headers + inner, 0);
+    let mut whole =
+        build::ip_packet(mac, source_mac, src, dst, srv6::ROUTING, ttl, &payload).ok_or(Unreachable::Route(dst))?;
+    fix_ip(&mut whole, cfg, tos, false);
+    if let Some([_, a, b, c]) = whole.get_mut(14..18) {
+        let [_, x, y, z] = label.to_be_bytes();
+        (*a, *b, *c) = (*a & 0xf0 | x & 0x0f, y, z);
+    }
+    whole.truncate(whole.len() - inner);
+    Ok(whole)
+}
+
 /// The GRE header and what is in it. Only keys other than 0 are sent, and sequence numbers if they are asked for; ERSPAN
 /// has its key within, and always a sequence number.
-fn gre_packet(cfg: &TunnelConfig, id: u32, sequence: u32, inner: &[u8]) -> Vec<u8> {
+fn gre_packet(cfg: &TunnelConfig, id: u32, kind: PacketType, sequence: u32, inner: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
         let header = Gre { protocol: cfg.erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
@@ -711,7 +665,8 @@ fn gre_packet(cfg: &TunnelConfig, id: u32, sequence: u32, inner: &[u8]) -> Vec<u
     }
     let key = (cfg.key != Some(0)).then_some(id);
     let sequence = cfg.sequence.then_some(sequence);
-    Gre { protocol: gre::ETHERNET, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
+    let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
+    Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
     out
 }
 
@@ -755,6 +710,8 @@ pub enum Unreachable {
     Route(IpAddr),
     /// The next hop is not resolved.
     Neighbour(IpAddr),
+    /// The encapsulation has no word for such packets.
+    PacketType(PacketType),
 }
 
 /// The encapsulation of a Geneve or VXLAN packet; none of other packets.

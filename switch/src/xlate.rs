@@ -12,6 +12,7 @@ pub(crate) mod backer;
 pub(crate) mod continuation;
 mod controller;
 pub(crate) mod ct;
+pub(crate) mod encap;
 pub(crate) mod groups;
 pub(crate) mod mpls;
 mod normal;
@@ -22,6 +23,7 @@ pub(crate) mod pipeline;
 mod sample;
 pub(crate) mod segment;
 mod snooping;
+mod tunnel_text;
 
 pub(crate) use actions::prereq_ok;
 pub(crate) use backer::Backer;
@@ -33,6 +35,7 @@ use crate::buf::PacketBuf;
 use crate::drops::DropReason;
 use crate::events::Outputs;
 use crate::extract;
+use openflow_rs::action::PacketType;
 use openflow_rs::{FieldId as F, Match, PortNo};
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
@@ -66,6 +69,21 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         x
     }
 
+    /// The packet has the type that a packet-out's or packet-in's metadata says: one without an Ethernet header gets a
+    /// stand-in. Before anything else is done with it.
+    pub(crate) fn of_type(&mut self, m: &Match) {
+        let Some(kind) = m.packet_type().and_then(PacketType::ethertype) else { return };
+        let PacketState { buf, headers, base, key, .. } = &mut self.packet;
+        let there = extract::put_stand_in(buf, kind);
+        *headers = extract::extract(buf.data(), self.backer.underlay.local.tags(), key);
+        base.clone_from(key);
+        self.observer.side_effect();
+        if !there {
+            self.because(DropReason::NoBuffer);
+            self.pipeline.exit = true;
+        }
+    }
+
     /// Puts a packet-out's or packet-in's metadata over the key.
     pub(crate) fn overlay(&mut self, m: &Match) {
         for w in m.words() {
@@ -91,15 +109,14 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             D::TooManyResubmits,
             D::StackTooDeep,
             D::TooManyLabels,
+            D::PacketType,
+            D::NotEthernet,
             D::Fragment,
         ];
         if !told.contains(&r) {
             self.observer.tell(Kind::Warning, || format!("drop: {}", r.name()));
         }
-        if matches!(
-            r,
-            DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep | DropReason::TooManyLabels
-        ) {
+        if matches!(r, D::TooDeep | D::TooManyResubmits | D::StackTooDeep | D::TooManyLabels | D::PacketType) {
             if !self.pipeline.failed {
                 self.observer.tell(Kind::Warning, || match r {
                     D::TooDeep => format!("over max translation depth {MAX_DEPTH}"),

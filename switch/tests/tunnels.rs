@@ -5,7 +5,9 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BfdPackets, DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{
+    BfdPackets, DropReason, Egress, Event, Outputs, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind,
+};
 
 const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
@@ -300,5 +302,253 @@ fn options_that_are_there_are_told() {
         let out = send(&mut s, 1, &p);
         let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
         assert_eq!(packet_in.metadata.to_string().contains("tun_metadata0=0"), there, "{}", packet_in.metadata);
+    }
+}
+
+/// Ports 12 of two switches, joined by their underlay, with these options; what comes by them goes to port 3, and what
+/// comes by port 3 goes there.
+fn joined(
+    a: &str,
+    b: &str,
+    kind: TunnelKind,
+    flows: [&[&str]; 2],
+    options: [&dyn Fn(&mut TunnelConfig); 2],
+) -> [Switch; 2] {
+    let of = |own: &str, peer: &str, flows: &[&str], options: &dyn Fn(&mut TunnelConfig)| {
+        let base = if kind == TunnelKind::Srv6 { TunnelKind::Geneve } else { kind };
+        let mut s = chassis(own, peer, base);
+        s.remove_port(0, PortNo(10)).expect("the other tunnel");
+        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
+        options(&mut cfg);
+        s.add_port(0, Port::new(PortNo(12), "l3", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, 0, flows);
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        s
+    };
+    [of(a, b, flows[0], options[0]), of(b, a, flows[1], options[1])]
+}
+
+const THROUGH: &[&str] = &["in_port=3 actions=output:12", "in_port=12 actions=output:3"];
+
+/// Tunnels without Ethernet in them, of all kinds that have such: the headers, and what comes out.
+#[test]
+fn tunnels_without_ethernet_carry_ip() {
+    let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
+    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
+    let gpe = |t: &mut TunnelConfig| {
+        l3(t);
+        t.gpe = true;
+    };
+    let path = |t: &mut TunnelConfig| {
+        t.segments = vec!["fd00::2".parse().expect("address"), "fd00::9".parse().expect("address")]
+    };
+    type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), bool, usize, &'a [u8]);
+    let cases: [Case<'_>; 7] = [
+        (TunnelKind::Gre, v4, &l3, false, 34, &[0, 0, 8, 0]),
+        (TunnelKind::Gre, v6, &l3, true, 54, &[0, 0, 0x86, 0xdd]),
+        (TunnelKind::Vxlan, v4, &gpe, false, 42, &[0x0c, 0, 0, 1, 0, 0, 0, 0]),
+        (TunnelKind::Vxlan, v6, &gpe, true, 62, &[0x0c, 0, 0, 2, 0, 0, 0, 0]),
+        (TunnelKind::Srv6, v6, &l3, false, 54, &[4, 2, 4, 0, 0, 0, 0, 0, 0xfd, 0]),
+        (TunnelKind::Srv6, v6, &l3, true, 54, &[41, 2, 4, 0, 0, 0, 0, 0, 0xfd, 0]),
+        (TunnelKind::Srv6, v6, &path, true, 54, &[41, 4, 4, 1, 1, 0, 0, 0, 0xfd, 0]),
+    ];
+    for (kind, (a, b), options, inner_v6, at, header) in cases {
+        let [mut one, mut two] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
+        let (src, dst) = if inner_v6 { ("fd01::1", "fd01::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let p = udp(src, 5, dst, 6);
+        for _ in 0..3 {
+            let out = send(&mut one, 3, &p).packets;
+            let [(100, outer)] = &out[..] else { panic!("{kind:?}: {out:?} {:?}", one.drops) };
+            assert_eq!(&outer[at..at + header.len()], header, "{kind:?} {outer:02x?}");
+            assert!(outer.ends_with(&p[14..]));
+            let h = Headers::parse(outer).expect("headers");
+            assert!(h.ip_ok && h.l3_end == outer.len() && (!h.is_ipv4() || checksum::of(&outer[14..34]) == 0));
+            let got = send(&mut two, 100, outer).packets;
+            if header[3] != 1 || kind != TunnelKind::Srv6 {
+                let mut wanted = p.clone();
+                wanted[..12].fill(0);
+                assert_eq!(got, [(3, wanted)], "{kind:?} {:?}", two.drops);
+            } else {
+                assert!(got.is_empty(), "a segment is left");
+            }
+        }
+        // What is cut, or another packet, is no harm.
+        let outer = send(&mut one, 3, &p).packets.remove(0).1;
+        (0..outer.len()).for_each(|n| drop(send(&mut two, 100, &outer[..n])));
+        // ARP has no place in all of them, nor has a tag.
+        let mut tagged = p.clone();
+        tagged.splice(12..12, [0x81, 0, 0, 7]);
+        assert!(send(&mut one, 3, &tagged).packets.is_empty());
+        let arp = build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        assert_eq!(send(&mut one, 3, &arp).packets.is_empty(), kind != TunnelKind::Gre);
+    }
+}
+
+/// A port that knows of types takes what comes, and sends what it is given; other ports take what they are for.
+#[test]
+fn packet_types_choose_the_port() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let aware = |gpe: bool| {
+        move |t: &mut TunnelConfig| (t.mode, t.gpe, t.key, t.in_key) = (PacketMode::Aware, gpe, Some(0), Some(0))
+    };
+    let sends = &[
+        "in_port=3,udp,tp_dst=6 actions=output:12",
+        "in_port=3,udp,tp_dst=7 actions=decap(),output:12",
+        "in_port=3,udp,tp_dst=8 actions=encap(nsh),output:12",
+    ];
+    let takes = &[
+        "table=0,in_port=12 actions=resubmit(,1)",
+        "table=1,udp,tp_dst=6 actions=output:1",
+        "table=1,packet_type=(1,0x800) actions=encap(ethernet),output:2",
+        "table=1,packet_type=(1,0x894f),nsh_np=3 actions=decap(),output:3",
+    ];
+    for (kind, gpe) in [(TunnelKind::Gre, false), (TunnelKind::Vxlan, true)] {
+        let options = aware(gpe);
+        let [mut one, mut two] = joined(a, b, kind, [sends, takes], [&options; 2]);
+        for (port, to, ethernet) in [(6, 1, true), (7, 2, false), (8, 3, true)] {
+            let p = udp("10.0.0.1", 5, "10.0.0.2", port);
+            let outer = send(&mut one, 3, &p).packets.remove(0).1;
+            let got = send(&mut two, 100, &outer).packets;
+            assert_eq!(got.len(), 1, "{kind:?} {port} {:?}", two.drops);
+            assert_eq!(
+                (got[0].0, &got[0].1[if ethernet { 0 } else { 14 }..]),
+                (to, &p[if ethernet { 0 } else { 14 }..])
+            );
+        }
+        // A port for Ethernet alone does not take packets without, and comes before one that knows of types.
+        let mut l2 = TunnelConfig::new(kind, Some(ip(a)));
+        (l2.gpe, l2.key, l2.in_key) = (gpe, Some(0), Some(0));
+        two.add_port(0, Port::new(PortNo(13), "l2", PortKind::Tunnel(Box::new(l2)))).expect("port");
+        load(&mut two, 0, &["table=0,in_port=13 actions=output:3"]);
+        for (port, to) in [(6, 3), (7, 2)] {
+            let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", port)).packets.remove(0).1;
+            assert_eq!(send(&mut two, 100, &outer).packets.iter().map(|o| o.0).collect::<Vec<_>>(), [to], "{kind:?}");
+        }
+        two.remove_port(0, PortNo(12)).expect("port");
+        let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", 7)).packets.remove(0).1;
+        assert!(send(&mut two, 100, &outer).packets.is_empty());
+        assert!(two.drops.get(DropReason::TunnelUnknown) > 0);
+    }
+    // Ethernet tunnels take no other packets.
+    let [mut one, _] =
+        joined(a, b, TunnelKind::Geneve, [&["in_port=3 actions=decap(),output:12"], &[]], [&|_| {}, &|_| {}]);
+    assert!(send(&mut one, 3, &p).packets.is_empty());
+    assert_eq!(one.drops.get(DropReason::NotEthernet), 1);
+}
+
+/// Group policies of VXLAN are fields, where the port has them; a tunnel may have a key for each direction.
+#[test]
+fn policies_and_keys_of_both_directions() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let with = |out: u32, into: u32, policy: bool| {
+        move |t: &mut TunnelConfig| (t.key, t.in_key, t.policy) = (Some(out), Some(into), policy)
+    };
+    let sends = &["in_port=3 actions=set_field:0x1234->tun_gbp_id,set_field:0x8->tun_gbp_flags,output:12"];
+    let takes = &[
+        "in_port=12,tun_gbp_id=0x1234,tun_gbp_flags=0x8,tun_id=5 actions=output:3",
+        "priority=1,in_port=12,tun_gbp_id=0 actions=output:2",
+    ];
+    for policy in [true, false] {
+        let (first, second) = (with(5, 6, true), with(6, 5, policy));
+        let [mut one, mut two] = joined(a, b, TunnelKind::Vxlan, [sends, takes], [&first, &second]);
+        for _ in 0..3 {
+            let outer = send(&mut one, 3, &p).packets.remove(0).1;
+            assert_eq!(outer[42..50], [0x88, 8, 0x12, 0x34, 0, 0, 5, 0]);
+            let got = send(&mut two, 100, &outer).packets;
+            assert_eq!(got, [(if policy { 3 } else { 2 }, p.clone())]);
+        }
+        // The key of the other direction is none of its.
+        let (other, wrong) = (with(7, 7, true), with(1, 1, false));
+        let [mut one, _] = joined(a, b, TunnelKind::Vxlan, [sends, takes], [&other, &wrong]);
+        let outer = send(&mut one, 3, &p).packets.remove(0).1;
+        assert!(send(&mut two, 100, &outer).packets.is_empty());
+    }
+}
+
+/// From one tunnel into another: the sender's address is no address of ours. Flows say ours where the port asks them.
+#[test]
+fn tunnels_have_own_addresses_also_behind_tunnels() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    for (of_flow, wanted) in [(false, [192, 168, 0, 2]), (true, [192, 168, 0, 7])] {
+        let mut one = chassis(a, b, TunnelKind::Geneve);
+        let mut two = chassis(b, a, TunnelKind::Geneve);
+        let mut back = TunnelConfig::new(TunnelKind::Vxlan, Some(ip(a)));
+        back.local_of_flow = of_flow;
+        two.add_port(0, Port::new(PortNo(13), "back", PortKind::Tunnel(Box::new(back)))).expect("port");
+        let own = if of_flow { "set_field:192.168.0.7->tun_src," } else { "" };
+        load(&mut two, 0, &[&format!("priority=40000,in_port=10 actions={own}output:13")]);
+        one.underlay.set_neighbour(ip(b), Some(B));
+        two.underlay.set_neighbour(ip(a), Some(B));
+        let outer = send(&mut one, 1, &p).packets.remove(0).1;
+        for _ in 0..3 {
+            let again = send(&mut two, 100, &outer).packets.remove(0).1;
+            assert_eq!((&again[26..30], &again[30..34]), (&wanted[..], &[192, 168, 0, 1][..]), "{of_flow}");
+        }
+    }
+}
+
+/// A trace tells a tunnel's headers in the words of ovs-dpctl(8): byte for byte, or as a datapath is told that makes them
+/// by itself.
+#[test]
+fn traces_tell_tunnels() {
+    let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
+    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
+    let gpe = |t: &mut TunnelConfig| {
+        l3(t);
+        t.gpe = true;
+    };
+    let keyed = |t: &mut TunnelConfig| t.key = Some(5);
+    type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), &'a str, &'a str);
+    let cases: [Case<'_>; 6] = [
+        (
+            TunnelKind::Geneve,
+            v4,
+            &keyed,
+            "tnl_push(tnl_port(6081),header(size=50,type=5,eth(dst=02:00:00:00:00:0b,src=02:00:00:00:00:0a,dl_type=0x0800),ipv4(src=192.168.0.1,dst=192.168.0.2,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=6081,csum=0x0),geneve(vni=0x5)),out_port(100))",
+            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,tp_dst=6081,flags(df|key))),6081",
+        ),
+        (
+            TunnelKind::Geneve,
+            v6,
+            &keyed,
+            "udp(src=0,dst=6081,csum=0xffff),geneve(vni=0x5)",
+            "flags(df|csum|key))),6081",
+        ),
+        (TunnelKind::Vxlan, v4, &keyed, "vxlan(flags=0x8000000,vni=0x5)", "tp_dst=4789,flags(df|key))),4789"),
+        (
+            TunnelKind::Vxlan,
+            v4,
+            &gpe,
+            "pop_eth,tnl_push(tnl_port(4789),header(size=50,type=4,",
+            "tp_dst=4789,flags(df))),4789",
+        ),
+        (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
+        (
+            TunnelKind::Srv6,
+            v6,
+            &l3,
+            "srv6(segments_left=0,segs(fd00::2))",
+            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),4",
+        ),
+    ];
+    for (kind, (a, b), options, pushed, told) in cases {
+        let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
+        let request = || switch::TraceRequest {
+            bridge: 0,
+            metadata: Match::new().with(FieldId::InPort, 3),
+            packet: udp("10.0.0.1", 5, "10.0.0.2", 6),
+            untyped: false,
+            effects: false,
+            ct_next: Vec::new(),
+            actions: None,
+        };
+        let text = one.trace(request());
+        assert!(text.contains(pushed), "{kind:?}: {text}");
+        one.pushes = false;
+        let text = one.trace(request());
+        assert!(text.contains(told), "{kind:?}: {text}");
     }
 }

@@ -15,9 +15,9 @@ const MORE_FRAGMENTS: u16 = 0x2000;
 const LATER: u16 = 100;
 
 /// One word with its arguments: `name(key=value,…)`.
-struct Word<'a> {
-    name: &'a str,
-    text: &'a str,
+pub(super) struct Word<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: &'a str,
 }
 
 impl Word<'_> {
@@ -28,11 +28,11 @@ impl Word<'_> {
     }
 
     /// A number; 0 without the key.
-    fn number(&self, key: &str) -> Result<u64, String> {
+    pub(super) fn number(&self, key: &str) -> Result<u64, String> {
         self.get(key).map_or(Ok(0), |v| number(v).ok_or_else(|| format!("{}: {key}={v}: expected a number", self.name)))
     }
 
-    fn parsed<T: std::str::FromStr>(&self, key: &str, none: T) -> Result<T, String> {
+    pub(super) fn parsed<T: std::str::FromStr>(&self, key: &str, none: T) -> Result<T, String> {
         self.get(key)
             .map_or(Ok(none), |v| v.parse().map_err(|_| format!("{}: {key}={v}: expected an address", self.name)))
     }
@@ -70,6 +70,11 @@ fn words(text: &str) -> Result<Vec<Word<'_>>, String> {
 /// What is between the parentheses of a word, without a mask.
 pub(super) fn word<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     words(text).ok()?.into_iter().find(|w| w.name == name).map(|w| value(w.text))
+}
+
+/// All that is in the parentheses of a word.
+pub(super) fn text_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    words(text).ok()?.into_iter().find(|w| w.name == name).map(|w| w.text)
 }
 
 /// The frame of a flow, of `len` bytes if that is given.

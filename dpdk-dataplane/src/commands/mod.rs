@@ -14,6 +14,7 @@ mod others;
 mod qos;
 mod show;
 mod trace;
+mod tunnel_text;
 mod underlay;
 
 use crate::ha::status::Status;
@@ -25,7 +26,7 @@ use daemon::Daemon;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use switch::{BridgeId, DropReason};
+use switch::{BridgeId, DropReason, Egress};
 use tokio::sync::mpsc;
 
 /// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
@@ -139,10 +140,14 @@ fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
 fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     let mut rows: Vec<_> = w.neighbours.iter().collect();
     rows.sort();
-    let mut out = String::from("IP                                            MAC                 Origin\n");
-    for (ip, mac, learned) in rows {
-        let origin = if learned { "packet" } else { "kernel" };
-        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), mac);
+    let mut out = String::from("IP                                            MAC                 Bridge\n");
+    out.push_str(&"=".repeat(74));
+    out.push('\n');
+    for (ip, mac, _) in rows {
+        // The host's other neighbours are no tunnel's.
+        let egress = w.switch.underlay.route(ip).map(|r| &r.egress).filter(|e| !matches!(e, Egress::Host(_)));
+        let Some(bridge) = egress else { continue };
+        let _ = writeln!(out, "{:<45} {mac}   {bridge}", ip.to_string());
     }
     Ok(out)
 }

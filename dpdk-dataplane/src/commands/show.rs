@@ -1,11 +1,12 @@
 //! `dpif/*`, `tnl/ports/show`, and the commands about IP fragments (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
+use super::tunnel_text::number_of;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use packet::gre::Erspan;
 use std::fmt::Write;
-use switch::{Port, PortKind, TunnelConfig, TunnelKind};
+use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -42,6 +43,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 TunnelKind::Gre => "gre",
                 TunnelKind::Erspan if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6erspan",
                 TunnelKind::Erspan => "erspan",
+                TunnelKind::Srv6 => "srv6",
             };
             let erspan = match t.erspan {
                 _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
@@ -57,6 +59,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             };
             let [dir, hwid, idx, ver] = erspan;
             let usual = TunnelConfig::new(t.kind, None);
+            let (both, key) = (t.key == t.in_key, |k: Option<u32>| k.map_or("flow".into(), |k| k.to_string()));
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
             // What is as usual is left out.
             let options = [
@@ -67,8 +70,11 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 hwid,
                 idx,
                 ver,
-                (t.key != Some(0)).then(|| format!("key={}", t.key.map_or("flow".into(), |k| k.to_string()))),
-                t.local.map(|l| format!("local_ip={l}")),
+                (both && t.key != Some(0)).then(|| format!("key={}", key(t.key))),
+                (!both && t.in_key != Some(0)).then(|| format!("in_key={}", key(t.in_key))),
+                t.local.map(|l| format!("local_ip={l}")).or(t.local_of_flow.then(|| "local_ip=flow".into())),
+                (!both && t.key != Some(0)).then(|| format!("out_key={}", key(t.key))),
+                (t.mode != usual.mode).then(|| format!("packet_type={}", mode(t.mode))),
                 Some(format!("remote_ip={}", flow(t.remote))),
                 t.sequence.then(|| "seq=true".into()),
                 t.inherits_tos.then(|| "tos=inherit".into()),
@@ -81,10 +87,17 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
     }
 }
 
+fn mode(m: PacketMode) -> &'static str {
+    match m {
+        PacketMode::LegacyL2 => "legacy_l2",
+        PacketMode::LegacyL3 => "legacy_l3",
+        PacketMode::Aware => "ptap",
+    }
+}
+
 fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("{}: hit:{} missed:{}\n", w.datapath, cache.hits, cache.misses);
-    let free = (1..).find(|n| w.device(*n).is_none()).unwrap_or(0);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
     bridges.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     for (_, b) in bridges {
@@ -95,7 +108,7 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
             let device = match &p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
                 // As Open vSwitch numbers the common port of such tunnels there.
-                PortKind::Tunnel(t) if w.of_dummies() && t.kind.is_gre() => free.to_string(),
+                PortKind::Tunnel(t) if w.of_dummies() && !t.kind.is_udp() => number_of(w, t).to_string(),
                 PortKind::Tunnel(t) if w.of_dummies() => t.udp_port.to_string(),
                 _ => "none".into(),
             };
@@ -116,6 +129,7 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
                 TunnelKind::Vxlan => "vxlan_sys",
                 TunnelKind::Gre => "gre_sys",
                 TunnelKind::Erspan => "erspan_sys",
+                TunnelKind::Srv6 => "srv6_sys",
             };
             seen.push((name, t.udp_port));
         }
@@ -238,13 +252,14 @@ fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     };
     match name.as_str() {
         "trunc" => w.switch.cuts = on,
+        "tnl_push_pop" => w.switch.pushes = on,
         other => match OFFERED.iter().find(|(short, _)| *short == other) {
             Some((_, feature)) if on => w.not_offered.retain(|f| f != feature),
             Some((_, feature)) => w.not_offered.push(feature),
             None => {
                 let names: Vec<&str> = OFFERED.iter().map(|(short, _)| *short).collect();
                 return Err(format!(
-                    "{other}: not a feature that can be changed here; trunc, {} are",
+                    "{other}: not a feature that can be changed here; trunc, tnl_push_pop, {} are",
                     names.join(", ")
                 ));
             }

@@ -1,11 +1,12 @@
 //! `ofproto/trace` and `ofproto/trace-packet-out`: makes a packet of a flow's text, and traces it through the tables.
 
-use super::frame_text;
+use super::{frame_text, tunnel_text};
 use crate::pmd::MainPmd;
-use openflow_rs::action::Action;
+use openflow_rs::action::{Action, ETH_NSH, is_mpls};
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::{FieldId as F, Match, PortNo};
+use packet::nsh::Nsh;
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::BridgeId;
@@ -110,8 +111,15 @@ fn is_datapath_flow(text: &str) -> bool {
 
 /// Where a packet of a flow in the words of ovs-dpctl(8) comes in, and its metadata. Without a port, it is the bridge's
 /// own one.
-fn arrival(w: &MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+    let tunnel = frame_text::text_of(text, "tunnel");
+    let mut m = Match::new();
     let port = match frame_text::word(text, "in_port") {
+        Some(port) if tunnel.is_some() => {
+            let (bridge, no, seen) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port)?;
+            m = seen;
+            (bridge, no)
+        }
         None => (bridge.ok_or("the flow has no in_port()")?, PortNo::LOCAL),
         Some(port) => {
             let number = port.parse().ok().and_then(|n| w.switch.port_of_device(n));
@@ -119,7 +127,6 @@ fn arrival(w: &MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeI
             number.or_else(named).ok_or_else(|| format!("in_port({port}): no port of the datapath"))?
         }
     };
-    let mut m = Match::new();
     m.set(F::InPort, port.1.0.into());
     for (name, f) in [("skb_mark", F::PktMark), ("ct_zone", F::CtZone), ("ct_mark", F::CtMark)] {
         if let Some(v) = frame_text::word(text, name).and_then(frame_text::number) {
@@ -193,7 +200,16 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
             let kind = if kind == 0 { 0x05ff } else { kind as u16 };
             let mut p = [*dst, *src].concat();
             p.extend_from_slice(&kind.to_be_bytes());
-            p.resize(60, 0);
+            match kind {
+                ETH_NSH => p.extend(nsh(m).ok_or("nsh_mdtype: expected 1 or 2")?),
+                kind if is_mpls(kind) => {
+                    let stack = [F::MplsLse, F::MplsLse1, F::MplsLse2].map(|f| m.get(f).0 as u32);
+                    let n = stack.iter().rposition(|e| *e != 0).map_or(1, |i| i + 1);
+                    stack.iter().take(n).for_each(|e| p.extend(e.to_be_bytes()));
+                }
+                _ => {}
+            }
+            p.resize(p.len().max(60), 0);
             p
         }
     };
@@ -203,6 +219,22 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
         p.splice(12..12, [0x81, 0x00, tag[0], tag[1]]);
     }
     Ok(p)
+}
+
+/// A network service header with the fields of a match.
+fn nsh(m: &Match) -> Option<Vec<u8>> {
+    let of = |f: F| m.get(f).0 as u32;
+    let header = Nsh {
+        flags: of(F::NshFlags) as u8,
+        ttl: of(F::NshTtl) as u8,
+        md_type: of(F::NshMdtype) as u8,
+        next: of(F::NshNp) as u8,
+        path: of(F::NshSpi),
+        index: of(F::NshSi) as u8,
+        context: [F::NshC1, F::NshC2, F::NshC3, F::NshC4].map(of),
+        ..Nsh::default()
+    };
+    header.with(&[])
 }
 
 fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
@@ -271,6 +303,8 @@ mod tests {
             "icmp,nw_src=10.0.0.1,icmp_type=8",
             "arp,arp_op=2,arp_spa=10.0.0.1,arp_tpa=10.0.0.9,dl_src=02:00:00:00:00:05",
             "dl_vlan=7,ip,nw_dst=10.0.0.2",
+            "dl_type=0x894f,nsh_mdtype=1,nsh_ttl=63,nsh_np=3,nsh_spi=0x123456,nsh_si=255,nsh_c1=1,nsh_c4=0xffffffff",
+            "mpls,mpls_label=7,mpls_bos=1,mpls_ttl=64",
         ] {
             let m = parse_match(flow).expect("a match");
             let p = compose(&m).expect("a packet");

@@ -115,7 +115,8 @@ pub fn bridges(db: &ovs::Database, dummies: DummyMode) -> Vec<BridgeSpec> {
 fn refuse_twins(bridges: &mut [BridgeSpec]) {
     let same = |a: &Kind, b: &Kind| match (a, b) {
         (Kind::Tunnel(a), Kind::Tunnel(b)) => {
-            let what = |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.key);
+            let what =
+                |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.local_of_flow, t.in_key, t.mode, t.gpe);
             what(a) == what(b)
         }
         (Kind::Dpdk(a), Kind::Dpdk(b)) | (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,
@@ -244,6 +245,13 @@ pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
         Ok(Some(n)) => std::time::Duration::from_millis(500.max(n)),
         _ => switch::MAX_IDLE,
     }
+}
+
+/// How long a bundle waits for its next message (`other_config:bundle-idle-timeout` in seconds; without it, or with 0,
+/// ten of them).
+pub fn bundle_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
+    let seconds = number(other_config, "bundle-idle-timeout").ok().flatten().filter(|n: &u32| *n > 0);
+    std::time::Duration::from_secs(seconds.map_or(10, u64::from))
 }
 
 /// How many VLAN tags of a packet are parsed (`other_config:vlan-limit`); 0 there stands for as many as the switch can.

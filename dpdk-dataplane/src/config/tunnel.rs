@@ -4,8 +4,9 @@ use super::port::Kind;
 use super::{NotANumber, get, number};
 use ovn_schema::{Map, Str};
 use packet::gre::Erspan;
+use packet::srv6::MOST_SEGMENTS;
 use std::net::IpAddr;
-use switch::{TunnelConfig, TunnelKind};
+use switch::{FlowLabel, PacketMode, TunnelConfig, TunnelKind};
 
 /// Why a tunnel's options cannot be followed; in Open vSwitch's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,25 +32,44 @@ pub enum TunnelError {
     #[error("{0} type requires 'remote_ip=flow' with 'local_ip=flow'")]
     OnlyLocalFlow(&'static str),
     /// `exts`.
-    #[error("exts={value}: there are no extensions of {kind} here")]
+    #[error("exts={value}: {kind} has {known} here")]
     Extensions {
         /// The type of the tunnel.
         kind: &'static str,
         /// The extensions.
         value: String,
+        /// Those that there are.
+        known: &'static str,
     },
-    /// `packet_type` is another one than Ethernet.
-    #[error("unknown packet_type '{0}'; it is legacy_l2")]
+    /// `packet_type` is none.
+    #[error("unknown packet_type '{0}'")]
     PacketType(String),
+    /// `packet_type` is one that the encapsulation has no packets for.
+    #[error("{mode} configured on {kind} tunnel that cannot carry {layer} traffic")]
+    Layer {
+        /// The type of packets.
+        mode: &'static str,
+        /// The encapsulation.
+        kind: &'static str,
+        /// What it cannot have.
+        layer: &'static str,
+    },
+    /// `srv6_segs` or `srv6_flowlabel`.
+    #[error("{key}={value}: expected {expected}")]
+    Segments {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it can be.
+        expected: &'static str,
+    },
     /// It is to be encrypted, and would not be.
     #[error(
         "{0}: the tunnel wants IPsec, which this switch does not have: it stays down, as its packets would go in the clear; \
          use ovs-vswitchd on the kernel's datapath here, or set NB_Global:ipsec to false"
     )]
     Ipsec(&'static str),
-    /// `in_key` and `out_key` differ.
-    #[error("in_key and out_key: a tunnel has one key for both directions")]
-    TwoKeys,
     /// An option of ERSPAN.
     #[error("{key}={value}: expected a number that this field of ERSPAN can have")]
     Erspan {
@@ -78,12 +98,19 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
     get(o, "remote_ip").ok_or(TunnelError::NoRemote(name))?;
     let mut t = TunnelConfig::new(kind, address("remote_ip")?);
     t.local = address("local_ip")?;
+    t.local_of_flow = get(o, "local_ip") == Some("flow");
     ends(name, &t, o)?;
-    t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
-        Some("flow") => None,
-        None => Some(0),
-        Some(k) => Some(parse_key(kind, k).ok_or_else(|| TunnelError::Key(k.into()))?),
+    let key = |direction: &str| match get(o, "key").or_else(|| get(o, direction)) {
+        Some("flow") => Ok(None),
+        None => Ok(Some(0)),
+        Some(k) => parse_key(kind, k).map(Some).ok_or_else(|| TunnelError::Key(k.into())),
     };
+    (t.key, t.in_key) = (key("out_key")?, key("in_key")?);
+    extensions(&mut t, name, o)?;
+    t.mode = mode(&t, name, o)?;
+    if kind == TunnelKind::Srv6 {
+        segments(&mut t, o)?;
+    }
     t.sequence = get(o, "seq") == Some("true");
     if kind == TunnelKind::Erspan {
         t.erspan = erspan(o)?;
@@ -121,21 +148,73 @@ fn ends(kind: &'static str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), T
         }
         _ => {}
     }
-    if let Some(e) = get(o, "exts") {
-        return Err(TunnelError::Extensions { kind, value: e.into() });
-    }
     if let Some(key) = ["remote_name", "remote_cert", "psk"].into_iter().find(|k| get(o, k).is_some()) {
         return Err(TunnelError::Ipsec(key));
     }
-    match get(o, "packet_type") {
-        None | Some("legacy_l2") => {}
-        Some(p) => return Err(TunnelError::PacketType(p.into())),
-    }
-    let key = |direction: &str| get(o, "key").or_else(|| get(o, direction)).unwrap_or("0");
-    if key("in_key") != key("out_key") {
-        return Err(TunnelError::TwoKeys);
-    }
     Ok(())
+}
+
+/// The extensions of VXLAN that the options ask for.
+fn extensions(t: &mut TunnelConfig, kind: &'static str, o: &Map<Str, Str>) -> Result<(), TunnelError> {
+    let Some(list) = get(o, "exts") else { return Ok(()) };
+    let (vxlan, wrong) =
+        (t.kind == TunnelKind::Vxlan, |known| TunnelError::Extensions { kind, value: list.into(), known });
+    for word in list.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+        match word {
+            "gpe" if vxlan => t.gpe = true,
+            "gbp" if vxlan => t.policy = true,
+            _ => return Err(wrong(if vxlan { "gbp or gpe" } else { "none" })),
+        }
+    }
+    // Both have the third and fourth byte for themselves.
+    if t.gpe && t.policy { Err(wrong("either gbp or gpe")) } else { Ok(()) }
+}
+
+/// What packets the options ask for.
+fn mode(t: &TunnelConfig, kind: &'static str, o: &Map<Str, Str>) -> Result<PacketMode, TunnelError> {
+    let (l2, l3) = match t.kind {
+        TunnelKind::Srv6 => (false, true),
+        TunnelKind::Gre => (true, true),
+        TunnelKind::Vxlan => (true, t.gpe),
+        TunnelKind::Geneve | TunnelKind::Erspan => (true, false),
+    };
+    let kind = match t.kind {
+        TunnelKind::Vxlan if t.gpe => "VXLAN-GPE",
+        TunnelKind::Vxlan => "VXLAN (without GPE)",
+        _ => kind,
+    };
+    match get(o, "packet_type") {
+        None if l2 => Ok(PacketMode::LegacyL2),
+        None => Ok(PacketMode::LegacyL3),
+        Some("legacy_l2") if l2 => Ok(PacketMode::LegacyL2),
+        Some("legacy_l3") if l3 => Ok(PacketMode::LegacyL3),
+        Some("ptap") => Ok(PacketMode::Aware),
+        Some("legacy_l2") => Err(TunnelError::Layer { mode: "legacy_l2", kind, layer: "L2" }),
+        Some("legacy_l3") => Err(TunnelError::Layer { mode: "legacy_l3", kind, layer: "L3" }),
+        Some(p) => Err(TunnelError::PacketType(p.into())),
+    }
+}
+
+/// The path that the options of SRv6 ask for.
+fn segments(t: &mut TunnelConfig, o: &Map<Str, Str>) -> Result<(), TunnelError> {
+    let wrong = |key, value: &str, expected| TunnelError::Segments { key, value: value.into(), expected };
+    if let Some(list) = get(o, "srv6_segs") {
+        let bad = || wrong("srv6_segs", list, "up to six addresses of IPv6, with commas");
+        t.segments = list.split(',').map(|a| a.trim().parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
+        if t.segments.len() > MOST_SEGMENTS {
+            return Err(bad());
+        }
+    }
+    t.flow_label = match get(o, "srv6_flowlabel") {
+        None | Some("copy") => FlowLabel::Copy,
+        Some("zero") => FlowLabel::Zero,
+        Some("compute") => FlowLabel::Compute,
+        Some(v) => return Err(wrong("srv6_flowlabel", v, "copy, zero or compute")),
+    };
+    match t.remote {
+        Some(a) if a.is_ipv4() => Err(wrong("remote_ip", &a.to_string(), "an address of IPv6, for SRv6")),
+        _ => Ok(()),
+    }
 }
 
 /// The header of ERSPAN that the options ask for.
@@ -169,6 +248,7 @@ fn parse_key(kind: TunnelKind, k: &str) -> Option<u32> {
         TunnelKind::Gre => u32::MAX,
         TunnelKind::Erspan => 0x3ff,
         TunnelKind::Geneve | TunnelKind::Vxlan => 0xff_ffff,
+        TunnelKind::Srv6 => u32::MAX,
     };
     (v <= most).then_some(v)
 }
@@ -210,6 +290,55 @@ mod tests {
             assert!(e == TunnelError::Ipsec(key) && e.to_string().contains("wants IPsec"), "{e}");
         }
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
+    }
+
+    #[test]
+    fn packet_types_extensions_and_keys() {
+        let t = |kind, name, o: &[(&str, &str)]| {
+            let all = [&[("remote_ip", "fc00::1")], o].concat();
+            match tunnel(kind, name, &map(&all)) {
+                Ok(Kind::Tunnel(t)) => Ok(*t),
+                Ok(_) => panic!("a tunnel"),
+                Err(e) => Err(e.to_string()),
+            }
+        };
+        let gre = |o: &[(&str, &str)]| t(TunnelKind::Gre, "gre", o);
+        let modes =
+            [("legacy_l2", PacketMode::LegacyL2), ("legacy_l3", PacketMode::LegacyL3), ("ptap", PacketMode::Aware)];
+        for (word, mode) in modes {
+            assert_eq!(gre(&[("packet_type", word)]).map(|t| t.mode), Ok(mode));
+        }
+        assert_eq!(gre(&[("in_key", "5"), ("out_key", "flow")]).map(|t| (t.in_key, t.key)), Ok((Some(5), None)));
+        let vxlan = |o: &[(&str, &str)]| t(TunnelKind::Vxlan, "vxlan", o);
+        assert_eq!(
+            vxlan(&[("exts", "gpe"), ("packet_type", "legacy_l3")]).map(|t| (t.gpe, t.policy)),
+            Ok((true, false))
+        );
+        assert_eq!(
+            vxlan(&[("exts", "gbp")]).map(|t| (t.gpe, t.policy, t.mode)),
+            Ok((false, true, PacketMode::LegacyL2))
+        );
+        let srv6 = |o: &[(&str, &str)]| t(TunnelKind::Srv6, "srv6", o);
+        let path = srv6(&[("srv6_segs", "fc00::1, fc00::2"), ("srv6_flowlabel", "compute")]);
+        assert!(path.is_ok_and(|t| t.segments.len() == 2
+            && t.flow_label == FlowLabel::Compute
+            && t.mode == PacketMode::LegacyL3));
+        let refused = [
+            vxlan(&[("packet_type", "legacy_l3")]),
+            vxlan(&[("exts", "gpe,gbp")]),
+            vxlan(&[("exts", "x")]),
+            gre(&[("exts", "gpe")]),
+            gre(&[("packet_type", "l3")]),
+            srv6(&[("packet_type", "legacy_l2")]),
+            srv6(&[("srv6_segs", "10.0.0.1")]),
+            srv6(&[("srv6_segs", "::1,::2,::3,::4,::5,::6,::7")]),
+            srv6(&[("srv6_flowlabel", "random")]),
+            srv6(&[("remote_ip", "10.0.0.1")]),
+            t(TunnelKind::Geneve, "geneve", &[("packet_type", "legacy_l3")]),
+        ];
+        for (i, r) in refused.into_iter().enumerate() {
+            assert!(r.is_err(), "{i}");
+        }
     }
 
     #[test]

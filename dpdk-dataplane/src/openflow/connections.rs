@@ -11,6 +11,7 @@ use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use switch::{BridgeId, Event};
 use tokio::sync::mpsc;
 
@@ -121,9 +122,27 @@ pub struct Connections {
     snoops: Arc<AtomicUsize>,
     /// How many flow monitors there are; mostly none.
     flow_monitors: Arc<AtomicUsize>,
+    /// Seconds that a bundle waits for its next message; 0: as nobody has said.
+    bundle_idle: Arc<AtomicU64>,
 }
 
+/// Seconds that a bundle waits for its next message where nobody says another number, as in Open vSwitch.
+const BUNDLE_IDLE: u64 = 10;
+
 impl Connections {
+    /// Sets how long a bundle waits for its next message.
+    pub fn set_bundle_idle(&self, idle: Duration) {
+        self.bundle_idle.store(idle.as_secs(), Ordering::Relaxed);
+    }
+
+    /// How long that is.
+    pub(super) fn bundle_idle(&self) -> Duration {
+        Duration::from_secs(match self.bundle_idle.load(Ordering::Relaxed) {
+            0 => BUNDLE_IDLE,
+            n => n,
+        })
+    }
+
     pub(super) fn add(&self, bridge: BridgeId, wants: Wants) -> (u64, mpsc::Receiver<Message>) {
         let (queue, events) = mpsc::channel(QUEUE);
         let id = self.next.fetch_add(1, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use std::time::Duration;
 use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
 const INVALID_TTL: u16 = 4;
@@ -84,11 +85,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     }
 }
 
-#[derive(Default)]
 struct Bundle {
     flags: u16,
     messages: Vec<(u32, Message)>,
     closed: bool,
+    /// When the last message about it came.
+    used: Instant,
+    /// The message that opened it, which is refused when it waits for too long.
+    opened: (u32, Vec<u8>),
 }
 
 /// What a table does with packets that no flow matches, as OFPT_TABLE_MOD of OpenFlow 1.1 and 1.2 has it
@@ -146,6 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         loop {
             let waiting = self.packet_ins.due(clock.instant());
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
+            let idle = self.bundles.values().map(|b| b.used).min().map(|used| used + self.all.bundle_idle());
             tokio::select! {
                 received = receiver.recv() => {
                     (heard, asked) = (clock.instant(), false);
@@ -165,6 +170,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                         self.queue(0, &m);
                     }
                 }
+                () = clock.sleep_until(idle.unwrap_or(heard)), if idle.is_some() => self.end_idle_bundles(),
                 () = clock.sleep_until(deadline), if !self.probe.is_zero() => {
                     if asked {
                         let e = std::io::Error::other("no response to inactivity probe");
@@ -448,10 +454,32 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
+    /// A bundle that a message opens.
+    fn bundle(&self, flags: u16, xid: u32, raw: Vec<u8>) -> Bundle {
+        let used = self.pmd.clock.instant();
+        Bundle { flags, messages: Vec::new(), closed: false, used, opened: (xid, raw) }
+    }
+
+    /// Discards bundles that nothing was added to for too long.
+    fn end_idle_bundles(&mut self) {
+        let (now, idle) = (self.pmd.clock.instant(), self.all.bundle_idle());
+        let ended: Vec<Bundle> = self.bundles.extract_if(|_, b| b.used + idle <= now).map(|(_, b)| b).collect();
+        let e = OfError::BundleTimeout.because(format!("nothing came for the bundle within {} s", idle.as_secs()));
+        for b in ended {
+            self.refuse(b.opened.0, &e, &b.opened.1);
+        }
+    }
+
     /// Adds a message to a bundle, which is opened by that if it does not exist.
     fn bundle_add(&mut self, h: Header, a: BundleAdd) {
-        let new = Bundle { flags: a.flags, ..Bundle::default() };
-        let b = self.bundles.entry(a.id).or_insert(new);
+        if !self.bundles.contains_key(&a.id) {
+            let raw = Message::BundleAdd(a.clone()).encode(self.sender.version(), h.xid);
+            let new = self.bundle(a.flags, h.xid, raw);
+            self.bundles.insert(a.id, new);
+        }
+        let now = self.pmd.clock.instant();
+        let Some(b) = self.bundles.get_mut(&a.id) else { return };
+        b.used = now;
         let refused = match (b.closed, b.messages.len() >= BUNDLE) {
             _ if b.flags != a.flags => Some((OfError::BundleBadFlags, "the bundle has other flags")),
             (true, _) => Some((OfError::BundleClosed, "the bundle is closed")),
@@ -500,7 +528,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     self.bundles.remove(&c.id);
                     return self.bundle_error(h, &m, OfError::BundleBadId, "the bundle exists; it is discarded");
                 }
-                self.bundles.insert(c.id, Bundle { flags: c.flags, ..Bundle::default() });
+                let raw = m.encode(self.sender.version(), h.xid);
+                let new = self.bundle(c.flags, h.xid, raw);
+                self.bundles.insert(c.id, new);
                 C::OpenReply
             }
             // A request that is refused discards the bundle.
@@ -510,7 +540,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     return self.bundle_error(h, &m, OfError::BundleBadFlags, "the bundle has other flags");
                 }
                 Some(b) => {
-                    self.bundles.insert(c.id, Bundle { closed: true, ..b });
+                    let used = self.pmd.clock.instant();
+                    self.bundles.insert(c.id, Bundle { closed: true, used, ..b });
                     C::CloseReply
                 }
                 None => return self.bundle_error(h, &m, OfError::BundleBadId, "no such bundle"),

@@ -410,6 +410,9 @@ impl Reconciler {
         }
         let tags = other_config.map_or(1, config::tags);
         let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
+        if let Some(idle) = other_config.map(config::bundle_idle) {
+            self.connections.set_bundle_idle(idle);
+        }
         let isolate = other_config.is_none_or(|o| options::bool(o, "pmd-rxq-isolate", true));
         self.pmd.post(move |w| {
             w.set_sleep_max(sleep);

@@ -1,6 +1,7 @@
 //! Matches in text.
 
 use super::value::{eth_text, hex, value_text};
+use crate::action::{ETH_NSH, PacketType};
 use crate::field::{ALL_FIELDS, FieldId as F};
 use crate::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6, ETH_RARP, Match};
 use std::fmt;
@@ -42,8 +43,31 @@ impl Out<'_> {
     }
 }
 
+/// The fields of a network service header. The words of its context belong to metadata of type 1.
+fn nsh(o: &mut Out<'_>) {
+    for f in [F::NshFlags, F::NshTtl, F::NshMdtype, F::NshNp] {
+        o.be16(f, f.def().name);
+    }
+    let word = |o: &mut Out<'_>, f: F| {
+        let (v, m) = o.m.get(f);
+        if m == f.full_mask() {
+            o.item(f.def().name, &format!("{v:#x}"));
+        } else if m != 0 {
+            o.item(f.def().name, &format!("{v:#x}/{m:#x}"));
+        }
+    };
+    word(o, F::NshSpi);
+    o.be16(F::NshSi, "nsh_si");
+    if o.m.exact(F::NshMdtype) == Some(1) {
+        [F::NshC1, F::NshC2, F::NshC3, F::NshC4].into_iter().for_each(|f| word(o, f));
+    }
+}
+
 /// The protocol keyword, and whether it says the IP protocol too.
 fn shorthand(m: &Match) -> (Option<&'static str>, bool) {
+    if m.lacks_ethernet() {
+        return (None, false);
+    }
     let proto = m.exact(F::IpProto);
     match m.exact(F::EthType) {
         Some(ETH_IPV4) => match proto {
@@ -117,6 +141,7 @@ fn layer3_and_4(o: &mut Out<'_>, skip_proto: bool) {
             }
             return;
         }
+        Some(t) if t == ETH_NSH.into() => return nsh(o),
         _ => {
             o.field(F::IpSrc, "nw_src");
             o.field(F::IpDst, "nw_dst");
@@ -184,11 +209,14 @@ impl fmt::Display for Match {
         o.field(F::ConjId, "conj_id");
         o.field(F::ActsetOutput, "actset_output");
         conntrack(&mut o);
+        if let Some(t) = self.packet_type().filter(|t| *t != PacketType::ETHERNET) {
+            o.item("packet_type", &value_text(F::PacketType, t.0.into(), None));
+        }
         let (short, skip_proto) = shorthand(self);
         if let Some(s) = short {
             o.item(s, "");
         }
-        for i in 0..16 {
+        for i in 0..32 {
             let id = ALL_FIELDS[F::Reg0 as usize + i];
             o.field(id, id.def().name);
         }
@@ -218,6 +246,7 @@ impl fmt::Display for Match {
             }
         }
         if short.is_none()
+            && !self.lacks_ethernet()
             && let Some(et) = self.exact(F::EthType)
         {
             o.item("dl_type", &format!("0x{et:04x}"));

@@ -89,8 +89,18 @@ fn match_item(m: &mut Match, key: &str, value: Option<&str>) -> Result<bool> {
     Ok(true)
 }
 
+/// The items of a match, between commas and spaces that are not within parentheses (`packet_type=(1,0x800)`).
 fn items(s: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
-    s.split([',', ' ', '\t']).filter(|x| !x.is_empty()).map(|x| match x.split_once('=') {
+    let mut depth = 0;
+    let between = move |c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        depth <= 0 && matches!(c, ',' | ' ' | '\t')
+    };
+    s.split(between).filter(|x| !x.is_empty()).map(|x| match x.split_once('=') {
         Some((k, v)) => (k, Some(v)),
         None => (x, None),
     })
@@ -107,6 +117,7 @@ pub fn parse_match(s: &str) -> Result<Match> {
             return Err(ParseError::new(format!("unknown match \"{k}\"; see ovs-fields(7) for the names")));
         }
     }
+    m.leave_out_ethernet();
     Ok(m)
 }
 
@@ -157,6 +168,7 @@ pub fn parse_flow(line: &str) -> Result<FlowMod> {
             }
         }
     }
+    f.matches.leave_out_ethernet();
     if let Some(a) = acts {
         f.actions = parse_actions(a)?;
         // `mod_tp_src` and `mod_tp_dst` leave it to the match which transport's ports they set.

@@ -4,8 +4,9 @@ use super::parse::split_top;
 use super::value::{parse_int, parse_subfield, parse_u8, parse_u16, parse_u32, parse_u64, parse_value};
 use super::{ParseError, Result};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, LearnAction, LearnDst,
-    LearnSpec, LearnSrc, MplsAction, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, Encap, HashFields, LearnAction,
+    LearnDst, LearnSpec, LearnSrc, MplsAction, NatSpec, NshProperty, PacketInReason, PacketType, SampleAction,
+    SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield};
 use crate::port::PortNo;
@@ -425,6 +426,57 @@ fn legacy(name: &str, args: &str) -> Result<Option<Action>> {
     Ok(Some(Action::set(field, value)))
 }
 
+fn encap(args: &str) -> Result<Encap> {
+    let (name, inner, _) = split_call(args);
+    let list = split_top(inner.unwrap_or_default());
+    match name.trim() {
+        "ethernet" if list.is_empty() => Ok(Encap::Ethernet),
+        "mpls" if list.is_empty() => Ok(Encap::Mpls(0x8847)),
+        "mpls_mc" if list.is_empty() => Ok(Encap::Mpls(0x8848)),
+        "nsh" => Ok(Encap::Nsh(list.into_iter().map(nsh_property).collect::<Result<_>>()?)),
+        _ => Err(ParseError::new(format!(
+            "encap({args}): expected ethernet, mpls, mpls_mc, nsh or nsh(md_type=N,tlv(CLASS,TYPE,0xVALUE))"
+        ))),
+    }
+}
+
+fn nsh_property(s: &str) -> Result<NshProperty> {
+    if let Some(n) = s.strip_prefix("md_type=") {
+        return match parse_u8(n)? {
+            n @ 1..=2 => Ok(NshProperty::MdType(n)),
+            n => Err(ParseError::new(format!("md_type={n}: expected 1 or 2"))),
+        };
+    }
+    let bad = || ParseError::new(format!("\"{s}\" is no property such as md_type=1 or tlv(0x1000,10,0x12345678)"));
+    let inner = s.strip_prefix("tlv(").and_then(|s| s.strip_suffix(')')).ok_or_else(bad)?;
+    let [class, kind, value] = split_top(inner)[..] else { return Err(bad()) };
+    let digits = value.strip_prefix("0x").ok_or_else(bad)?;
+    let value = hex_bytes(digits)?;
+    // The length of a property is told in a byte.
+    if value.len() > 240 {
+        return Err(ParseError::new("the value of a tlv has 240 bytes at most"));
+    }
+    Ok(NshProperty::Tlv { class: parse_u16(class)?, kind: parse_u8(kind)?, value })
+}
+
+fn decap(args: &str) -> Result<Action> {
+    if args.trim().is_empty() {
+        return Ok(Action::Decap(PacketType::NEXT));
+    }
+    let bad = || ParseError::new(format!("decap({args}): expected decap() or decap(packet_type(ns=N,type=N))"));
+    let inner = args.strip_prefix("packet_type(").and_then(|s| s.strip_suffix(')')).ok_or_else(bad)?;
+    let (mut ns, mut kind) = (None, None);
+    for (k, v) in keys(inner) {
+        match k {
+            "ns" => ns = Some(parse_u16(v)?),
+            "type" => kind = Some(parse_u16(v)?),
+            _ => return Err(bad()),
+        }
+    }
+    let (ns, kind) = (ns.ok_or_else(bad)?, kind.ok_or_else(bad)?);
+    Ok(Action::Decap(PacketType(u32::from(ns) << 16 | u32::from(kind))))
+}
+
 fn parse_action(item: &str) -> Result<Action> {
     let (name, args, rest) = split_call(item);
     let a = args.unwrap_or_default();
@@ -476,6 +528,9 @@ fn parse_action(item: &str) -> Result<Action> {
         "set_mpls_label" => Action::Mpls(MplsAction::SetLabel(parse_u64(a)? as u32)),
         "set_mpls_tc" => Action::Mpls(MplsAction::SetTc(parse_u8(a)?)),
         "set_mpls_ttl" => Action::Mpls(MplsAction::SetTtl(parse_u8(a)?)),
+        "encap" => Action::Encap(encap(a)?),
+        "decap" => decap(a)?,
+        "dec_nsh_ttl" => Action::DecNshTtl,
         "dec_mpls_ttl" => Action::Mpls(MplsAction::DecTtl),
         "delete_field" => {
             Action::DeleteField(FieldId::by_name(a).ok_or_else(|| ParseError::new(format!("unknown field \"{a}\"")))?)

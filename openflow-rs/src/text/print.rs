@@ -2,8 +2,9 @@
 
 use super::value::{hex, ipv6_text, subfield_text, value_text};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, LearnAction, LearnDst,
-    LearnSrc, MplsAction, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, Encap, HashFields, LearnAction,
+    LearnDst, LearnSrc, MplsAction, NatSpec, NshProperty, PacketInReason, PacketType, SampleAction, SampleDirection,
+    SampleId, ZoneSpec,
 };
 use crate::ids::GroupId;
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
@@ -269,6 +270,10 @@ impl fmt::Display for Action {
             Action::Mpls(MplsAction::SetTc(n)) => write!(f, "set_mpls_tc({n})"),
             Action::Mpls(MplsAction::SetTtl(n)) => write!(f, "set_mpls_ttl({n})"),
             Action::Mpls(MplsAction::DecTtl) => f.write_str("dec_mpls_ttl"),
+            Action::Encap(e) => f.write_str(&encap(e)),
+            Action::Decap(PacketType::NEXT) => f.write_str("decap()"),
+            Action::Decap(t) => write!(f, "decap(packet_type(ns={},type={}))", t.namespace(), hex(t.kind().into())),
+            Action::DecNshTtl => f.write_str("dec_nsh_ttl"),
             Action::DeleteField(id) => write!(f, "delete_field:{}", id.def().name),
             Action::Meter(m) => write!(f, "meter:{m}"),
             Action::ClearActions => f.write_str("clear_actions"),
@@ -280,6 +285,26 @@ impl fmt::Display for Action {
             Action::GotoTable(t) => write!(f, "goto_table:{t}"),
         }
     }
+}
+
+fn encap(e: &Encap) -> String {
+    let properties = match e {
+        Encap::Ethernet => return "encap(ethernet)".into(),
+        Encap::Mpls(0x8848) => return "encap(mpls_mc)".into(),
+        Encap::Mpls(_) => return "encap(mpls)".into(),
+        Encap::Nsh(list) => list,
+    };
+    let words: Vec<String> = properties
+        .iter()
+        .map(|p| match p {
+            NshProperty::MdType(n) => format!("md_type={n}"),
+            NshProperty::Tlv { class, kind, value } => {
+                let hex: String = value.iter().map(|b| format!("{b:02x}")).collect();
+                format!("tlv(0x{class:04x},{kind},0x{hex})")
+            }
+        })
+        .collect();
+    if words.is_empty() { "encap(nsh)".into() } else { format!("encap(nsh({}))", words.join(",")) }
 }
 
 /// Flag words before the match.

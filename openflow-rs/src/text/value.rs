@@ -100,6 +100,10 @@ pub(crate) fn value_text(id: FieldId, v: u128, mask: Option<u128>) -> String {
             Some(m) => flags_text(&TCP_FLAGS, v, m),
         },
         Format::TunFlags => flags_text(&TUN_FLAGS, v, mask.unwrap_or(1)),
+        Format::PacketType => {
+            let word = |v: u128| if v > 9 { format!("{v:#x}") } else { v.to_string() };
+            format!("({},{})", word(v >> 16 & 0xffff), word(v & 0xffff))
+        }
     }
 }
 
@@ -169,6 +173,12 @@ fn scalar(id: FieldId, s: &str) -> Result<u128> {
             .map(u128::from)
             .map_err(|_| ParseError::new(format!("\"{s}\" is not an IPv6 address"))),
         Format::Port => s.parse::<PortNo>().map(|p| u128::from(p.0)).map_err(ParseError),
+        Format::PacketType if s.starts_with('(') => {
+            let inner = s.strip_prefix('(').and_then(|s| s.strip_suffix(')')).and_then(|s| s.split_once(','));
+            let (ns, kind) =
+                inner.ok_or_else(|| ParseError::new(format!("\"{s}\" is no packet type such as (1,0x800)")))?;
+            Ok(u128::from(parse_u16(ns)?) << 16 | u128::from(parse_u16(kind)?))
+        }
         _ => parse_int(s),
     }
 }

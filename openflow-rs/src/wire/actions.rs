@@ -50,7 +50,9 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Mpls(MplsAction::SetLabel(n)) => set_field(out, FieldId::MplsLabel, (*n).into(), None, v),
         Action::Mpls(MplsAction::SetTc(n)) => set_field(out, FieldId::MplsTc, (*n).into(), None, v),
         Action::SetField { field, value, mask } => set_field(out, *field, *value, *mask, v),
-        Action::Load { value, dst } if v < Version::Of15 => nicira::load(out, *value, dst),
+        Action::Load { value, dst } if v < Version::Of15 && oxm::is_loadable(dst.field) => {
+            nicira::load(out, *value, dst)
+        }
         Action::Load { value, dst } => {
             set_field(out, dst.field, u128::from(*value) << dst.ofs, Some(ones(dst.n_bits) << dst.ofs), v);
         }
@@ -61,8 +63,8 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             out.p16(src.ofs as u16);
             out.p16(dst.ofs as u16);
             out.zeros(2);
-            out.p32(oxm::header(src.field));
-            out.p32(oxm::header(dst.field));
+            oxm::put_header(out, src.field);
+            oxm::put_header(out, dst.field);
             out.pad8(start);
             out.patch_len(start + 2, start);
         }
@@ -197,8 +199,8 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
             let n = u32::from(r.u16()?);
             let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
             r.skip(2)?;
-            let (sh, dh) = (r.u32()?, r.u32()?);
-            Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? }
+            let (src, dst) = (oxm::pull_header(&mut r)?, oxm::pull_header(&mut r)?);
+            Action::Move { src: oxm::part(src, so, n)?, dst: oxm::part(dst, d_o, n)? }
         }
         29 if v >= Version::Of15 => Action::Meter(MeterId(r.u32()?)),
         0xffff => {
@@ -233,8 +235,8 @@ fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
     let n = u32::from(r.u16()?);
     let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
     r.skip(2)?;
-    let (sh, dh) = (r.u32()?, r.u32()?);
-    Ok(Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? })
+    let (src, dst) = (oxm::pull_header(&mut r)?, oxm::pull_header(&mut r)?);
+    Ok(Action::Move { src: oxm::part(src, so, n)?, dst: oxm::part(dst, d_o, n)? })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The wire form of matches, actions and table changes (OpenFlow 1.0 to 1.5, Nicira extensions).
 
 mod actions;
+mod encap;
 pub(crate) mod flow;
 pub(crate) mod group;
 mod learn;

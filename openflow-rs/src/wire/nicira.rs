@@ -1,7 +1,7 @@
 //! Nicira extension actions. Each is `ffff`, length, vendor, subtype, body, padded to eight bytes.
 
 use super::actions::{decode_nested, encode_actions};
-use super::{DecodeError, NX_VENDOR, Put, Reader, Result, learn, oxm};
+use super::{DecodeError, NX_VENDOR, Put, Reader, Result, encap, learn, oxm};
 use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, MplsAction, NatSpec,
     PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec, is_mpls,
@@ -47,15 +47,20 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         }),
         Action::Push(f) | Action::Pop(f) => nx(out, if matches!(a, Action::Push(_)) { 27 } else { 28 }, |o| {
             o.p16(f.ofs as u16);
-            o.p32(oxm::nxm_header(f.field));
+            oxm::put_nxm_header(o, f.field);
             o.p16(f.n_bits as u16);
         }),
         Action::Move { src, dst } => nx(out, 6, |o| {
             o.p16(src.n_bits as u16);
             o.p16(src.ofs as u16);
             o.p16(dst.ofs as u16);
-            o.p32(oxm::header(src.field));
-            o.p32(oxm::header(dst.field));
+            oxm::put_header(o, src.field);
+            oxm::put_header(o, dst.field);
+        }),
+        Action::OutputReg { src, max_len } if oxm::is_experimenters(src.field) => nx(out, 32, |o| {
+            o.p16(oxm::ofs_nbits(src));
+            o.p16(*max_len);
+            oxm::put_header(o, src.field);
         }),
         Action::OutputReg { src, max_len } => nx(out, 15, |o| {
             o.p16(oxm::ofs_nbits(src));
@@ -103,6 +108,9 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Debug(DebugAction::Slow) => nx(out, 254, |_| {}),
         Action::Debug(DebugAction::Recirc) => nx(out, 255, |_| {}),
         Action::Mpls(m) => mpls(out, *m),
+        Action::Encap(e) => encap::put_encap(out, e),
+        Action::Decap(becomes) => encap::put_decap(out, *becomes),
+        Action::DecNshTtl => nx(out, 48, |_| {}),
         Action::PopQueue => nx(out, 5, |_| {}),
         Action::DeleteField(id) => nx(out, 50, |o| {
             o.p32(oxm::nxm_header(*id));
@@ -465,8 +473,8 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         6 => {
             let n = u32::from(r.u16()?);
             let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
-            let (sh, dh) = (r.u32()?, r.u32()?);
-            Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? }
+            let (src, dst) = (oxm::pull_header(&mut r)?, oxm::pull_header(&mut r)?);
+            Action::Move { src: oxm::part(src, so, n)?, dst: oxm::part(dst, d_o, n)? }
         }
         7 => {
             let range = r.u16()?;
@@ -485,6 +493,14 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
             let h = r.u32()?;
             Action::OutputReg { src: oxm::from_ofs_nbits(h, range)?, max_len: r.u16()? }
         }
+        32 => {
+            let (range, max_len) = (r.u16()?, r.u16()?);
+            let field = oxm::pull_header(&mut r)?;
+            Action::OutputReg { src: oxm::part(field, u32::from(range >> 6), u32::from(range & 0x3f) + 1)?, max_len }
+        }
+        46 => encap::encap(r)?,
+        47 => encap::decap(r)?,
+        48 => Action::DecNshTtl,
         16 | 45 => learn::decode(subtype, r)?,
         17 => Action::Exit,
         19 => Action::FinTimeout { idle: r.u16()?, hard: r.u16()? },
@@ -511,8 +527,8 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         255 => Action::Debug(DebugAction::Recirc),
         27 | 28 => {
             let ofs = u32::from(r.u16()?);
-            let h = r.u32()?;
-            let f = oxm::subfield(h, ofs, u32::from(r.u16()?))?;
+            let field = oxm::pull_header(&mut r)?;
+            let f = oxm::part(field, ofs, u32::from(r.u16()?))?;
             if subtype == 27 { Action::Push(f) } else { Action::Pop(f) }
         }
         29 | 38 | 41 | 51 => decode_sample(subtype, r)?,

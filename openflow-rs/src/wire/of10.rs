@@ -7,7 +7,7 @@ use super::actions::{decode_nested, encode_actions, loads};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
 use crate::OfError;
 use crate::action::Action;
-use crate::field::FieldId as F;
+use crate::field::{FieldId as F, ones};
 use crate::flow_match::Match;
 use crate::ids::GroupId;
 use crate::message::Version;
@@ -234,6 +234,10 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
         }),
         // Setting the tag's fields adds a tag where there is none.
         Action::PushVlan(_) | Action::Meter(_) | Action::ClearActions | Action::WriteActions(_) => {}
+        Action::Load { value, dst } if !oxm::is_loadable(dst.field) => {
+            let (value, mask) = (u128::from(*value) << dst.ofs, ones(dst.n_bits) << dst.ofs);
+            nicira::set_field(o, dst.field, value, Some(mask));
+        }
         Action::Load { value, dst } => nicira::load(o, *value, dst),
         a => nicira::encode(o, a, Version::Of10),
     }

@@ -2,7 +2,7 @@
 
 use super::{DecodeError, ONF_VENDOR, Put, Reader, Result};
 use crate::OfError;
-use crate::field::{FieldId, Subfield, ones};
+use crate::field::{FieldId, Subfield, class_of_experimenter, experimenter, ones};
 use crate::flow_match::Match;
 use crate::port::PortNo;
 
@@ -31,9 +31,55 @@ pub fn header(id: FieldId) -> u32 {
     join(id, id.def().headers.first().copied().unwrap_or((0, 0)))
 }
 
-/// Whether a field has a length of its own, so that parts of it can be loaded.
+/// Whether a field has a length of its own and a header of 32 bits, so that parts of it can be loaded.
 pub(crate) fn is_loadable(id: FieldId) -> bool {
-    !is_tun_metadata(id)
+    !is_tun_metadata(id) && !is_experimenters(id)
+}
+
+/// The experimenter that a field belongs to.
+fn owner(id: FieldId) -> Option<u32> {
+    id.def().headers.first().and_then(|h| experimenter(h.0))
+}
+
+/// Whether a field has a header of 64 bits only.
+pub(crate) fn is_experimenters(id: FieldId) -> bool {
+    owner(id).is_some()
+}
+
+/// Appends a field's header, of 64 bits where it is an experimenter's.
+pub(crate) fn put_header(out: &mut Vec<u8>, id: FieldId) {
+    put_any_header(out, id, header(id));
+}
+
+/// The same with the Nicira header, where there is one.
+pub(crate) fn put_nxm_header(out: &mut Vec<u8>, id: FieldId) {
+    put_any_header(out, id, nxm_header(id));
+}
+
+fn put_any_header(out: &mut Vec<u8>, id: FieldId, header: u32) {
+    match owner(id) {
+        None => out.p32(header),
+        Some(owner) => {
+            out.p32(0xffff_0000 | header & 0xffff);
+            if let Some(len) = out.last_mut() {
+                *len += 4;
+            }
+            out.p32(owner);
+        }
+    }
+}
+
+/// The field that a header of 32 or 64 bits names.
+pub(crate) fn pull_header(r: &mut Reader<'_>) -> Result<FieldId> {
+    let h = r.u32()?;
+    let class = match h >> 16 {
+        0xffff => match r.u32()? {
+            ONF_VENDOR => Some(0x8000),
+            other => class_of_experimenter(other),
+        },
+        class => Some(class as u16),
+    };
+    class.and_then(|c| FieldId::by_header(c, (h >> 9 & 0x7f) as u8)).ok_or_else(|| DecodeError::field(h))
 }
 
 /// The Nicira (NXM) header where there is one; Nicira's own actions carry it.
@@ -59,9 +105,13 @@ pub(crate) fn put(out: &mut Vec<u8>, id: FieldId, value: u128, mask: Option<u128
 fn put_as(out: &mut Vec<u8>, id: FieldId, header: u32, value: u128, mask: Option<u128>) {
     let (class, num) = ((header >> 16) as u16, (header >> 9 & 0x7f) as u8);
     let len = wire_len(id, value, mask.unwrap_or(0));
-    out.p16(class);
+    let owner = experimenter(class);
+    out.p16(if owner.is_some() { 0xffff } else { class });
     out.p8(num << 1 | u8::from(mask.is_some()));
-    out.p8((len * if mask.is_some() { 2 } else { 1 }) as u8);
+    out.p8((len * if mask.is_some() { 2 } else { 1 }) as u8 + if owner.is_some() { 4 } else { 0 });
+    if let Some(owner) = owner {
+        out.p32(owner);
+    }
     out.uint(to_wire(id, value), len);
     if let Some(m) = mask {
         out.uint(m, len);
@@ -103,9 +153,10 @@ pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> 
     let mut len = usize::from(r.u8()?);
     let header = u32::from(class) << 16 | u32::from(fh) << 8 | len as u32;
     let mut body = r.sub(len)?;
-    if class == 0xffff && body.u32()? == ONF_VENDOR {
+    if class == 0xffff {
+        let owner = body.u32()?;
         // OpenFlow 1.3 extensions that later became basic fields of the same number.
-        class = 0x8000;
+        class = if owner == ONF_VENDOR { 0x8000 } else { class_of_experimenter(owner).unwrap_or(class) };
         len -= 4;
     }
     let id = FieldId::by_header(class, fh >> 1).ok_or_else(|| DecodeError::field(header))?;
@@ -133,6 +184,13 @@ pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> 
 pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> Result<()> {
     let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
     let full = id.full_mask();
+    if id.is_link() && m.lacks_ethernet() || id == FieldId::PacketType && v != 0 && m.exact(FieldId::EthType).is_some()
+    {
+        return Err(DecodeError::new(
+            OfError::MatchBadPrerequisite,
+            format!("field {}: packets of that type have no Ethernet header", id.def().name),
+        ));
+    }
     if mask.is_some_and(|k| k & full != full) && !id.def().maskable {
         return Err(DecodeError::new(OfError::MatchBadMask, format!("field {} cannot be masked", id.def().name)));
     }
@@ -185,6 +243,9 @@ pub fn decode_fields(buf: &[u8], loose: bool) -> std::result::Result<Match, Deco
             Err(e) => return Err(e),
         }
     }
+    if !loose {
+        m.leave_out_ethernet();
+    }
     Ok(m)
 }
 
@@ -218,7 +279,11 @@ pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
 
 /// A subfield from a header and a bit range.
 pub(crate) fn subfield(header: u32, ofs: u32, n_bits: u32) -> Result<Subfield> {
-    let field = field_of(header).ok_or_else(|| DecodeError::field(header))?;
+    part(field_of(header).ok_or_else(|| DecodeError::field(header))?, ofs, n_bits)
+}
+
+/// So many bits of a field.
+pub(crate) fn part(field: FieldId, ofs: u32, n_bits: u32) -> Result<Subfield> {
     if n_bits == 0 || ofs.saturating_add(n_bits) > Subfield::width(field) {
         return Err(DecodeError::new(
             OfError::ActionBadSetLength,

@@ -120,7 +120,7 @@ impl Bridge {
     }
 }
 
-/// The execution order of an action set, as in Open vSwitch: the last pop, push and decrement, then actions that set
+/// The execution order of an action set, as in Open vSwitch: the last of each kind of pop, push and decrement, then actions that set
 /// fields in the order they were written, then one action that outputs or continues. Without such an action nothing is
 /// executed. Other actions, which buckets may hold, have no effect.
 pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
@@ -128,10 +128,13 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
         match a {
             Action::PopVlan => Some(0),
             Action::Mpls(MplsAction::Pop(_)) => Some(1),
-            Action::Mpls(MplsAction::Push(_)) => Some(2),
-            Action::PushVlan(_) => Some(3),
-            Action::DecTtl(_) => Some(4),
-            Action::Mpls(MplsAction::DecTtl) => Some(5),
+            Action::Decap(_) => Some(2),
+            Action::Encap(_) => Some(3),
+            Action::Mpls(MplsAction::Push(_)) => Some(4),
+            Action::PushVlan(_) => Some(5),
+            Action::DecTtl(_) => Some(6),
+            Action::Mpls(MplsAction::DecTtl) => Some(7),
+            Action::DecNshTtl => Some(8),
             _ => None,
         }
     }
@@ -145,7 +148,18 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
             _ => None,
         }
     }
-    let mut first: [Option<Action>; 6] = Default::default();
+    fn sets(a: &Action) -> bool {
+        use MplsAction as M;
+        matches!(
+            a,
+            Action::SetField { .. }
+                | Action::Load { .. }
+                | Action::Move { .. }
+                | Action::SetQueue(_)
+                | Action::Mpls(M::SetLabel(_) | M::SetTc(_) | M::SetTtl(_))
+        )
+    }
+    let mut first: [Option<Action>; 9] = Default::default();
     let (mut middle, mut end): (Vec<Action>, Option<Action>) = (Vec::new(), None);
     for a in set {
         if let Some(slot) = once(&a).and_then(|i| first.get_mut(i)) {
@@ -154,8 +168,7 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
             if end.as_ref().and_then(last).is_none_or(|m| n >= m) {
                 end = Some(a);
             }
-        } else if matches!(a, Action::SetField { .. } | Action::Load { .. } | Action::Move { .. } | Action::SetQueue(_))
-        {
+        } else if sets(&a) {
             middle.push(a);
         }
     }

@@ -6,7 +6,9 @@
 use crate::bridge::{Bridge, N_TABLES};
 use crate::conntrack::flag;
 use openflow_rs::OfError as E;
-use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, MplsAction, SampleAction, ZoneSpec};
+use openflow_rs::action::{
+    Action, CtAction, LearnAction, LearnDst, LearnSrc, MplsAction, PacketType, SampleAction, ZoneSpec,
+};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
@@ -55,6 +57,8 @@ fn read_only(f: F) -> bool {
             | F::PacketType
             | F::ActsetOutput
             | F::TcpFlags
+            | F::NshMdtype
+            | F::NshNp
             | F::CtState
             | F::CtZone
             | F::CtNwProto
@@ -112,6 +116,9 @@ fn settable(a: &Action) -> bool {
             | Action::SetQueue(_)
             | Action::PopVlan
             | Action::Mpls(_)
+            | Action::Encap(_)
+            | Action::Decap(_)
+            | Action::DecNshTtl
             | Action::PushVlan(_)
             | Action::DecTtl(_)
             | Action::Ct(_)
@@ -342,7 +349,11 @@ impl Walk<'_> {
 
     fn readable(&self, s: &Subfield) -> Check {
         self.fits(s)?;
-        if self.has(s.field.def().prereq) { Ok(()) } else { Err(inconsistent(s.field.def().name)) }
+        if self.has(s.field.def().prereq) && !self.lacks(s.field) {
+            Ok(())
+        } else {
+            Err(inconsistent(s.field.def().name))
+        }
     }
 
     fn writable(&self, s: &Subfield) -> Check {
@@ -351,7 +362,12 @@ impl Walk<'_> {
         if read_only(f) || matches!(f, F::CtMark | F::CtLabel) {
             return Err(E::ActionBadSetArgument.because(format!("{} cannot be set", f.def().name)));
         }
-        if self.has(f.def().prereq) { Ok(()) } else { Err(inconsistent(f.def().name)) }
+        if self.has(f.def().prereq) && !self.lacks(f) { Ok(()) } else { Err(inconsistent(f.def().name)) }
+    }
+
+    /// Whether it is a field of an Ethernet header, and the packet has none.
+    fn lacks(&self, f: F) -> bool {
+        f.is_link() && !self.lenient && self.matches.lacks_ethernet()
     }
 
     /// The same of some bits of a field.
@@ -412,6 +428,7 @@ impl Walk<'_> {
             Action::Pop(dst) => self.writable_bits(dst),
             Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),
+            Action::PushVlan(_) | Action::Mpls(MplsAction::Push(_)) if self.lacks(F::EthType) => Err(inconsistent(a)),
             Action::PushVlan(t) => {
                 if !matches!(t, 0x8100 | 0x88a8) {
                     return Err(argument(format!("push_vlan:{t:#x}: expected 0x8100 or 0x88a8")));
@@ -447,6 +464,15 @@ impl Walk<'_> {
                 self.becomes(*kind);
                 Ok(())
             }
+            Action::Encap(e) => {
+                self.becomes_type(e.packet_type());
+                Ok(())
+            }
+            Action::Decap(_) => {
+                self.taken_out();
+                Ok(())
+            }
+            Action::DecNshTtl if !self.has(Prereq::Nsh) => Err(inconsistent(a)),
             Action::DecTtl(_) if !self.has(Prereq::Ip) => Err(inconsistent("dec_ttl")),
             Action::FinTimeout { .. } if !self.has(Prereq::Tcp) => Err(inconsistent("fin_timeout")),
             Action::Clone(v) => {
@@ -469,7 +495,50 @@ impl Walk<'_> {
         }
     }
 
-    /// Something that is named is not there.
+    /// The packet has another header before it.
+    fn becomes_type(&mut self, kind: PacketType) {
+        let kept = self.matches.exact(F::EthType).map(|t| t as u16);
+        match kind.ethertype() {
+            // Of what is in the header nothing else was known.
+            None => {
+                self.matches.clear(F::PacketType);
+                self.matches.set(F::PacketType, 0);
+                self.matches.leave_out_ethernet();
+                self.matches.clear(F::EthSrc);
+                self.matches.clear(F::EthDst);
+                if let Some(t) = kept {
+                    self.matches.set(F::EthType, t.into());
+                }
+            }
+            Some(_) => {
+                self.forget_headers();
+                self.matches.set(F::PacketType, kind.0.into());
+            }
+        }
+    }
+
+    /// The packet's first header is taken away. What is behind another one than Ethernet is only known when it is.
+    fn taken_out(&mut self) {
+        let ethernet = !self.matches.lacks_ethernet();
+        let kept = self.matches.exact(F::EthType).filter(|_| ethernet);
+        if ethernet {
+            for f in [F::EthSrc, F::EthDst, F::VlanTci, F::Vlan1Tci] {
+                self.matches.clear(f);
+            }
+        } else {
+            self.forget_headers();
+        }
+        let kind = kept.map_or(PacketType(u32::MAX), |t| PacketType::of(t as u16));
+        self.matches.clear(F::PacketType);
+        self.matches.set(F::PacketType, kind.0.into());
+    }
+
+    /// Nothing is known of the packet's headers.
+    fn forget_headers(&mut self) {
+        let (state, mask) = self.matches.get(F::CtState);
+        self.matches = Match::new().with_masked(F::CtState, state, mask);
+    }
+
     /// The packet is of this EtherType from here on, of which nothing else is known.
     fn becomes(&mut self, kind: u16) {
         let mut known = Match::new();
@@ -481,6 +550,7 @@ impl Walk<'_> {
         self.matches = known;
     }
 
+    /// Something that is named is not there.
     fn miss(&mut self, e: DecodeError) -> Check {
         if self.missing.is_ok() {
             self.missing = Err(e);

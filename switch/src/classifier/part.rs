@@ -3,6 +3,7 @@
 use super::Rule;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use openflow_rs::flow_match::want_ethernet;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord, WORDS};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub(super) struct SubTable {
     /// Priorities, ascending, and how many rules have them.
     priorities: Vec<(u16, usize)>,
     pub(super) max_priority: u16,
+    /// Only packets with an Ethernet header fit.
+    pub(super) ethernet: bool,
 }
 
 /// A hash of masked words. Collisions depend on flows only, which are trusted, not on packets.
@@ -115,11 +118,12 @@ impl Looked<'_> {
 
 impl SubTable {
     /// A sub-table with its first rule.
-    fn new(mask: impl Iterator<Item = (u8, u64)>, values: Box<[u64]>, rule: Arc<Rule>) -> SubTable {
-        let words = mask.zip(&values).map(|((word, mask), v)| Word { word, mask, same: mask, common: *v }).collect();
+    fn new(words: &[MatchWord], values: Box<[u64]>, rule: Arc<Rule>) -> SubTable {
+        let ethernet = want_ethernet(words);
+        let words = words.iter().map(|w| Word { word: w.word, mask: w.mask, same: w.mask, common: w.value }).collect();
         let (max_priority, priorities) = (rule.priority, vec![(rule.priority, 1)]);
         let only = Some(Same { values, rules: vec![rule] });
-        SubTable { words, only, matches: HashTable::new(), priorities, max_priority }
+        SubTable { words, only, matches: HashTable::new(), priorities, max_priority, ethernet }
     }
 
     pub(super) fn has_mask(&self, words: &[MatchWord]) -> bool {
@@ -266,7 +270,7 @@ impl Part {
         let old = match self.tables.iter_mut().find(|t| t.has_mask(words)) {
             Some(t) => t.insert(values, rule),
             None => {
-                self.tables.push(SubTable::new(words.iter().map(|w| (w.word, w.mask)), values, rule));
+                self.tables.push(SubTable::new(words, values, rule));
                 None
             }
         };

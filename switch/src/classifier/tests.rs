@@ -19,6 +19,8 @@ fn arb_match() -> impl Strategy<Value = Match> {
             }
             m
         })
+        .prop_flat_map(|m| (Just(m), proptest::option::weighted(0.3, prop_oneof![Just(0u128), 0x1_0000u128..0x1_0004])))
+        .prop_map(|(m, kind)| kind.map_or(m.clone(), |kind| m.with(FieldId::PacketType, kind)))
 }
 
 fn rule(m: &Match, priority: u16) -> Arc<Rule> {
@@ -27,11 +29,11 @@ fn rule(m: &Match, priority: u16) -> Arc<Rule> {
 
 proptest! {
     /// Under changing rules, the search finds what a walk over all rules finds, and its wildcards are honest:
-    /// a key that differs only in bits not looked at gets the same answer.
+    /// a key that differs only in bits not looked at, and is of the same type, gets the same answer.
     #[test]
     fn search_equals_reference(
         ops in proptest::collection::vec((arb_match(), 0u16..6, any::<bool>()), 1..40),
-        keys in proptest::collection::vec((0u64..4, 0u64..4, 0u64..4, 0u64..4, any::<u64>()), 1..20),
+        keys in proptest::collection::vec((0u64..4, 0u64..4, 0u64..4, 0u64..4, any::<u64>(), any::<bool>()), 1..20),
     ) {
         let mut c = Classifier::default();
         for (m, p, remove) in &ops {
@@ -41,8 +43,10 @@ proptest! {
                 c.insert(rule(m, *p));
             }
         }
-        for (a, b, d, e, noise) in keys {
+        for (a, b, d, e, noise, typed) in keys {
             let mut k = FlowKey::new();
+            let kind = if typed { 0x1_0000 | u128::from(d) } else { 0 };
+            k.set(FieldId::PacketType, kind);
             for (f, v) in [(FieldId::Reg0, a), (FieldId::Reg1, b), (FieldId::EthType, d), (FieldId::IpDst, e), (FieldId::Metadata, a ^ b)] {
                 k.set(f, v.into());
             }
@@ -58,6 +62,7 @@ proptest! {
                 for (x, m) in other.0.iter_mut().zip(looked) {
                     *x ^= noise & !m;
                 }
+                other.set(FieldId::PacketType, kind);
                 prop_assert_eq!(c.lookup(&other, &mut [0; WORDS]).map(|r| r.priority), got);
             }
         }

@@ -7,7 +7,7 @@
 
 use crate::tunnel::{Own, TunnelKind, tunnel_kind};
 use openflow_rs::FieldId as F;
-use openflow_rs::action::is_mpls;
+use openflow_rs::action::{ETH_NSH, is_mpls};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
 /// Words of a block; unused words are 0.
@@ -540,8 +540,8 @@ impl Words<'_> {
             self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
         }
         let kind = match h.ethertype {
-            // Labels are in no key: such packets walk the tables.
-            kind if is_mpls(kind) => return None,
+            // Labels and NSH are in no key: such packets walk the tables.
+            kind if is_mpls(kind) || kind == ETH_NSH => return None,
             ethertype::IPV4 if h.ip_ok => {
                 self.push(word::<8>(p, h.l3 + 12)?);
                 let (a, b) = transport(p, h)?;

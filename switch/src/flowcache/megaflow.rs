@@ -596,6 +596,8 @@ impl DependencyMask {
                 ZoneSpec::Field(s) => self.part(s),
                 ZoneSpec::Imm(_) => {}
             },
+            // Where they are done, the walk is not kept; where they cannot be, these say so.
+            Action::Encap(_) | Action::Decap(_) => [F::EthType, F::VlanTci].into_iter().for_each(|f| self.field(f)),
             Action::PushVlan(_)
             | Action::PopVlan
             | Action::WriteMetadata { .. }
@@ -618,6 +620,7 @@ impl DependencyMask {
             | Action::Nat(_)
             | Action::Learn(_)
             | Action::Mpls(_)
+            | Action::DecNshTtl
             | Action::Sample(_)
             | Action::Bundle(_)
             | Action::FinTimeout { .. }

@@ -466,7 +466,7 @@ impl Observer for CacheObserver<'_> {
     fn datapath(&mut self, _: impl FnOnce() -> String) {}
 
     #[inline(always)]
-    fn tunnels(&mut self, _: &TunnelConfig, _: &FlowKey, _: &[u8], _: &Egress) {}
+    fn tunnels(&mut self, _: &TunnelConfig, _: &[u8], _: &Egress, _: &Backer) {}
 
     #[inline(always)]
     fn lacks_neighbour(&mut self, _: &TunnelConfig, _: &FlowKey, _: IpAddr, _: &Backer) {}

@@ -305,6 +305,9 @@ fn follows(a: &Action) -> bool {
         | Action::Bundle(_)
         | Action::FinTimeout { .. }
         | Action::Mpls(_)
+        | Action::Encap(_)
+        | Action::Decap(_)
+        | Action::DecNshTtl
         | Action::Exit
         | Action::DeleteField(_)
         | Action::Meter(_)

@@ -1,8 +1,9 @@
 //! Datapath actions in the format of ovs-dpctl(8).
 
-use crate::extract::mac_text;
+use crate::extract::{CONTEXT, mac_text};
+use crate::xlate::encap;
 use crate::xlate::mpls::{self, pushed};
-use openflow_rs::action::{CtAction, is_mpls};
+use openflow_rs::action::{CtAction, ETH_NSH, is_mpls};
 use openflow_rs::{FieldId as F, FlowKey};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -71,6 +72,15 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
             _ => {}
         }
     }
+    // What is pushed is told as it leaves.
+    let eth = [F::EthSrc, F::EthDst].iter().any(|f| is.get(*f) != wanted.get(*f));
+    if eth && out.pop_if(|last| *last == encap::pushed_eth(is)).is_some() {
+        out.push(encap::pushed_eth(wanted));
+        lists.remove(0);
+    }
+    if kind == ETH_NSH.into() {
+        nsh(is, wanted, out);
+    }
     for (name, parts) in lists {
         let changed: Vec<String> = parts
             .iter()
@@ -84,9 +94,10 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     if let (true, old, new) = (is_mpls(kind as u16), is.get(F::MplsLse), wanted.get(F::MplsLse))
         && old != new
     {
-        // What is pushed is told as it leaves.
+        let added = out.pop_if(|last| *last == encap::added_label(old, kind as u16)).is_some();
         let pushed = out.pop_if(|last| *last == pushed(old, kind as u16));
         out.push(match pushed {
+            _ if added => encap::added_label(new, kind as u16),
             Some(_) => mpls::pushed(new, kind as u16),
             None => format!("set(mpls({}))", mpls::entry_text(new)),
         });
@@ -102,6 +113,25 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     if is.get(F::PktMark) != wanted.get(F::PktMark) {
         out.push(format!("set(skb_mark({:#x}))", wanted.get(F::PktMark)));
     }
+}
+
+/// The changes of a network service header.
+fn nsh(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
+    let (old, new) = (encap::nsh_text(is), encap::nsh_text(wanted));
+    if old == new {
+        return;
+    }
+    // What is pushed is told as it leaves.
+    if let Some(last) = out.last_mut().filter(|last| last.starts_with("push_nsh(") && last.contains(&old)) {
+        *last = last.replace(&old, &new);
+        return;
+    }
+    let [flags, ttl, si, spi] = [F::NshFlags, F::NshTtl, F::NshSi, F::NshSpi].map(|f| wanted.get(f));
+    let mut text = format!("flags={flags},ttl={ttl},spi={spi:#x},si={si}");
+    for (i, f) in CONTEXT.into_iter().enumerate().filter(|(_, f)| is.get(*f) != wanted.get(*f)) {
+        text.push_str(&format!(",c{}={:#x}", i + 1, wanted.get(f)));
+    }
+    out.push(format!("set(nsh({text}))"));
 }
 
 /// `ct(…)`, given what its `exec` sets.

@@ -3,7 +3,9 @@
 use crate::classifier::Wildcards;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
+use crate::extract::CONTEXT;
 use crate::xlate::Kind;
+use openflow_rs::action::ETH_NSH;
 use openflow_rs::{FieldId as F, FlowKey, Match};
 use packet::ipproto;
 use std::fmt::Write;
@@ -65,6 +67,10 @@ fn packet_fields(k: &FlowKey) -> Vec<F> {
             v.extend([F::MplsLse1, F::MplsLse2].into_iter().take(crate::extract::label_count(k).saturating_sub(1)));
         }
         0x86dd => v.extend([F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label]),
+        0x894f => {
+            v.extend([F::NshFlags, F::NshTtl, F::NshMdtype, F::NshNp, F::NshSpi, F::NshSi]);
+            v.extend(CONTEXT);
+        }
         _ => {}
     }
     if matches!(kind, 0x800 | 0x86dd) {
@@ -93,6 +99,10 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
     let mut m = Match::new();
     for f in packet_fields(k) {
         m.set(f, k.get(f));
+    }
+    if let kind @ 1.. = k.get(F::PacketType) {
+        [F::EthSrc, F::EthDst, F::VlanTci].into_iter().for_each(|f| m.clear(f));
+        m.set(F::PacketType, kind);
     }
     for f in openflow_rs::ALL_FIELDS.iter().copied() {
         let d = f.def();
@@ -124,6 +134,9 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
         };
         body.insert_str(at, &inner);
     }
+    if k.get(F::EthType) == ETH_NSH.into() {
+        body.push_str(",nw_proto=0,nw_tos=0,nw_ecn=0,nw_ttl=0,nw_frag=no");
+    }
     if recirculated.is_none() {
         return format!("{head}{body}");
     }
@@ -137,6 +150,7 @@ pub(super) fn failure(r: DropReason) -> Option<&'static str> {
         DropReason::TooManyResubmits => "Too many resubmits",
         DropReason::StackTooDeep => "Stack too deep",
         DropReason::TooManyLabels => "Too many MPLS labels",
+        DropReason::PacketType => "Unsupported packet type",
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::xlate::{Kind, MAX_STACK, Observer, Xlate};
-use openflow_rs::action::{Action, ControllerAction, DebugAction, LearnAction, PacketInReason, learned_flow};
+use openflow_rs::action::{Action, ControllerAction, DebugAction, ETH_NSH, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, ones};
 
@@ -79,6 +79,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Action::PushVlan(t) => self.push_vlan(*t),
             Action::PopVlan => self.pop_vlan(),
             Action::Mpls(m) => return self.mpls(*m),
+            Action::Encap(e) => return self.encap(e),
+            Action::Decap(becomes) => return self.decap(*becomes),
+            Action::DecNshTtl => return self.dec_nsh_ttl(),
             Action::DecTtl(ids) => return self.dec_ttl(ids.as_deref().unwrap_or(&[0])),
             Action::Resubmit { ct: true, .. } if !self.has_original() => {
                 self.observer.tell(Kind::Warning, || "resubmit(ct) with non-tracked or non-IP packet!".into());
@@ -102,7 +105,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 if !self.commit() {
                     return false;
                 }
-                let n = self.packet.buf.data().len();
+                let n = self.wire_len();
                 self.observer.compares_length(n, usize::from(*len));
                 self.set_sub(dst, u128::from(n > usize::from(*len)));
             }
@@ -310,6 +313,7 @@ pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
         Prereq::None => true,
         Prereq::Vlan => k.get(F::VlanTci) & 0x1000 != 0,
         Prereq::Mpls => matches!(kind(), 0x8847 | 0x8848),
+        Prereq::Nsh => kind() == ETH_NSH.into(),
         Prereq::Arp => matches!(kind(), 0x806 | 0x8035),
         Prereq::Ipv4 => v4(),
         Prereq::Ipv6 => v6(),

@@ -7,9 +7,10 @@ use crate::conntrack::Conntrack;
 use crate::conntrack::reassembly::Fragments;
 use crate::drops::DropCounters;
 use crate::events::Passage;
-use crate::tunnel::{Decapsulated, TunnelKind, Underlay};
+use crate::tunnel::{Decapsulated, PacketMode, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
+use openflow_rs::action::PacketType;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -41,9 +42,11 @@ pub(crate) struct Peers {
     any_tunnel: Option<bool>,
     /// One of them is of GRE.
     any_gre: Option<bool>,
+    /// One of them is of SRv6.
+    any_srv6: Option<bool>,
 }
 
-type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32, u16), Option<TunnelEnd>);
+type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32, u16, (PacketType, bool)), Option<TunnelEnd>);
 /// A tunnel port.
 type TunnelEnd = (BridgeId, PortNo);
 
@@ -80,6 +83,9 @@ pub struct Backer {
     /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
     /// such a flow takes the slow path; nothing else depends on it.
     pub cuts: bool,
+    /// The datapath puts packets into tunnels as it is told byte for byte (`tnl_push_pop` there). If not, a trace says what it
+    /// would be told; nothing else depends on it.
+    pub pushes: bool,
 }
 
 impl Backer {
@@ -100,6 +106,7 @@ impl Backer {
             now: Duration::ZERO,
             opened: 0,
             cuts: true,
+            pushes: true,
         }
     }
 
@@ -196,7 +203,7 @@ impl Backer {
 
     /// The tunnel port that a packet arrives at: the one with the most specific options.
     pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
-        let asked = (d.kind, d.src, d.dst, d.vni, d.ports[1]);
+        let asked = (d.kind, d.src, d.dst, d.vni, d.ports[1], (d.packet_type, d.gpe));
         let number = |a: IpAddr| match a {
             IpAddr::V4(a) => u64::from(u32::from(a)),
             IpAddr::V6(a) => u128::from(a) as u64,
@@ -211,6 +218,25 @@ impl Backer {
             *t = Some((asked, found));
         }
         found
+    }
+
+    /// The tunnel port that a packet with this header comes in by.
+    pub fn tunnel_end(&mut self, kind: TunnelKind, ends: [IpAddr; 2], key: u32, port: u16) -> Option<TunnelEnd> {
+        self.tunnel_port(&Decapsulated::of(kind, ends, key, port))
+    }
+
+    /// The device of a bridge's own port.
+    pub(crate) fn device_of_bridge(&self, name: &str) -> Option<u32> {
+        let b = self.bridges.iter().find(|b| b.name == name)?;
+        match b.ports.get(&PortNo::LOCAL)?.kind {
+            PortKind::Device(d) | PortKind::Internal(d) => Some(d),
+            PortKind::Patch(_) | PortKind::Tunnel(_) => None,
+        }
+    }
+
+    /// The first number, from 1 on, that no device of a port has.
+    pub fn free_number(&self) -> u32 {
+        (1..).find(|n| !self.devices.contains_key(n)).unwrap_or(0)
     }
 
     /// Takes over at which UDP ports tunnels end.
@@ -235,6 +261,14 @@ impl Backer {
         *peers.any_gre.get_or_insert_with(|| ports.any(gre))
     }
 
+    /// The same of SRv6.
+    pub(crate) fn has_srv6(&mut self) -> bool {
+        let Backer { bridges, peers, .. } = self;
+        let mut ports = bridges.iter().flat_map(|b| b.ports.values());
+        let srv6 = |p: &Port| matches!(&p.kind, PortKind::Tunnel(t) if t.kind == TunnelKind::Srv6);
+        *peers.any_srv6.get_or_insert_with(|| ports.any(srv6))
+    }
+
     /// The number of the next packet of a tunnel, which is taken if `take` says so.
     pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo), take: bool) -> u32 {
         let next = self.sequences.entry(tunnel).or_default();
@@ -252,9 +286,14 @@ impl Backer {
                     && c.udp_port == d.ports[1]
                     && c.remote.is_none_or(|r| r == d.src)
                     && c.local.is_none_or(|l| l == d.dst)
-                    && c.key.is_none_or(|k| k == d.vni);
-                let score =
-                    u32::from(c.key.is_some()) * 4 + u32::from(c.remote.is_some()) * 2 + u32::from(c.local.is_some());
+                    && c.in_key.is_none_or(|k| k == d.vni)
+                    && c.gpe == d.gpe
+                    && c.mode.takes(d.packet_type);
+                let score = u32::from(c.in_key.is_some()) * 4
+                    + u32::from(c.remote.is_some()) * 2
+                    + u32::from(c.local.is_some());
+                // Of two ports alike, the one that knows of types comes after the other.
+                let score = score * 2 + u32::from(c.mode != PacketMode::Aware);
                 if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
                     best = Some((score, (i, p.no)));
                 }

@@ -31,6 +31,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn metadata(&self) -> Match {
         let mut m = Match::new();
         m.set(F::InPort, self.packet.key.get(F::InPort));
+        if let kind @ 1.. = self.packet.key.get(F::PacketType) {
+            m.set(F::PacketType, kind);
+        }
         for id in ALL_FIELDS.iter().copied() {
             let d = id.def();
             let packet = extract::PACKET_WORDS.contains(&d.word);
@@ -105,11 +108,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
             return;
         }
-        let n = self.packet.buf.data().len();
+        let n = self.wire_len();
         if c.meter_id.is_some_and(|m| !self.backer.meter_pass(self.pipeline.bridge, m, n)) {
             return self.because(DropReason::Meter);
         }
+        // Without an Ethernet header where the packet has none.
         let data = self.packet.buf.data();
+        let data = data.get(data.len().saturating_sub(n)..).unwrap_or_default();
         // No packet is buffered, so that `max_len` has no effect, as in Open vSwitch.
         let pin = PacketIn {
             packet: data.to_vec(),

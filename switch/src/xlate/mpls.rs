@@ -17,7 +17,7 @@ const IPV6_NULL: u128 = 2;
 const TTL: u128 = 64;
 
 /// The entry that a packet's first label begins with: its traffic class and time to live are those of IP.
-fn first_entry(key: &FlowKey) -> u128 {
+pub(super) fn first_entry(key: &FlowKey) -> u128 {
     let label = if key.get(F::EthType) == 0x86dd { IPV6_NULL } else { IPV4_NULL };
     let (class, ttl) = match (prereq_ok(key, Prereq::Ip), key.get(F::IpTtl)) {
         (true, 0) => (key.get(F::NwTos) >> 5, TTL),
@@ -60,7 +60,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             0 => first_entry(&self.packet.key),
             _ => self.packet.key.get(F::MplsLse) & !BOTTOM_OF_STACK,
         };
-        self.changes_labels(|x| {
+        self.changes_headers(|x| {
             let l3 = x.packet.headers.l3;
             extract::push_label(&mut x.packet.buf, l3, kind, entry as u32)
         });
@@ -77,7 +77,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if n == LABELS && last & BOTTOM_OF_STACK == 0 {
             return self.too_many_labels("pop");
         }
-        self.changes_labels(|x| {
+        self.changes_headers(|x| {
             let l3 = x.packet.headers.l3;
             extract::pop_label(&mut x.packet.buf, l3, kind);
             true
@@ -87,14 +87,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// As in Open vSwitch, nothing more is done with such a packet, and nothing of it leaves.
-    fn too_many_labels(&mut self, what: &str) -> bool {
+    pub(super) fn too_many_labels(&mut self, what: &str) -> bool {
         self.observer.tell(Kind::Warning, || format!("{what}_mpls: the packet has more than {LABELS} labels"));
         self.because(DropReason::TooManyLabels);
         false
     }
 
-    /// Changes the packet's bytes behind its tags, and reads its fields again.
-    fn changes_labels(&mut self, change: impl FnOnce(&mut Self) -> bool) {
+    /// Changes the packet's headers, and reads its fields again.
+    pub(super) fn changes_headers(&mut self, change: impl FnOnce(&mut Self) -> bool) {
         self.observer.side_effect();
         if !self.commit() {
             return;

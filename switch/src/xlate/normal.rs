@@ -30,6 +30,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (src, dst) = (self.packet.key.get(F::EthSrc) as u64, self.packet.key.get(F::EthDst) as u64);
         let tci = self.packet.key.get(F::VlanTci) as u16;
         let (dry, tracing) = (self.observer.dry(), O::TRACES);
+        let ethernet = self.packet.key.get(F::PacketType) == 0;
         let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
         if b.is_mirror_output(inp) {
             return self.because(DropReason::MirrorPort);
@@ -50,7 +51,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // A bond learns and forwards as one port.
         let inp = b.face(inp);
         let mut learned = None;
-        let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0;
+        let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0 && ethernet;
         if learns && !dry {
             if tracing && b.macs.lookup(vlan, src, now) != Some(inp) {
                 learned = b.ports.get(&inp).map(|p| p.name.clone());

@@ -219,7 +219,7 @@ pub(crate) trait Observer: Sized {
     /// Adds an action of the datapath.
     fn datapath(&mut self, text: impl FnOnce() -> String);
     /// A tunnel's headers were made.
-    fn tunnels(&mut self, cfg: &TunnelConfig, key: &FlowKey, headers: &[u8], egress: &Egress);
+    fn tunnels(&mut self, cfg: &TunnelConfig, headers: &[u8], egress: &Egress, backer: &Backer);
     /// A tunnel's next hop is not resolved; `device` is where its route leads.
     fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer);
 

@@ -4,17 +4,16 @@ use crate::bridge::{BfdPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::Event;
-use crate::extract::PACKET_WORDS;
-use crate::tunnel::{self, Egress, TunnelConfig, Unreachable};
+use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
+use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
+use crate::xlate::encap::packet_type;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
-use openflow_rs::action::{ControllerAction, PacketInReason};
+use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::ipproto;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
-/// Bytes of an Ethernet header; shorter packets are dropped.
-const ETHERNET: usize = 14;
 /// Most bridges that a packet may cross.
 const MAX_BRIDGES: u32 = 16;
 
@@ -99,7 +98,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             PortKind::Tunnel(cfg) => PortTarget::Tunnel(cfg.clone()),
         };
-        let n = self.packet.buf.data().len() as u64;
+        let any_type = match &to {
+            PortTarget::Patch(_) => true,
+            PortTarget::Tunnel(cfg) => cfg.mode != PacketMode::LegacyL2,
+            PortTarget::Device(_) | PortTarget::Internal(_) => false,
+        };
+        if !any_type && !self.has_ethernet() {
+            return;
+        }
+        let n = self.wire_len() as u64;
         self.count(no, 1, n);
         if self.backer.bridges.get(self.pipeline.bridge).is_none_or(|b| b.mirrors().is_empty()) {
             return self.send(to, no);
@@ -159,12 +166,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Enters a bridge: clears what does not cross from one to another.
     fn enter(&mut self, bridge: usize, in_port: PortNo) {
+        let kind = self.packet.key.get(F::PacketType);
         for (w, x) in self.packet.key.0.iter_mut().enumerate() {
             // The packet mark (upper half of word 1) stays with the packet.
             if !PACKET_WORDS.contains(&w) && w != 1 {
                 *x = 0;
             }
         }
+        self.packet.key.set(F::PacketType, kind);
         self.packet.key.set(F::InPort, in_port.0.into());
         self.pipeline.bridge = bridge;
         self.packet.conn = None;
@@ -180,7 +189,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let depth = std::mem::take(&mut self.pipeline.depth);
         self.isolated(|x| {
             x.enter(bridge, no);
-            let n = x.packet.buf.data().len() as u64;
+            let n = x.wire_len() as u64;
             x.count(no, 0, n);
             let Xlate { observer, backer, .. } = x;
             observer.open(Kind::Bridge, || backer.bridges.get(bridge).map(|b| b.name.clone()).unwrap_or_default());
@@ -192,11 +201,17 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
+        if O::TRACES && !self.backer.pushes {
+            return self.tell_tunnel(cfg);
+        }
         if !self.commit() {
             return;
         }
         self.passes(no);
         self.observer.tell(Kind::Detail, || "output to native tunnel".into());
+        let Some(kind) = self.type_in(cfg) else { return };
+        // Ethernet stays behind where the tunnel has none.
+        let skipped = if kind == PacketType::ETHERNET { 0 } else { ETHERNET };
         cfg.follows().for_each(|f| self.observer.decides(f));
         let entropy = tunnel::entropy(&self.packet.key);
         let mut sequence = 0;
@@ -212,7 +227,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             cfg,
             &self.packet.key,
             &tlv,
-            self.packet.buf.data(),
+            (kind, self.packet.buf.data().get(skipped..).unwrap_or_default()),
             &self.backer.underlay,
             (entropy, sequence),
             |n| {
@@ -228,6 +243,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     Unreachable::Route(_) => {
                         self.observer.tell(Kind::Warning, || "native tunnel routing failed".into())
                     }
+                    Unreachable::PacketType(t) => {
+                        let (ns, kind) = (t.namespace(), t.kind());
+                        self.observer
+                            .tell(Kind::Warning, || format!("the tunnel has no packets of type ({ns},{kind:#x})"))
+                    }
                     Unreachable::Destination => {
                         self.observer.tell(Kind::Warning, || "the tunnel has no destination".into())
                     }
@@ -239,11 +259,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     Unreachable::Destination => DropReason::TunnelNoDestination,
                     Unreachable::Route(_) => DropReason::TunnelNoRoute,
                     Unreachable::Neighbour(_) => DropReason::TunnelNoNeighbour,
+                    Unreachable::PacketType(_) => DropReason::NotEthernet,
                 });
             }
         };
-        self.observer.tunnels(cfg, &self.packet.key, &outer, &egress);
+        self.observer.tunnels(cfg, &outer, &egress, self.backer);
         let Some(mut p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        p.shrink_front(skipped);
         if !p.grow_front(outer.len()) {
             return self.because(DropReason::NoBuffer);
         }
@@ -275,6 +297,37 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
+    /// Tells what a datapath is told that puts packets into tunnels by itself.
+    fn tell_tunnel(&mut self, cfg: &TunnelConfig) {
+        let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
+        let key = &self.packet.key;
+        self.observer.datapath(|| super::tunnel_text::text(cfg, key, &tlv));
+        if self.commit() {
+            let number = if cfg.kind.is_udp() { cfg.udp_port.into() } else { self.backer.free_number() };
+            self.observer.tell(Kind::Detail, || "output to kernel tunnel".into());
+            self.observer.datapath(|| number.to_string());
+            self.pipeline.sent += 1;
+        }
+    }
+
+    /// The type of the packet as it is within a tunnel; none if it cannot be there.
+    fn type_in(&mut self, cfg: &TunnelConfig) -> Option<PacketType> {
+        let mut kind = packet_type(&self.packet.key);
+        if cfg.mode == PacketMode::LegacyL3 && kind == PacketType::ETHERNET {
+            if self.packet.key.get(F::VlanTci) & 0x1000 != 0 {
+                self.because(DropReason::Vlan);
+                return None;
+            }
+            kind = PacketType::of(self.packet.key.get(F::EthType) as u16);
+            self.observer.datapath(|| "pop_eth".into());
+        }
+        // Such packets walk the tables one by one.
+        if kind != PacketType::ETHERNET || cfg.gpe || cfg.policy {
+            self.observer.side_effect();
+        }
+        Some(kind)
+    }
+
     /// Decapsulates a tunnel packet for a local address; false if it is none.
     pub(crate) fn tunnel_end(&mut self) -> bool {
         if !self.commit() {
@@ -298,6 +351,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
             self.observer.side_effect();
         }
+        if matches!(self.packet.headers.proto, tunnel::IPV4_WITHIN | tunnel::IPV6_WITHIN) {
+            if !self.backer.has_srv6() {
+                return false;
+            }
+            self.observer.side_effect();
+        }
         let data = self.packet.buf.data();
         let d = match tunnel::decapsulate(data, &self.packet.headers, &self.backer.underlay.local) {
             Ok(None) => return false,
@@ -307,6 +366,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return true;
             }
         };
+        if d.packet_type != PacketType::ETHERNET || d.gpe {
+            self.observer.side_effect();
+        }
         // Whether there was congestion in the tunnel.
         self.observer.decides(F::IpEcn);
         let Some((bridge, no)) = self.backer.tunnel_port(&d) else {
@@ -324,7 +386,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let arrive = |x: &mut Self| x.enter_from_tunnel(bridge, no, &d);
         let inner = |p: &mut P| {
             p.truncate(d.end);
-            p.shrink_front(d.inner);
+            match d.packet_type.ethertype() {
+                None => p.shrink_front(d.inner),
+                Some(kind) => {
+                    p.shrink_front(d.inner.saturating_sub(ETHERNET));
+                    write_front(p, &stand_in(kind));
+                }
+            }
         };
         match made {
             Some(mut p) => {
@@ -362,8 +430,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Congestion in the tunnel is told on (RFC 3168 section 9.1.1), or, if the packet's sender takes no notice of it, answered by a
     /// drop, as there: false.
-    fn take_notice(&mut self, d: &tunnel::Decapsulated) -> bool {
-        if d.tos & tunnel::CE != tunnel::CE || !matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
+    pub(crate) fn take_notice(&mut self, tos: u8) -> bool {
+        if tos & tunnel::CE != tunnel::CE || !matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
             return true;
         }
         self.observer.decides(F::IpEcn);
@@ -382,14 +450,17 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let depth = std::mem::take(&mut self.pipeline.depth);
         self.isolated(|x| {
             x.enter(bridge, no);
-            if let Some(b) = x.backer.bridges.get(bridge) {
-                tunnel::to_key(d, &b.tlv, &mut x.packet.key);
+            x.packet.key.set(F::PacketType, d.packet_type.0.into());
+            let n = x.wire_len() as u64;
+            if let Some(b) = x.backer.bridges.get(bridge)
+                && let Some(PortKind::Tunnel(cfg)) = b.ports.get(&no).map(|p| &p.kind)
+            {
+                tunnel::to_key(d, cfg, &b.tlv, &mut x.packet.key);
             }
-            if !x.take_notice(d) {
+            if !x.take_notice(d.tos) {
                 return x.because(DropReason::TunnelCongestion);
             }
             x.packet.tunnel = Some(d.outer());
-            let n = x.packet.buf.data().len() as u64;
             x.count(no, 0, n);
             x.arrive_outside();
         });

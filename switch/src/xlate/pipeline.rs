@@ -175,7 +175,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let within = first.is_some() || levels > self.pipeline.first_level;
             let deepens = u32::from(within && table <= self.pipeline.table);
             self.pipeline.levels = levels;
-            if self.observer.may_begin_segment() && !self.pipeline.match_original_tuple {
+            // Segments are of packets with an Ethernet header.
+            let ethernet = self.packet.key.get(F::PacketType) == 0;
+            if ethernet && self.observer.may_begin_segment() && !self.pipeline.match_original_tuple {
                 begun = true;
                 if let Some(s) = self.known_segment(table, in_port, deepens) {
                     first = first.or_else(|| s.first());
@@ -237,7 +239,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.segment_is_lost();
             self.swap_tuples();
         }
-        let dry = self.observer.dry();
+        let (dry, len) = (self.observer.dry(), self.wire_len());
         let mut rule = None;
         if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge)
             && let Some(t) = b.tables.get(usize::from(table))
@@ -250,7 +252,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 in_port,
                 depth: self.pipeline.depth + deepens,
                 levels: self.pipeline.levels,
-                len: self.packet.buf.data().len(),
+                len,
             });
             if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
                 s.0 += 1;
@@ -268,7 +270,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(r) = &rule
             && !dry
         {
-            r.hits(1, self.packet.buf.data().len() as u64, self.backer.now);
+            r.hits(1, self.wire_len() as u64, self.backer.now);
         }
         rule.ok_or_else(|| self.no_match(table))
     }

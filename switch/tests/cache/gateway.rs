@@ -77,6 +77,16 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=8,in_port=3,mpls,mpls_label=1 actions=dec_mpls_ttl,set_mpls_label(9),output:2,output:20",
     "table=0,priority=8,in_port=3,mpls,mpls_label=2 actions=clone(pop_mpls:0x0800,dec_ttl,output:2),output:20",
     "table=0,priority=5,in_port=3,mpls actions=pop_mpls:0x0800,output:1",
+    // Other headers, and packets without an Ethernet header, which only some flows are for.
+    "table=0,priority=9,in_port=3,mpls,mpls_label=1,mpls_ttl=2 actions=decap(),decap(packet_type(ns=1,type=0x800)),resubmit(,79),output:20",
+    "table=0,priority=9,in_port=3,mpls,mpls_label=2,mpls_ttl=2 actions=clone(decap(),decap(packet_type(ns=1,type=0x800)),resubmit(,79)),output:20",
+    "table=0,priority=9,in_port=3,dl_type=0x1234,dl_dst=02:00:00:00:00:02 actions=decap(),encap(ethernet),resubmit(,79)",
+    "table=40,priority=6,udp,tp_src=1001,nw_dst=10.9.0.2,tp_dst=83 actions=encap(nsh(md_type=1)),set_field:5->nsh_c1,resubmit(,79),decap(),output:20",
+    "table=40,priority=6,udp,tp_src=1003,nw_dst=10.9.0.2,tp_dst=83 actions=encap(ethernet),output:20",
+    "table=79,priority=9,packet_type=(1,0x800) actions=dec_ttl,encap(ethernet),set_field:02:00:00:00:00:0b->eth_dst,output:2",
+    "table=79,priority=9,packet_type=(1,0x894f),nsh_c1=5 actions=clone(encap(ethernet),dec_nsh_ttl,output:1),set_field:9->nsh_si",
+    "table=79,priority=8,ip actions=output:1",
+    "table=79,priority=7 actions=output:3",
     "table=40,priority=6,udp,tp_src=1002,nw_dst=10.9.0.2,tp_dst=83 actions=push_mpls:0x8847,set_mpls_label(5),output:2,pop_mpls:0x0800,clone(push_mpls:0x8847,output:1),output:20",
     // Too deep: nothing of it leaves.
     "table=0,priority=8,in_port=3,dl_type=0x1235 actions=output:2,resubmit(,78)",

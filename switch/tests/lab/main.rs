@@ -2,6 +2,7 @@
 //! both; the same packets, packet-ins, counters and connections must come out.
 
 mod compare;
+mod encap;
 mod errors;
 mod grammar;
 mod mirrors;

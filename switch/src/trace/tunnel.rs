@@ -1,0 +1,107 @@
+//! `tnl_push(…)` in the words of ovs-dpctl(8).
+
+use crate::tunnel::{TunnelConfig, TunnelKind};
+use packet::gre::{Erspan, Gre};
+use packet::tunnel::Geneve;
+use packet::{be16, be32, be128};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Hexadecimal as C's `%#x` prints it: zero is plain `0`.
+pub(super) fn hex(v: u64) -> String {
+    if v == 0 { "0".into() } else { format!("{v:#x}") }
+}
+
+/// The numbers of Open vSwitch's kinds of tunnel ports (its include/linux/openvswitch.h).
+fn type_number(kind: TunnelKind, v6: bool) -> u32 {
+    match (kind, v6) {
+        (TunnelKind::Gre, false) => 3,
+        (TunnelKind::Gre, true) => 109,
+        (TunnelKind::Vxlan, _) => 4,
+        (TunnelKind::Geneve, _) => 5,
+        (TunnelKind::Erspan, false) => 107,
+        (TunnelKind::Erspan, true) => 108,
+        (TunnelKind::Srv6, _) => 112,
+    }
+}
+
+/// The headers that are put before a packet, and the numbers of the tunnel's port and of the one that they leave by.
+pub(super) fn pushed(cfg: &TunnelConfig, h: &[u8], port: u32, out: &str) -> String {
+    let v6 = h.get(12) == Some(&0x86);
+    let (kind, l4) = (type_number(cfg.kind, v6), if v6 { 54 } else { 34 });
+    let rest = h.get(l4..).unwrap_or_default();
+    let parts = [Some(ethernet(h)), Some(if v6 { ipv6(h) } else { ipv4(h) }), udp(cfg, rest, v6), within(cfg, rest)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("tnl_push(tnl_port({port}),header(size={},type={kind},{}),out_port({out}))", h.len(), parts.join(","))
+}
+
+fn ethernet(h: &[u8]) -> String {
+    let mac = |at: usize| packet::mac_at(h, at).unwrap_or(packet::Mac::ZERO);
+    format!("eth(dst={},src={},dl_type=0x{:04x})", mac(0), mac(6), be16(h, 12).unwrap_or(0))
+}
+
+fn ipv4(h: &[u8]) -> String {
+    let address = |at: usize| Ipv4Addr::from(be32(h, at).unwrap_or(0));
+    let byte = |at: usize| h.get(at).copied().unwrap_or(0);
+    let (src, dst, proto, tos) = (address(26), address(30), byte(23), hex(byte(15).into()));
+    format!("ipv4(src={src},dst={dst},proto={proto},tos={tos},ttl={},frag=0x{:x})", byte(22), be16(h, 20).unwrap_or(0))
+}
+
+fn ipv6(h: &[u8]) -> String {
+    let address = |at: usize| Ipv6Addr::from(be128(h, at).unwrap_or(0));
+    let (first, byte) = (be32(h, 14).unwrap_or(0), |at: usize| h.get(at).copied().unwrap_or(0));
+    let (src, dst, label, class) = (address(22), address(38), first & 0xf_ffff, first >> 20 & 0xff);
+    format!("ipv6(src={src},dst={dst},label={label},proto={},tclass={class:#x},hlimit={})", byte(20), byte(21))
+}
+
+/// The source port and the checksum are each packet's own.
+fn udp(cfg: &TunnelConfig, l4: &[u8], v6: bool) -> Option<String> {
+    let sum = if cfg.checksums(!v6) { 0xffff } else { 0 };
+    cfg.kind.is_udp().then(|| format!("udp(src=0,dst={},csum={sum:#x})", be16(l4, 2).unwrap_or(0)))
+}
+
+fn within(cfg: &TunnelConfig, l4: &[u8]) -> Option<String> {
+    Some(match cfg.kind {
+        TunnelKind::Vxlan => format!("vxlan(flags={:#x},vni={:#x})", be32(l4, 8)?, be32(l4, 12)? >> 8),
+        TunnelKind::Geneve => geneve(l4.get(8..)?)?,
+        TunnelKind::Gre => {
+            let (flags, proto) = (be16(l4, 0)?, be16(l4, 2)?);
+            let mut s = format!("gre((flags={flags:#x},proto={proto:#x})");
+            let mut at = 4;
+            for (bit, name) in [(0x8000, "csum"), (0x2000, "key"), (0x1000, "seq")] {
+                if flags & bit != 0 {
+                    s += &format!(",{name}={:#x}", be32(l4, at)?);
+                    at += 4;
+                }
+            }
+            s + ")"
+        }
+        TunnelKind::Erspan => {
+            let (gre, n) = Gre::parse(l4)?;
+            let (header, session, _) = Erspan::parse(gre.protocol, l4.get(n..)?)?;
+            match header {
+                Erspan::V1 { index } => format!("erspan(ver=1,sid={session:#x},idx={index:#x})"),
+                Erspan::V2 { egress, hardware } => {
+                    format!("erspan(ver=2,sid={session:#x},dir={},hwid={hardware:#x})", u8::from(egress))
+                }
+            }
+        }
+        TunnelKind::Srv6 => {
+            // The last segment comes first.
+            let mut list: Vec<String> =
+                l4.get(8..)?.chunks_exact(16).filter_map(|s| Some(Ipv6Addr::from(be128(s, 0)?).to_string())).collect();
+            list.reverse();
+            format!("srv6(segments_left={},segs({}))", l4.get(3)?, list.join(","))
+        }
+    })
+}
+
+fn geneve(b: &[u8]) -> Option<String> {
+    let mut options = String::new();
+    let g = Geneve::parse_with(b, |o| {
+        let value = o.data.iter().fold(0u128, |v, x| v << 8 | u128::from(*x));
+        options += &format!("{{class={:#x},type={},len={},{value:#x}}}", o.class, hex(o.kind.into()), o.data.len());
+    })?;
+    let (oam, critical) = (if g.oam { "oam," } else { "" }, if g.critical { "crit," } else { "" });
+    let options = if options.is_empty() { options } else { format!(",options({options})") };
+    Some(format!("geneve({oam}{critical}vni={:#x}{options})", g.vni))
+}

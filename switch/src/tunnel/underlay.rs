@@ -1,0 +1,233 @@
+//! The network that tunnels cross: routes, neighbours and own addresses.
+
+use super::Own;
+use crate::dependency::Dependency;
+use packet::Mac;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Where encapsulated packets leave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Egress {
+    /// Through a bridge's flows, as from its own port.
+    Bridge(String),
+    /// Straight to a device.
+    Device(u32),
+    /// Through a device of the host that belongs to no bridge, by name: the switch cannot send there.
+    Host(String),
+}
+
+impl std::fmt::Display for Egress {
+    /// The name of the bridge or of the host's device, or `device N`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Egress::Bridge(b) => f.write_str(b),
+            Egress::Device(d) => write!(f, "device {d}"),
+            Egress::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A route of the underlay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Destination.
+    pub prefix: IpAddr,
+    /// Length of the destination prefix.
+    pub len: u8,
+    /// Next hop; `None` if on link.
+    pub gateway: Option<IpAddr>,
+    /// Own address.
+    pub source: IpAddr,
+    /// Local address of the next hop's IP version, if that differs (RFC 5549).
+    pub hop_source: Option<IpAddr>,
+    /// Own Ethernet address.
+    pub source_mac: Mac,
+    /// Where packets leave.
+    pub egress: Egress,
+    /// Added by the operator (ovs/route/add): these have precedence.
+    pub own: bool,
+    /// The kernel's table that it is in.
+    pub table: u32,
+}
+
+impl Route {
+    /// The kernel's main table (linux/rtnetlink.h).
+    pub const MAIN: u32 = 254;
+    /// The kernel's table of local addresses.
+    pub const LOCAL: u32 = 255;
+    /// The kernel's default table, which is looked up last.
+    pub const DEFAULT: u32 = 253;
+}
+
+/// Which of the kernel's tables packets from an address look their route up in (ip-rule(8)); other selectors are not
+/// followed.
+#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct RouteRule {
+    /// Lower comes first.
+    pub priority: u32,
+    /// For IPv6 destinations, else for IPv4.
+    pub v6: bool,
+    /// Source, and the length of its prefix; none: any.
+    pub from: Option<(IpAddr, u8)>,
+    /// The source is inverted.
+    pub invert: bool,
+    /// Table.
+    pub table: u32,
+}
+
+impl RouteRule {
+    /// The kernel's default rules.
+    pub fn standard() -> Vec<RouteRule> {
+        let tables = [(0, Route::LOCAL), (32766, Route::MAIN), (32767, Route::DEFAULT)];
+        let of = |v6| tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table });
+        [of(false), of(true)].concat()
+    }
+
+    fn fits(&self, v6: bool, source: Option<IpAddr>) -> bool {
+        let from = match (self.from, source) {
+            (None, _) => true,
+            (Some((a, len)), Some(s)) => within(s, a, len),
+            (Some(_), None) => false,
+        };
+        self.v6 == v6 && from != self.invert
+    }
+}
+
+/// Whether an address has a prefix.
+fn within(a: IpAddr, prefix: IpAddr, len: u8) -> bool {
+    let ((v6, a), (other, p)) = (bits(a), bits(prefix));
+    v6 == other && (a ^ p) & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0) == 0
+}
+
+/// Routes, neighbours and own addresses, mirrored from the host.
+#[derive(Clone, Debug, Default)]
+pub struct Underlay {
+    routes: Vec<Route>,
+    /// Sorted; none: the kernel's default rules.
+    rules: Vec<RouteRule>,
+    neighbours: HashMap<IpAddr, Mac>,
+    /// Own addresses, by version and number, in order.
+    pub(crate) local: Own,
+    /// Moves with own addresses.
+    pub(crate) epoch: u64,
+    /// Changes that the flow cache has not seen yet.
+    pub(crate) touched: Vec<Dependency>,
+}
+
+fn number(a: IpAddr) -> (bool, u128) {
+    match a {
+        IpAddr::V4(a) => (false, u128::from(u32::from(a))),
+        IpAddr::V6(a) => (true, u128::from(a)),
+    }
+}
+
+fn bits(a: IpAddr) -> (bool, u128) {
+    match a {
+        IpAddr::V4(a) => (false, u128::from(u32::from(a)) << 96),
+        IpAddr::V6(a) => (true, u128::from(a)),
+    }
+}
+
+impl Underlay {
+    /// Replaces the routes.
+    pub fn set_routes(&mut self, mut routes: Vec<Route>) {
+        routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
+        let tunnels =
+            routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
+        tunnels.for_each(|r| self.add_local(r.source));
+        if self.routes != routes {
+            self.routes = routes;
+            self.touched.push(Dependency::Routes);
+        }
+    }
+
+    /// Adds a local address, at which tunnels end.
+    pub fn add_local(&mut self, a: IpAddr) {
+        let n = number(a);
+        if let Err(at) = self.local.addresses.binary_search(&n) {
+            Arc::make_mut(&mut self.local.addresses).insert(at, n);
+            self.epoch += 1;
+        }
+    }
+
+    /// Sets how many VLAN tags are parsed, two at most; further tags are payload.
+    pub fn set_tags(&mut self, n: usize) {
+        let n = n.min(crate::extract::TAGS);
+        if self.local.tags != n {
+            self.local.tags = n;
+            self.epoch += 1;
+        }
+    }
+
+    /// How many VLAN tags are parsed.
+    pub fn tags(&self) -> usize {
+        self.local.tags()
+    }
+
+    /// Learns a neighbour, or forgets it.
+    pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
+        let old = match mac {
+            Some(m) => self.neighbours.insert(a, m),
+            None => self.neighbours.remove(&a),
+        };
+        if old != mac {
+            self.touched.push(Dependency::Neighbour(a));
+        }
+    }
+
+    /// Replaces the rules.
+    pub fn set_rules(&mut self, mut rules: Vec<RouteRule>) {
+        rules.sort();
+        if self.rules != rules {
+            self.rules = rules;
+            self.touched.push(Dependency::Routes);
+        }
+    }
+
+    /// The rules, in their order.
+    pub fn rules(&self) -> Vec<RouteRule> {
+        if self.rules.is_empty() { RouteRule::standard() } else { self.rules.clone() }
+    }
+
+    /// The route that matches: the longest of the operator's own, else of the first table with one.
+    pub fn route(&self, to: IpAddr) -> Option<&Route> {
+        self.route_from(to, None)
+    }
+
+    /// The same for packets from an address.
+    pub fn route_from(&self, to: IpAddr, source: Option<IpAddr>) -> Option<&Route> {
+        let fitting = |r: &&Route| within(to, r.prefix, r.len);
+        if let Some(own) = self.routes.iter().take_while(|r| r.own).find(fitting) {
+            return Some(own);
+        }
+        let standard;
+        let rules = if self.rules.is_empty() {
+            standard = RouteRule::standard();
+            &standard
+        } else {
+            &self.rules
+        };
+        let tables = rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
+        tables
+            .into_iter()
+            .find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
+    }
+
+    /// A neighbour's Ethernet address.
+    pub fn neighbour(&self, a: IpAddr) -> Option<Mac> {
+        self.neighbours.get(&a).copied()
+    }
+
+    /// All routes, the best first.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter()
+    }
+
+    /// Whether an address is local.
+    pub fn is_local(&self, a: IpAddr) -> bool {
+        let (v6, n) = number(a);
+        self.local.has(v6, n)
+    }
+}
