@@ -4,6 +4,7 @@ use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
+use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -19,6 +20,10 @@ use tokio::time::Instant;
 /// The monitor's name, and that of the one on `_Server`.
 const DATA: &str = "data";
 const SERVER: &str = "server";
+
+/// How often the files of a connection over TLS are looked at: one that was opened with certificates which were replaced or taken
+/// away does not go on.
+const LOOK: Duration = Duration::from_secs(1);
 
 const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
 
@@ -74,6 +79,8 @@ struct Link {
     pending: HashMap<u64, Pending>,
     /// On a Unix socket, or to ourselves: no probes.
     local: bool,
+    /// The certificates that it was opened with.
+    files: Option<Watch>,
     asked: bool,
     /// Which of [`METHODS`] the server answered.
     method: usize,
@@ -204,10 +211,13 @@ impl Task {
 
     /// Connects and asks for the monitor.
     async fn open(&mut self, place: usize) -> io::Result<Link> {
+        let mut files = None;
         let (stream, local): (BoxStream, bool) = match &self.config.place {
             Place::InProcess(server) => (Box::new(server.connect()), true),
             Place::Remotes(remotes) => {
                 let remote = remotes.get(place).ok_or_else(|| io::Error::other("no remote"))?;
+                let tls = self.config.tls.as_ref().filter(|_| matches!(remote, Remote::Tls(..)));
+                files = tls.map(Tls::watch);
                 (connect(remote, self.config.tls.as_ref()).await?, matches!(remote, Remote::Unix(_)))
             }
         };
@@ -217,7 +227,7 @@ impl Task {
         tokio::spawn(write(writer, rx, name.clone()));
         let framer = Framer::default();
         let mut link =
-            Link { reader, framer, out, name, next: 0, pending: HashMap::new(), local, asked: false, method: 0 };
+            Link { reader, framer, out, name, next: 0, pending: HashMap::new(), local, files, asked: false, method: 0 };
         link.request("set_db_change_aware", json!([true]), Pending::Other);
         self.check_server(&mut link).await?;
         let schema = link.call("get_schema", json!([self.config.database])).await?;
@@ -348,6 +358,8 @@ impl Task {
     }
 
     async fn pump(&mut self, link: &mut Link, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Ended> {
+        let mut look = tokio::time::interval(LOOK);
+        let mut heard = Instant::now();
         loop {
             while let Some(text) = link.framer.next_text().map_err(io::Error::other)? {
                 log(&link.name, "received", &text);
@@ -360,17 +372,22 @@ impl Task {
                     if n? == 0 {
                         return Err(Ended::Lost(io::Error::other("connection closed by peer")));
                     }
-                    link.asked = false;
+                    (link.asked, heard) = (false, Instant::now());
                 }
                 command = commands.recv() => match command {
                     None => return Ok(()),
                     Some(c) => self.command(link, c)?,
                 },
-                () = tokio::time::sleep(probe.unwrap_or_default()), if probe.is_some() => {
+                _ = look.tick(), if link.files.is_some() => {
+                    if let Some(file) = link.files.as_ref().and_then(Watch::changed) {
+                        return Err(Ended::Lost(io::Error::other(format!("{} changed", file.display()))));
+                    }
+                }
+                () = tokio::time::sleep_until(heard + probe.unwrap_or_default()), if probe.is_some() => {
                     if link.asked {
                         return Err(Ended::Lost(io::Error::other("no response to inactivity probe")));
                     }
-                    link.asked = true;
+                    (link.asked, heard) = (true, Instant::now());
                     link.send(&json!({"id": "echo", "method": "echo", "params": []}));
                 }
             }
