@@ -2,6 +2,7 @@
 
 use crate::model::Input;
 use crate::once::Once;
+use crate::openflow::features::Features;
 use crate::plan::Plan;
 use crate::settings::{Settings, bridge};
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
@@ -9,10 +10,9 @@ use ovsdb_rs::client::Transaction;
 use std::collections::BTreeSet;
 
 /// What this controller can do, as northd looks for it in `Chassis:other_config`.
-const FEATURES: [&str; 12] = [
+const FEATURES: [&str; 10] = [
     "ct-commit-nat-v2",
     "ct-commit-to-zone",
-    "ct-label-flush",
     "ct-next-zone",
     "ct-no-masked-label",
     "ct-state-save",
@@ -20,12 +20,17 @@ const FEATURES: [&str; 12] = [
     "ls-dpg-column",
     "mac-binding-timestamp",
     "ovn-ct-lb-related",
-    "ovn-sample-with-registers",
     "port-up-notif",
 ];
 
+/// What it can do where the switch can.
+const CT_LABEL_FLUSH: &str = "ct-label-flush";
+const SAMPLE_WITH_REGISTERS: &str = "ovn-sample-with-registers";
+
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 22] = [
+    CT_LABEL_FLUSH,
+    SAMPLE_WITH_REGISTERS,
     crate::ha_peers::PUBLISHED,
     crate::ha_peers::STATE,
     crate::uplinks::PUBLISHED,
@@ -48,8 +53,28 @@ const OTHERS: [&str; 20] = [
     "ovn-trim-wmark-perc-lflow-cache",
 ];
 
-fn other_config(settings: &Settings, ovs: &ovs::Database, lost: &BTreeSet<Str>) -> Map<Str, Str> {
+/// What a chassis' rows follow from, besides those that are there.
+#[derive(Clone, Copy, Debug)]
+pub struct Here<'a> {
+    /// The local database.
+    pub ovs: &'a ovs::Database,
+    /// What it says of this chassis.
+    pub settings: &'a Settings,
+    /// Networks that this chassis does not reach.
+    pub lost: &'a BTreeSet<Str>,
+    /// What the switch can do; none while it was not heard.
+    pub features: Option<Features>,
+}
+
+/// `before` is what stands there: until the switch was heard, what it could do before holds.
+fn other_config(here: &Here<'_>, before: Option<&Map<Str, Str>>) -> Map<Str, Str> {
+    let Here { ovs, settings, lost, features } = *here;
     let mut m: Map<Str, Str> = FEATURES.iter().map(|f| ((*f).into(), "true".into())).collect();
+    let could = |key: &str| before.and_then(|b| b.get(key)).is_some_and(|v| &**v == "true");
+    let can = |key: &'static str, is: fn(Features) -> bool| {
+        (key.into(), features.map_or_else(|| could(key), is).to_string().into())
+    };
+    m.extend([can(CT_LABEL_FLUSH, |f| f.ct_label_flush), can(SAMPLE_WITH_REGISTERS, |f| f.sample_with_registers)]);
     m.insert("is-interconn".into(), settings.interconnection.to_string().into());
     for (k, v) in &settings.other {
         m.insert(k.clone(), v.clone());
@@ -78,18 +103,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Puts into the plan what differs from what is wanted. `lost` are the networks that this chassis does not reach.
-    pub fn reconcile(
-        &mut self,
-        input: &Input,
-        ovs: &ovs::Database,
-        settings: &Settings,
-        lost: &BTreeSet<Str>,
-        plan: &mut Plan,
-    ) {
-        let sb = &input.sb;
+    /// Puts into the plan what differs from what is wanted.
+    pub fn reconcile(&mut self, input: &Input, here: &Here<'_>, plan: &mut Plan) {
+        let (sb, settings) = (&input.sb, here.settings);
         let found = input.chassis(&settings.system_id).and_then(|id| Some((id, sb.chassis.get(&id)?)));
-        let other = other_config(settings, ovs, lost);
+        let other = other_config(here, found.map(|(_, c)| &c.other_config));
         let name = &settings.system_id;
         let encaps = self.usable(sb, settings);
         if !encaps.is_empty() {
@@ -242,7 +260,9 @@ mod tests {
             let s = Settings { system_id: "hv2".into(), encaps, ..Settings::default() };
             let mut plan = Plan::new(Arc::new(sb::Database::schema()));
             let input = Input::new(db.clone(), crate::model::Local::default());
-            Writer::default().reconcile(&input, &ovs::Database::default(), &s, &BTreeSet::new(), &mut plan);
+            let (ovs, lost) = (ovs::Database::default(), BTreeSet::new());
+            let here = Here { ovs: &ovs, settings: &s, lost: &lost, features: None };
+            Writer::default().reconcile(&input, &here, &mut plan);
             let all = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
             all.iter()
                 .map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap()))

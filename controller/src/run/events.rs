@@ -177,8 +177,8 @@ impl Controller {
     }
 
     pub(super) fn send(&self, m: openflow_rs::Message) {
-        if let Some((_, s, _)) = &self.switch {
-            s.give(Command::Send(Box::new(m)));
+        if let Some(b) = &self.switch {
+            b.flows.give(Command::Send(Box::new(m)));
         }
     }
 
@@ -199,6 +199,7 @@ impl Controller {
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
+            SwitchEvent::Features(f) => self.features = Some(f),
             SwitchEvent::Statistics(flows) => {
                 for m in self.aging.observe(&flows, &self.input, milliseconds()) {
                     self.send(m);

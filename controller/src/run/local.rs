@@ -181,6 +181,12 @@ impl Controller {
         let mut plan = Plan::new(schema);
         if let Some(br) = bridge(&self.ovs.db, &s.bridge) {
             plumbing::remove_all(&self.ovs.db, br, s, &mut plan);
+            for (id, i) in &self.ovs.db.interface {
+                let is_marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
+                if is_marked && self.interfaces.port_of(id).is_some() {
+                    mark(*id, i, None, &mut plan);
+                }
+            }
         }
         let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
         if operations.is_empty() {

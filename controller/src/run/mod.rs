@@ -13,19 +13,18 @@ mod state;
 
 pub use state::{Controller, Exit, INTERNAL_VERSION, Shared, Status};
 
-use crate::openflow::{Event as SwitchEvent, Switch};
+use crate::openflow::Event as SwitchEvent;
 use crate::pinctrl::Report;
 use crate::pinctrl::task::Task;
 use crate::plan::Failure;
 use crate::plug::Provider;
 use crate::settings::{Incomplete, Settings};
 use daemon::Daemon;
-use ovn_schema::Str;
 use ovsdb_rs::client::Event;
-use state::{Counts, Done, Link};
+use state::{Bridge, Counts, Done, Link};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 impl Controller {
     /// Adds what plugs devices of a kind in (`options:vif-plug-type` of logical ports).
@@ -84,7 +83,7 @@ impl Controller {
         while let Some(Ok(e)) = self.sb.as_mut().filter(|_| !self.paused).map(|l| l.events.try_recv()) {
             self.southbound_event(e);
         }
-        while let Some(Ok(e)) = self.switch.as_mut().map(|s| s.2.try_recv()) {
+        while let Some(Ok(e)) = self.switch.as_mut().map(|b| b.events.try_recv()) {
             self.switch_event(e);
         }
         while let Ok(d) = self.done_rx.try_recv() {
@@ -235,9 +234,9 @@ async fn next_event<D>(link: &mut Option<Link<D>>) -> Option<Event> {
     }
 }
 
-async fn next_switch(switch: &mut Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>) -> Option<SwitchEvent> {
+async fn next_switch(switch: &mut Option<Bridge>) -> Option<SwitchEvent> {
     match switch {
-        Some((_, _, events)) => events.recv().await,
+        Some(b) => b.events.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -5,6 +5,7 @@ use crate::pinctrl::announce::Address;
 use crate::settings::Identity;
 use ovn_schema::{Uuid, sb};
 use std::sync::Arc;
+use tokio::sync::mpsc;
 
 #[tokio::test]
 async fn a_recompute_waits_for_the_right_northd() {

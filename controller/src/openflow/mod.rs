@@ -1,6 +1,19 @@
-//! The connection to the integration bridge for flows, in bundles. Packets from the switch come by another ([`crate::pinctrl::task`]), which no bundle holds up.
+//! The connections to the integration bridge, as many as ovn-controller's, so that none holds up another:
+//!
+//! | connection | carries | why on its own |
+//! |---|---|---|
+//! | `ofctrl` (here) | flows, groups and meters, in bundles | an error on it is a fault |
+//! | `pinctrl` ([`crate::pinctrl::task`]) | packets and their answers | no bundle keeps an answer waiting |
+//! | `statctrl` ([`statistics`]) | statistics of flows | a switch takes nothing from a connection while its replies wait there |
+//! | `features` ([`features`]) | questions what the switch can do | what it refuses there is an answer |
+
+pub(crate) mod attempts;
+pub mod features;
+pub mod statistics;
 
 use crate::install::TableChange;
+use attempts::Attempts;
+use features::Features;
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
     BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
@@ -44,6 +57,8 @@ pub enum Event {
     Disconnected,
     /// Statistics of flows that were asked for.
     Statistics(Vec<FlowStats>),
+    /// What the switch can do.
+    Features(Features),
     /// The tables are as the bundle of this number and those before it say.
     Installed(u64),
     /// The switch refused something.
@@ -61,25 +76,16 @@ pub struct Target {
     pub probe: Option<Duration>,
 }
 
-impl Target {
-    /// How long to wait before the next attempt to connect.
-    pub(crate) fn retry(&self) -> Duration {
-        if matches!(self.remote, Remote::Unix(_)) { RETRY } else { RETRY_REMOTE }
-    }
-}
-
 /// A handle on the connection's task.
 #[derive(Clone, Debug)]
 pub struct Switch(mpsc::UnboundedSender<Command>);
 
 impl Switch {
     /// Starts connecting to where a bridge is managed, and again whenever the connection is lost.
-    pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
+    pub fn start(target: Target, events: mpsc::Sender<Event>) -> Switch {
         let (tx, rx) = mpsc::unbounded_channel();
-        let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tracing::info!(target: "rconn", "ofctrl: connecting to switch: \"{}\"", target.remote);
-        tokio::spawn(run(target, rx, event_tx));
-        (Switch(tx), event_rx)
+        tokio::spawn(run(Attempts::new("ofctrl", target, true), rx, events));
+        Switch(tx)
     }
 
     /// Gives the switch something to do. What is given while there is no connection is lost.
@@ -89,49 +95,42 @@ impl Switch {
     }
 }
 
-/// Events that wait for the controller's loop at most, and how many have to fit beside statistics: these come again.
+/// Events that wait for the controller's loop at most.
 const EVENTS: usize = 1024;
-const ROOM: usize = 64;
+
+/// Where the connections to a bridge tell what they hear.
+pub fn events() -> (mpsc::Sender<Event>, mpsc::Receiver<Event>) {
+    mpsc::channel(EVENTS)
+}
+
 /// The highest number of a meter; those above stand for the switch's own (OpenFlow 1.5 section 7.3.4.5).
 const METER_MAX: MeterId = MeterId(0xffff_0000);
 
-/// A local switch is back within moments of its restart; there is no reason to wait for it longer.
-const RETRY: Duration = Duration::from_millis(50);
-/// One on another machine may be away for long.
-const RETRY_REMOTE: Duration = Duration::from_secs(1);
 /// A machine that does not answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 
-async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
-    let remote = &target.remote;
-    let mut said = false;
-    loop {
-        match connect(&target).await {
-            Ok((sender, receiver)) => {
-                tracing::info!(target: "rconn", "{remote}: connected");
-                said = false;
-                // What was meant for the connection before is of no use for this one.
-                while commands.try_recv().is_ok() {}
-                if events.send(Event::Connected).await.is_err() {
-                    return;
-                }
-                let end = serve(sender, receiver, target.probe, &mut commands, &events).await;
-                tracing::info!(target: "rconn", "{remote}: connection dropped ({})", end.map_or_else(|e| e.to_string(), |()| "closing".into()));
-                if events.send(Event::Disconnected).await.is_err() || commands.is_closed() {
-                    return;
-                }
+async fn run(mut attempts: Attempts, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
+    let Target { remote, probe, .. } = attempts.target().clone();
+    // The controller has another bridge by now where the events are closed.
+    while !events.is_closed() {
+        if let Some((sender, receiver)) = attempts.connect().await {
+            tracing::info!(target: "rconn", "{remote}: connected");
+            // What was meant for the connection before is of no use for this one.
+            while commands.try_recv().is_ok() {}
+            if events.send(Event::Connected).await.is_err() {
+                return;
             }
-            Err(e) if !said => {
-                tracing::info!(target: "rconn", "{remote}: connection failed ({e})");
-                said = true;
+            let end = serve(sender, receiver, probe, &mut commands, &events).await;
+            tracing::info!(target: "rconn", "{remote}: connection dropped ({})", end.map_or_else(|e| e.to_string(), |()| "closing".into()));
+            attempts.lost();
+            if events.send(Event::Disconnected).await.is_err() || commands.is_closed() {
+                return;
             }
-            Err(_) => {}
         }
-        if events.is_closed() {
-            // The controller has another bridge by now.
-            return;
+        tokio::select! {
+            () = attempts.due() => {}
+            () = events.closed() => return,
         }
-        tokio::time::sleep(target.retry()).await;
     }
 }
 
@@ -187,7 +186,7 @@ async fn serve(
             }
             received = receiver.recv() => {
                 let received = received?;
-                life = Life::new(probe);
+                life = life.heard();
                 match received.message {
                     Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
                     Ok(Message::MultipartReply { body: MultipartReply::MeterConfig(all), .. }) if !mapped => {
@@ -219,11 +218,6 @@ async fn serve(
                                     outgoing.commands.push_front(command);
                                 }
                             }
-                        }
-                    }
-                    Ok(Message::MultipartReply { body: MultipartReply::Flow(flows), .. }) => {
-                        if events.capacity() > ROOM {
-                            let _ = events.send(Event::Statistics(flows)).await;
                         }
                     }
                     Ok(Message::Error { error_type, code, data }) => {
@@ -268,6 +262,11 @@ impl Life {
     /// Of a switch that was heard just now.
     pub(crate) fn new(probe: Option<Duration>) -> Life {
         Life { probe, heard: Instant::now(), asked: false }
+    }
+
+    /// It was heard again.
+    pub(crate) fn heard(self) -> Life {
+        Life::new(self.probe)
     }
 
     /// The question to a switch that is silent; one that was asked already is taken for dead.
