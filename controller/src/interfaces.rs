@@ -50,10 +50,10 @@ pub struct Interfaces {
     /// Interfaces whose rows, ports or bridges changed since the last look, and ports that went from bridge to bridge.
     changed: BTreeSet<Uuid>,
     moved: BTreeSet<Uuid>,
-    /// Patches to provider networks: logical ports with their numbers.
-    pub localnets: BTreeMap<Str, u16>,
-    /// Tunnels.
-    pub tunnels: BTreeSet<Tunnel>,
+    /// Patches to provider networks, by interface: logical ports with their numbers. While one takes another's place there are two.
+    localnets: BTreeMap<Uuid, (Str, u16)>,
+    /// Tunnels, likewise.
+    tunnels: BTreeMap<Uuid, Tunnel>,
     /// BFD sessions, by tunnel's interface: chassis and state.
     sessions: BTreeMap<Uuid, (Str, Session)>,
     /// Interfaces that changed and whose mark was not looked at since.
@@ -220,22 +220,28 @@ impl Interfaces {
             names.insert(name.clone());
             self.claimants.entry(name).or_default().all.insert((new.port, id), vif);
         }
-        if old.localnet != new.localnet {
-            if let Some((name, _)) = &old.localnet {
-                self.localnets.remove(name);
-            }
-            self.localnets.extend(new.localnet);
+        match new.localnet {
+            Some(l) => drop(self.localnets.insert(id, l)),
+            None => drop(self.localnets.remove(&id)),
         }
-        if old.tunnel != new.tunnel {
-            if let Some(t) = &old.tunnel {
-                self.tunnels.remove(t);
-            }
-            self.tunnels.extend(new.tunnel);
+        match new.tunnel {
+            Some(t) => drop(self.tunnels.insert(id, t)),
+            None => drop(self.tunnels.remove(&id)),
         }
         match new.session {
             Some(s) => drop(self.sessions.insert(id, s)),
             None => drop(self.sessions.remove(&id)),
         }
+    }
+
+    /// Patches to provider networks: logical ports with their numbers.
+    pub fn localnets(&self) -> BTreeMap<Str, u16> {
+        self.localnets.values().cloned().collect()
+    }
+
+    /// Tunnels.
+    pub fn tunnels(&self) -> BTreeSet<Tunnel> {
+        self.tunnels.values().cloned().collect()
     }
 
     /// BFD sessions by the chassis at the other end, the best where there are several tunnels.

@@ -1,7 +1,7 @@
 //! A slow, obvious switch: what its tables hold after bundles, and what it would refuse of them.
 
 use controller::install::{Changes, TableChange};
-use openflow_rs::mods::{Bucket, Group, GroupModCommand, MeterConfig, MeterModCommand};
+use openflow_rs::mods::{Group, GroupModCommand, MeterConfig, MeterModCommand};
 use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedMatch};
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ impl Switch {
                             self.groups.insert(id, g.group.clone());
                         }
                         (GroupModCommand::InsertBucket, Some(old)) => {
-                            old.buckets.extend(g.group.buckets.iter().cloned().collect::<Vec<Bucket>>());
+                            old.buckets.extend_from_slice(&g.group.buckets);
                         }
                         (GroupModCommand::Delete, _) if id == GroupId::ALL => self.groups.clear(),
                         (GroupModCommand::Delete, Some(_)) => drop(self.groups.remove(&id)),
