@@ -66,6 +66,38 @@ pub struct Interfaces {
     generation: u64,
 }
 
+/// What a bridge is, but for its ports and its `external_ids`. Nothing is copied: both may be long, and this controller and the
+/// switch change them with each port.
+pub(crate) fn bare(b: &Bridge) -> impl PartialEq + use<'_> {
+    let Bridge {
+        auto_attach,
+        controller,
+        datapath_id,
+        datapath_type,
+        datapath_version,
+        external_ids: _,
+        fail_mode,
+        flood_vlans,
+        flow_tables,
+        ipfix,
+        mcast_snooping_enable,
+        mirrors,
+        name,
+        netflow,
+        other_config,
+        ports: _,
+        protocols,
+        rstp_enable,
+        rstp_status,
+        sflow,
+        status,
+        stp_enable,
+    } = b;
+    let what = (name, datapath_id, datapath_type, datapath_version, fail_mode, protocols, other_config);
+    let tables = (auto_attach, controller, flow_tables, ipfix, mirrors, netflow, sflow);
+    (what, tables, (flood_vlans, mcast_snooping_enable, rstp_enable, rstp_status, status, stp_enable))
+}
+
 /// Whether an interface is a machine's, and no more than that.
 fn is_machine(i: &Interface) -> bool {
     i.external_ids.contains_key("iface-id") && !i.external_ids.contains_key("mirror-id")
@@ -131,14 +163,13 @@ impl Interfaces {
             }
             AnyChange::Bridge(c) => {
                 let none = Set::new();
-                let (old, new) = (&c.old, &c.new);
-                let ports = |b: Option<&std::sync::Arc<Bridge>>| b.map_or(none.clone(), |b| b.ports.clone());
-                for port in ports(old.as_ref()).symmetric_difference(&ports(new.as_ref())) {
+                let (old, new) = (c.old.as_deref(), c.new.as_deref());
+                let (before, after) = (old.map_or(&none, |b| &b.ports), new.map_or(&none, |b| &b.ports));
+                for port in before.symmetric_difference(after) {
                     self.changed.extend(self.of_port.get(port).into_iter().flatten());
                     self.moved.insert(*port);
                 }
-                let bare = |b: &std::sync::Arc<Bridge>| Bridge { ports: Set::new(), ..(**b).clone() };
-                old.as_ref().map(bare) != new.as_ref().map(bare)
+                old.map(|b| &b.external_ids) != new.map(|b| &b.external_ids) || old.map(bare) != new.map(bare)
             }
             AnyChange::OpenVswitch(c) => {
                 let bare = |r: &std::sync::Arc<OpenVswitch>| OpenVswitch { next_cfg: 0, ..(**r).clone() };

@@ -1,8 +1,8 @@
 //! A logical flow in all local datapaths.
 
 use super::{
-    ChassisFlows, Key, Role, Seen, Value, cookie, datapath_key, is_local, named, port, put_packed, resident, role_of,
-    row, templated,
+    ChassisFlows, Key, Role, Seen, Value, cookie, datapath_key, is_local, known, named, port, put_packed, resident,
+    role_of, row, templated,
 };
 use crate::model::Read;
 use crate::{encode, of, tables};
@@ -256,12 +256,12 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
 }
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
-fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
-    let Some(p) = named(view, name) else { return false };
+fn is_related(view: &mut Seen<'_>, name: &Str) -> bool {
+    let Some(p) = known(view, name) else { return false };
     match (p.kind, p.parent) {
         ("", Some(parent)) => view.read(Read::Vif(parent.clone())).local.interface(parent).is_some(),
         // A port that is on every chassis is on those where an interface is plugged in for it.
-        ("localport", _) => view.read(Read::Vif(name.into())).local.interface(&name.into()).is_some(),
+        ("localport", _) => view.read(Read::Vif(name.clone())).local.interface(name).is_some(),
         ("" | "virtual" | "l2gateway" | "l3gateway" | "mirror", _) => role_of(view, p.id, name) != Role::None,
         _ => true,
     }

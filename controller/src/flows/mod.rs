@@ -270,7 +270,12 @@ struct Named<'a> {
 
 /// A port by name, read as far as no binding changes it.
 fn named<'a>(view: &mut Seen<'a>, name: &str) -> Option<Named<'a>> {
-    let (id, p) = view.read(Read::PortKey(name.into())).port(name)?;
+    known(view, &name.into())
+}
+
+/// Likewise, by a name that some row holds: a port group's flow asks for each of its members.
+fn known<'a>(view: &mut Seen<'a>, name: &Str) -> Option<Named<'a>> {
+    let (id, p) = view.read(Read::PortKey(name.clone())).port(name)?;
     let parent = p.parent_port.as_ref().filter(|n| !n.is_empty());
     Some(Named { id, datapath: p.datapath, key: p.tunnel_key, kind: &p.r#type, parent })
 }

@@ -2,6 +2,7 @@
 
 use super::{Controller, milliseconds};
 use crate::flows::{self, ChassisFlows};
+use crate::interfaces::bare;
 use crate::learned;
 use crate::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
@@ -65,8 +66,9 @@ impl Controller {
                 old.external_ids != new.external_ids && bare(old) == bare(new)
             }
             ovs::AnyChange::Bridge(Change { old: Some(old), new: Some(new), .. }) => {
-                let rest = ovs::Bridge { external_ids: new.external_ids.clone(), ..(**old).clone() };
-                rest == **new && zones::are_remembered(&new.external_ids, &self.input.local.zones)
+                old.ports == new.ports
+                    && bare(old) == bare(new)
+                    && zones::are_remembered(&new.external_ids, &self.input.local.zones)
             }
             ovs::AnyChange::OpenVswitch(Change { old: Some(old), new: Some(new), .. }) => {
                 ovs::OpenVswitch { next_cfg: new.next_cfg, ..(**old).clone() } == **new
