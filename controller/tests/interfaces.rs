@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::interfaces::{Interfaces, LOCALNET_ID, PLUGGED_ID, TUNNEL_ID};
-use controller::model::Vif;
+use controller::input::interfaces::{Interfaces, LOCALNET_ID, PLUGGED_ID, TUNNEL_ID};
+use controller::input::model::Vif;
 use ovn_schema::{Map, Str, Table, Uuid, ovs};
 use ovsdb_rs::Row;
 use proptest::prelude::*;

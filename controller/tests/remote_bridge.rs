@@ -1,8 +1,8 @@
 //! A switch that is managed over TCP (`ovn-bridge-remote`), and what a new connection begins with.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::install::TableChange;
 use controller::openflow::features::{self, Features};
+use controller::openflow::install::TableChange;
 use controller::openflow::{self, Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
 use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};

@@ -3,15 +3,16 @@
 //! | connection | carries | why on its own |
 //! |---|---|---|
 //! | `ofctrl` (here) | flows, groups and meters, in bundles | an error on it is a fault |
-//! | `pinctrl` ([`crate::pinctrl::task`]) | packets and their answers | no bundle keeps an answer waiting |
+//! | `pinctrl` (`pinctrl::task`) | packets and their answers | no bundle keeps an answer waiting |
 //! | `statctrl` ([`statistics`]) | statistics of flows | a switch takes nothing from a connection while its replies wait there |
 //! | `features` ([`features`]) | questions what the switch can do | what it refuses there is an answer |
 
 pub(crate) mod attempts;
 pub mod features;
+pub mod install;
 pub mod statistics;
 
-use crate::install::TableChange;
+use crate::openflow::install::TableChange;
 use attempts::Attempts;
 use features::Features;
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};

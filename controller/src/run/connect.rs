@@ -2,11 +2,11 @@
 
 use super::Controller;
 use super::state::{Bridge, Link, southbound};
-use crate::conditions;
+use crate::input::conditions;
+use crate::input::settings::{self, Settings};
 use crate::openflow::statistics::Statistics;
 use crate::openflow::{self, Switch, Target, features};
 use crate::pinctrl::task::Task;
-use crate::settings::{self, Settings};
 use ovn_schema::{Str, sb};
 use ovsdb_rs::client::Client;
 use ovsdb_rs::stream::Remote;

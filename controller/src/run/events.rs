@@ -1,14 +1,14 @@
 //! What the databases, the switch and the packet-in services say.
 
 use super::{Controller, milliseconds};
-use crate::flows::{self, ChassisFlows};
-use crate::interfaces::bare;
-use crate::learned;
-use crate::model::Read;
+use crate::input::interfaces::bare;
+use crate::input::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::{Resolved, Task};
-use crate::zones;
+use crate::rows::learned;
+use crate::rows::zones;
+use crate::units::flows::{self, ChassisFlows};
 use incremental::Engine;
 use ovn_schema::{Change, Uuid, ovs, sb};
 use ovsdb_rs::client::{Event, Update};

@@ -2,9 +2,11 @@
 
 use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
+use crate::input::settings::{Settings, bridge};
 use crate::plan::{self, Plan};
-use crate::settings::{Settings, bridge};
-use crate::{ha_peers, mirrors, plumbing, queues, switch_config, tunnels, zones};
+use crate::{
+    rows::ha_peers, rows::mirrors, rows::plumbing, rows::queues, rows::switch_config, rows::tunnels, rows::zones,
+};
 use ovn_schema::sb::TableId;
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;

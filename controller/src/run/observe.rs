@@ -1,9 +1,9 @@
 //! What the local database and the switch say, and what is local.
 
 use super::{Controller, INTERNAL_VERSION};
-use crate::model::is_vtep;
-use crate::settings::{Settings, bridge};
-use crate::{ha_peers, uplinks, zones};
+use crate::input::model::is_vtep;
+use crate::input::settings::{Settings, bridge};
+use crate::{rows::ha_peers, rows::uplinks, rows::zones};
 use ovn_schema::{Str, sb};
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 
 use super::Controller;
 use super::state::Configuration;
-use crate::flows;
-use crate::install::Changes;
 use crate::openflow::Command;
+use crate::openflow::install::Changes;
+use crate::units::flows;
 use std::sync::PoisonError;
 use std::time::Instant;
 

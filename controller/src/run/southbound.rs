@@ -2,9 +2,9 @@
 
 use super::state::Done;
 use super::{Controller, milliseconds};
+use crate::input::settings::Settings;
 use crate::plan::{self, Plan};
-use crate::settings::Settings;
-use crate::{chassis, learned};
+use crate::{rows::chassis, rows::learned};
 use ovn_schema::{Write, sb};
 use std::time::{Duration, Instant};
 
@@ -94,7 +94,7 @@ impl Controller {
         let Some(schema) = l.client.schema() else { return };
         let mut txn = ovsdb_rs::client::Transaction::new(schema);
         if let Some(me) = self.input.local.chassis {
-            crate::claims::release_all(&self.input.sb, me, &mut txn);
+            crate::rows::claims::release_all(&self.input.sb, me, &mut txn);
         }
         self.routing.forget(&self.input, &mut txn);
         chassis::remove(&self.input.sb, &s, &mut txn);

@@ -3,12 +3,12 @@
 #[path = "switch.rs"]
 mod switch;
 
-use controller::flows::{ChassisFlows, Ids};
-use controller::install::Tables;
-use controller::model::{Input, Local, Read};
+use controller::input::model::{Input, Local, Read};
+use controller::openflow::install::Tables;
 use controller::pinctrl::{Snapshot, health, next_hops, prefix};
-use controller::presence::Presence;
-use controller::zones;
+use controller::rows::zones;
+use controller::units::flows::{ChassisFlows, Ids};
+use controller::units::presence::Presence;
 use incremental::Engine;
 use ovn_schema::{Table, Uuid, sb};
 use ovsdb_rs::Row;

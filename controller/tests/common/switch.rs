@@ -1,6 +1,6 @@
 //! A slow, obvious switch: what its tables hold after bundles, and what it would refuse of them.
 
-use controller::install::{Changes, TableChange};
+use controller::openflow::install::{Changes, TableChange};
 use openflow_rs::mods::{Group, GroupModCommand, MeterConfig, MeterModCommand};
 use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedMatch};
 use std::collections::HashMap;
