@@ -1,55 +1,28 @@
 //! The chassis controller: southbound and local OVSDB to OpenFlow.
 //!
-//! | module | holds |
+//! | room | holds |
 //! |---|---|
-//! | [`tables`] | the numbers of the OpenFlow tables |
-//! | [`of`] | logical fields as OpenFlow fields |
-//! | [`encode`] | logical actions as OpenFlow actions |
-//! | [`model`] | what flows are derived from |
-//! | [`presence`], [`local`] | what is on this chassis: local datapaths, zones, claims, announcements, patch ports, limits |
-//! | [`conditions`] | which southbound rows are replicated |
-//! | [`flows`] | the derivation |
-//! | [`settings`] | the local configuration |
-//! | [`chassis`], [`claims`], [`learned`] | what the controller writes into the southbound database |
-//! | [`interfaces`] | what the integration bridge's interfaces say |
-//! | [`plumbing`], [`zones`] | what it writes into the local database |
-//! | [`plug`] | devices that it plugs into the integration bridge itself |
-//! | [`routing`] | dynamic routing: the kernel's tables |
+//! | [`encode`] | logical actions and fields as OpenFlow, the numbers of tables |
 //! | [`plan`] | one transaction's parts, and what became of those that were refused |
-//! | [`run`], [`request`] | the loop, and what the control socket asks it |
+//! | [`input`] | what is derived from: the southbound database, the local one, the operator's settings |
+//! | [`units`] | what is derived: flows, and what is on this chassis |
+//! | [`rows`] | what it writes into both databases |
+//! | [`openflow`] | the connections to the switch, and the bundles that bring its tables into line |
+//! | [`pinctrl`] | packets that come from the switch, and those that it is to send |
+//! | [`routing`], [`evpn`] | the kernel's side of dynamic routing and of EVPN |
+//! | [`plug`] | devices that it plugs into the integration bridge itself |
+//! | [`run`] | the loop, and what the control socket asks it |
+//!
+//! `tests/imports.rs` says which room may use which.
 
-pub mod aging;
-pub mod binding;
-pub mod chassis;
-pub mod claims;
-pub mod conditions;
 pub mod encode;
 pub mod evpn;
-pub mod flows;
-pub mod ha_peers;
-mod inject;
-pub mod install;
-pub mod interfaces;
-pub mod learned;
-pub mod local;
-pub mod mirrors;
-pub mod model;
-pub mod of;
-pub mod once;
+pub mod input;
 pub mod openflow;
 pub mod pinctrl;
 pub mod plan;
 pub mod plug;
-pub mod plumbing;
-pub mod presence;
-pub mod queues;
-pub mod request;
 pub mod routing;
+pub mod rows;
 pub mod run;
-pub mod settings;
-pub mod switch_config;
-pub mod tables;
-pub mod tunnels;
-pub mod uplinks;
-pub mod virtual_ports;
-pub mod zones;
+pub mod units;

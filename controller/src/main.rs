@@ -1,9 +1,9 @@
 //! The chassis controller: takes the place of ovn-controller.
 
 use clap::Parser;
+use controller::input::settings::Identity;
 use controller::plug;
 use controller::run::{Controller, Exit, Shared, Status};
-use controller::settings::Identity;
 use daemon::{Daemon, Family, Program};
 use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::process::ExitCode;
@@ -78,9 +78,13 @@ fn main() -> ExitCode {
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
-        d.counters(&[&controller::flows::LOGICAL_FLOWS, &controller::flows::RUNS, &controller::flows::UNEXPECTED]);
+        d.counters(&[
+            &controller::units::flows::LOGICAL_FLOWS,
+            &controller::units::flows::RUNS,
+            &controller::units::flows::UNEXPECTED,
+        ]);
         d.counters(&controller::pinctrl::counters());
-        let requests = controller::request::register(&d);
+        let requests = controller::run::request::register(&d);
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
         let mut c =
             Controller::start(&database, daemon::dirs::ovs_rundir(), (files, limits?), identity, (shared, requests))?;

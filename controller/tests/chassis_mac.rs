@@ -2,8 +2,8 @@
 //! (`ovn-chassis-mac-mappings`), and the way to a gateway with `redirect-type=bridged`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Key, Value};
-use controller::model::{Input, Local, Tunnel};
+use controller::input::model::{Input, Local, Tunnel};
+use controller::units::flows::{ChassisFlows, Key, Value};
 use incremental::Engine;
 use ovn_schema::{Map, Str, Uuid, sb};
 use std::sync::Arc;
@@ -104,13 +104,13 @@ fn of_a_gateway_elsewhere(redirect: &str, plugged: bool) -> Vec<(u8, String)> {
 fn a_bridged_gateway_is_reached_over_the_provider_network_only() {
     let over = of_a_gateway_elsewhere("Bridged", true);
     assert!(
-        matches!(&over[..], [(t, a)] if *t == controller::tables::LOCAL_OUTPUT && a.contains("00:00:00:00:00:01->eth_src")),
+        matches!(&over[..], [(t, a)] if *t == controller::encode::tables::LOCAL_OUTPUT && a.contains("00:00:00:00:00:01->eth_src")),
         "{over:?}"
     );
     assert_eq!(of_a_gateway_elsewhere("bridged", false), [], "no tunnel leads there");
     let tunnel = of_a_gateway_elsewhere("overlay", false);
     assert!(
-        matches!(&tunnel[..], [(t, a)] if *t == controller::tables::REMOTE_OUTPUT && a.contains("output:3")),
+        matches!(&tunnel[..], [(t, a)] if *t == controller::encode::tables::REMOTE_OUTPUT && a.contains("output:3")),
         "{tunnel:?}"
     );
 }

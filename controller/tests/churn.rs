@@ -1,9 +1,9 @@
 //! Flows with groups, meters and conjunctions come and go; what they took is given back. A round has 60; `make churn` has 10,200.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Ids};
-use controller::install::Tables;
-use controller::model::{Input, Local};
+use controller::input::model::{Input, Local};
+use controller::openflow::install::Tables;
+use controller::units::flows::{ChassisFlows, Ids};
 use incremental::Engine;
 use openflow_rs::MeterId;
 use ovn_schema::sb::{self, AnyChange};

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Connections, Ids};
-use controller::install::Tables;
-use controller::model::{Input, Local, Read};
+use controller::input::model::{Input, Local, Read};
+use controller::openflow::install::Tables;
+use controller::units::flows::{ChassisFlows, Connections, Ids};
 use incremental::Engine;
 use ovn_schema::sb::{self, AnyChange};
 use ovn_schema::{Change, Map, Str, Uuid};

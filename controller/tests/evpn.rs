@@ -7,7 +7,7 @@ mod chassis;
 
 use chassis::Chassis;
 use controller::evpn::fabric::{Domain, Vtep};
-use controller::model::{Local, Vif};
+use controller::input::model::{Local, Vif};
 use ovn_schema::{Map, Str, Uuid, sb};
 use packet::Mac;
 use proptest::prelude::*;

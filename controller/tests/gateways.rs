@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Key, merge};
-use controller::model::{Input, Local, Read, Tunnel};
+use controller::input::model::{Input, Local, Read, Tunnel};
+use controller::units::flows::{ChassisFlows, Key, merge};
 use incremental::Engine;
 use openflow_rs::mods::FlowMod;
 use ovn_schema::sb::{self, AnyChange};
@@ -96,7 +96,7 @@ impl Flows {
 
     fn update(&mut self, input: &Input, reads: Vec<Read>) {
         let changes = self.engine.update(input, reads, |changes| {
-            let text = |c: incremental::Change<'_, Key, controller::flows::Value>| match c.key {
+            let text = |c: incremental::Change<'_, Key, controller::units::flows::Value>| match c.key {
                 Key::Flow(t, p, m) => {
                     let m = m.unpack().unwrap();
                     let flow = (!c.after.is_empty()).then(|| FlowMod::add(*t, *p, 0, m.clone(), merge(&c.after)));
@@ -221,8 +221,8 @@ fn patch_ports_are_claimed_where_they_are_asked_for() {
     let input = transit();
     let step = |id: u128| {
         let id = Uuid::from_u128(id);
-        controller::claims::step(&input.sb.port_binding[&id], ME, &input)
+        controller::rows::claims::step(&input.sb.port_binding[&id], ME, &input)
     };
-    assert_eq!(step(50), Some(controller::claims::Step::Claim));
+    assert_eq!(step(50), Some(controller::rows::claims::Step::Claim));
     assert_eq!(step(51), None);
 }

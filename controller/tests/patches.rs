@@ -1,11 +1,11 @@
 //! Patch ports on a machine with several controllers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::once::Once;
+use controller::input::settings::{Settings, bridge};
+use controller::plan::once::Once;
 use controller::plan::{Attempts, Plan};
-use controller::plumbing::{reconcile_evpn, reconcile_patches};
-use controller::presence::Presence;
-use controller::settings::{Settings, bridge};
+use controller::rows::plumbing::{reconcile_evpn, reconcile_patches};
+use controller::units::presence::Presence;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! A switch that is managed over TCP (`ovn-bridge-remote`), and what a new connection begins with.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::install::TableChange;
-use controller::openflow::{Command, Event, Switch, Target};
+use controller::openflow::features::{self, Features};
+use controller::openflow::install::TableChange;
+use controller::openflow::{self, Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
 use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
@@ -19,7 +20,8 @@ async fn a_silent_switch_is_asked_and_then_left() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
     let probe = Some(Duration::from_millis(200));
-    let (_switch, mut events) = Switch::start(Target { remote, tls: None, probe });
+    let (tell, mut events) = openflow::events();
+    let _switch = Switch::start(Target { remote, tls: None, probe }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
     let mut echoes = 0;
@@ -48,7 +50,8 @@ async fn a_silent_switch_is_asked_and_then_left() {
 async fn without_an_interval_silence_is_no_fault() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
-    let (_switch, mut events) = Switch::start(Target { remote, tls: None, probe: None });
+    let (tell, mut events) = openflow::events();
+    let _switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let (_sender, _receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
     assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
@@ -63,7 +66,8 @@ fn meter(id: u32) -> MeterConfig {
 async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
-    let (switch, mut events) = Switch::start(Target { remote, tls: None, probe: None });
+    let (tell, mut events) = openflow::events();
+    let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
     assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
@@ -105,4 +109,49 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
     }
     use MeterModCommand::{Add, Delete, Modify};
     assert_eq!(seen, [(Add, 2), (Modify, 0), (Delete, 1), (Delete, 3), (Add, 4), (Modify, 0)]);
+}
+
+/// A switch that refuses some messages.
+async fn features_of(refuses: fn(&Message) -> bool) -> Features {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (tell, mut events) = openflow::events();
+    features::start(Target { remote, tls: None, probe: None }, tell);
+    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    loop {
+        tokio::select! {
+            received = timeout(PATIENCE, receiver.recv()) => {
+                let received = received.unwrap().unwrap();
+                let message = received.message.unwrap();
+                let answer = match &message {
+                    m if refuses(m) => Some(Message::Error { error_type: 2, code: 5, data: Vec::new() }),
+                    Message::BarrierRequest => Some(Message::BarrierReply),
+                    Message::BundleControl(c) => {
+                        assert_ne!(c.command, BundleCommand::CommitRequest, "nothing is put into a table");
+                        None
+                    }
+                    Message::BundleAdd(_) | Message::CtFlush(_) => None,
+                    m => panic!("{m:?}"),
+                };
+                if let Some(a) = answer {
+                    sender.queue(received.header.xid, &a);
+                    sender.flush().await.unwrap();
+                }
+            }
+            e = events.recv() => match e {
+                Some(Event::Features(f)) => return f,
+                e => panic!("{e:?}"),
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_switch_refuses_it_cannot_do() {
+    assert_eq!(features_of(|_| false).await, Features { sample_with_registers: true, ct_label_flush: true });
+    let old = features_of(|m| matches!(m, Message::BundleAdd(_) | Message::CtFlush(_))).await;
+    assert_eq!(old, Features::default());
+    let newer = features_of(|m| matches!(m, Message::BundleAdd(_))).await;
+    assert_eq!(newer, Features { sample_with_registers: false, ct_label_flush: true });
 }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Key, merge};
-use controller::model::{Input, Local, Read};
+use controller::input::model::{Input, Local, Read};
+use controller::units::flows::{ChassisFlows, Key, merge};
 use incremental::Engine;
 use openflow_rs::mods::FlowMod;
 use ovn_schema::sb::{self, AnyChange};
@@ -78,7 +78,7 @@ impl Flows {
 
     fn update(&mut self, input: &Input, reads: Vec<Read>) {
         let changes = self.engine.update(input, reads, |changes| {
-            let text = |c: incremental::Change<'_, Key, controller::flows::Value>| match c.key {
+            let text = |c: incremental::Change<'_, Key, controller::units::flows::Value>| match c.key {
                 Key::Flow(t, p, m) => {
                     let m = m.unpack().unwrap();
                     let key = format!("{t} {p} {m}");

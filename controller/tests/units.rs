@@ -6,7 +6,7 @@
 mod chassis;
 
 use chassis::Chassis;
-use controller::model::{Local, Tunnel, Tunnelling, Vif};
+use controller::input::model::{Local, Tunnel, Tunnelling, Vif};
 use ovn_schema::sb;
 use ovn_schema::{Map, Str, Uuid};
 use proptest::prelude::*;

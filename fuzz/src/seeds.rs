@@ -211,7 +211,7 @@ pub fn bfd() -> Vec<Vec<u8>> {
 pub const DATAPATH: u8 = 5;
 
 /// A southbound database with names for DNS.
-pub fn southbound() -> controller::model::Input {
+pub fn southbound() -> controller::input::model::Input {
     use ovn_schema::{Map, Set, Uuid, sb};
     let mut db = sb::Database::default();
     let dp = Uuid::from_u128(1);
@@ -220,7 +220,7 @@ pub fn southbound() -> controller::model::Input {
     let records = [("vm1.ovn.org", "10.0.0.4 aef0::4"), ("4.0.0.10.in-addr.arpa", "vm1.ovn.org"), ("a", "1.2.3.4")];
     let records: Map<_, _> = records.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
     db.dns.insert(Uuid::from_u128(2), sb::Dns { datapaths: Set::from([dp]), records, ..Default::default() }.into());
-    controller::model::Input::new(db, controller::model::Local::default())
+    controller::input::model::Input::new(db, controller::input::model::Local::default())
 }
 
 /// What the fuzzer takes for a packet to the controller.
@@ -233,7 +233,7 @@ fn to_controller(opcode: u8, data: &[u8], frame: Option<Vec<u8>>) -> Vec<u8> {
 
 /// Where the result goes: a field and a bit.
 fn result_bit() -> Vec<u8> {
-    let mut d = controller::of::field_header(openflow_rs::FieldId::XxReg0).to_vec();
+    let mut d = controller::encode::of::field_header(openflow_rs::FieldId::XxReg0).to_vec();
     d.extend(99u32.to_be_bytes());
     d
 }

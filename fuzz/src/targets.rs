@@ -276,7 +276,7 @@ fn packet_in(input: &[u8]) -> Outcome_ {
     let mut userdata = vec![0, 0, 0, *opcode, 0, 0, 0, 0];
     userdata.extend_from_slice(data);
     let mut p = PacketIn { packet: frame.to_vec(), userdata, continuation: Some(vec![1]), ..PacketIn::default() };
-    p.metadata.set(controller::of::DATAPATH, seeds::DATAPATH.into());
+    p.metadata.set(controller::encode::of::DATAPATH, seeds::DATAPATH.into());
     let (southbound, now) = (seeds::southbound(), std::time::Instant::now());
     let mut known = Snapshot::default();
     for (id, names) in &southbound.sb.dns {

@@ -17,6 +17,7 @@ use rustls::{
     SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpStream;
@@ -46,6 +47,25 @@ impl TlsFiles {
             bootstrap: bootstrap.is_some(),
             ca_cert: bootstrap.or_else(|| options.ca_cert.clone()),
         })
+    }
+}
+
+/// Files as they are when a connection is opened, to tell when that has to be opened anew.
+#[derive(Debug)]
+pub(crate) struct Watch(Vec<(PathBuf, Stamp)>);
+
+/// What differs when a file was written: device, number, size and time of the last change; none: there is no file.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let m = std::fs::metadata(path).ok()?;
+    Some((m.dev(), m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
+}
+
+impl Watch {
+    /// A file that is no longer what it was.
+    pub(crate) fn changed(&self) -> Option<&Path> {
+        self.0.iter().find(|(path, before)| stamp(path) != *before).map(|(path, _)| path.as_path())
     }
 }
 
@@ -162,10 +182,35 @@ impl Limits {
         Ok(versions)
     }
 
+    /// What an OpenSSL cipher string commands beside its suites. Levels up to 2 (112 bits of security) hold anyway: rustls has
+    /// neither weaker suites, nor signatures with SHA-1, and takes no RSA key of less than 2,048 bits.
+    fn command(text: &str) -> Result<(), Error> {
+        let level = text.strip_prefix("SECLEVEL=").map(str::parse::<u8>);
+        match level {
+            // The order of suites is rustls' own, the strongest first.
+            None if text == "STRENGTH" => Ok(()),
+            Some(Ok(0..=2)) => Ok(()),
+            Some(Ok(level)) => Err(Error::Syntax(format!(
+                "--ssl-ciphers: @SECLEVEL={level} asks for longer keys than can be checked here; use @SECLEVEL=2, and certificates with such keys"
+            ))),
+            _ => Err(Error::Syntax(format!("--ssl-ciphers: \"@{text}\" is not @STRENGTH or @SECLEVEL=0 to 2"))),
+        }
+    }
+
     /// The suites of an OpenSSL cipher string.
     fn ciphers(text: &str) -> Result<Vec<CipherSuite>, Error> {
         let mut chosen: Vec<CipherSuite> = Vec::new();
-        for word in list(text).filter(|w| !w.starts_with('@')) {
+        for word in list(text) {
+            let word = match word.split_once('@') {
+                Some((word, command)) => {
+                    Limits::command(command)?;
+                    word
+                }
+                None => word,
+            };
+            if word.is_empty() {
+                continue;
+            }
             let (remove, name) = match word.strip_prefix(['!', '-']) {
                 Some(name) => (true, name),
                 None => (false, word.trim_start_matches('+')),
@@ -268,6 +313,15 @@ impl Tls {
     #[must_use]
     pub fn peer_ca(self, file: Option<PathBuf>) -> Tls {
         Tls { peer_ca: file, ..self }
+    }
+
+    /// The files as they are now.
+    pub(crate) fn watch(&self) -> Watch {
+        let TlsFiles { private_key, certificate, ca_cert, bootstrap } = &self.files;
+        // A CA that is yet to be learned is written by the connection itself.
+        let ca = ca_cert.as_ref().filter(|p| *p != Path::new("none") && (!bootstrap || p.exists()));
+        let files = [private_key, certificate].into_iter().chain(ca);
+        Watch(files.map(|p| (p.clone(), stamp(p))).collect())
     }
 
     /// Our certificate, those between it and the CA, and those to bootstrap from.
@@ -545,6 +599,36 @@ mod tests {
             assert!(Limits::parse(p, c, None).is_err(), "{p:?} {c:?}");
         }
         assert!(Limits::parse(Some("TLSv1.2"), Some("HIGH:!HIGH"), None).is_err());
+        // As ovn-controller.at gives it, and as OpenSSL reads it.
+        for text in ["DEFAULT@SECLEVEL=2", "HIGH:@STRENGTH", "HIGH:@SECLEVEL=1:!MD5"] {
+            assert_eq!(names(&Limits::parse(None, Some(text), None).unwrap()), names(&all), "{text}");
+        }
+        for text in ["DEFAULT@SECLEVEL=3", "DEFAULT@SECLEVEL=", "HIGH:@FIRST"] {
+            assert!(Limits::parse(None, Some(text), None).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_replaced_or_taken_away_have_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["key", "cert", "ca"] {
+            std::fs::write(path(name), "1").unwrap();
+        }
+        let tls = |ca: &str, bootstrap| {
+            let ca_cert = Some(if ca == "none" { ca.into() } else { path(ca) });
+            let files = TlsFiles { private_key: path("key"), certificate: path("cert"), ca_cert, bootstrap };
+            Tls { files, limits: Limits::default(), peer_ca: None }
+        };
+        let (w, learns) = (tls("ca", false).watch(), tls("later", true).watch());
+        assert_eq!((w.changed(), tls("none", false).watch().changed()), (None, None));
+        std::fs::write(path("later"), "1").unwrap();
+        assert_eq!(learns.changed(), None, "what the connection itself writes is no change");
+        std::fs::write(path("new"), "2").unwrap();
+        std::fs::rename(path("new"), path("ca")).unwrap();
+        assert_eq!(w.changed(), Some(&*path("ca")));
+        std::fs::remove_file(path("cert")).unwrap();
+        assert_eq!(learns.changed(), Some(&*path("cert")));
     }
 
     #[test]

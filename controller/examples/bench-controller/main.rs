@@ -52,7 +52,7 @@ async fn measure(program: &Path, made: &Path, folder: &Path, size: Size, monitor
     let (peak, now) = w.controller.memory();
     f.insert((7, "memory with neighbours, at most", "MB"), peak);
     f.insert((8, "memory with neighbours", "MB"), now);
-    w.watch()?;
+    w.watch().await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     changes::all(&w, size.changes, &mut f).await?;
     flood::run(&w, &mut f).await?;

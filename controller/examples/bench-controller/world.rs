@@ -158,8 +158,8 @@ impl World {
         }
     }
 
-    /// Watches the switch's flows from now on.
-    pub fn watch(&mut self) -> Result<()> {
+    /// Watches the switch's flows from now on: when this returns, a change has been seen.
+    pub async fn watch(&mut self) -> Result<()> {
         let remote = format!("unix:{}", self.folder.join("switch/br-int.mgmt").display());
         let mut c = Command::new("ovs-ofctl");
         c.args(["monitor", &remote, "watch:!initial"])
@@ -177,8 +177,19 @@ impl World {
                 }
             }
         });
-        self.monitor = Some(Monitor { child, last });
-        Ok(())
+        self.monitor = Some(Monitor { child, last: last.clone() });
+        // On a busy machine it takes its time to begin; a flow in a table that no controller uses tells.
+        let end = Instant::now() + Duration::from_secs(60);
+        let mut n = 0;
+        while last.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            if Instant::now() > end {
+                bail!("ovs-ofctl monitor shows no flow that is added, see {}", self.folder.join("switch").display());
+            }
+            n += 1;
+            self.ofctl(&["add-flow", &format!("table=250,priority={n},actions=drop")])?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        self.ofctl(&["del-flows", "table=250"]).map(drop)
     }
 
     /// Runs a change. Returns seconds from its end until the last flow of the switch that changes, and the processor time of the controller.

@@ -1,8 +1,8 @@
 //! Actions with arguments.
 
 use super::{Error, PORT_SECURITY, Site, controller, learn, look_up, operand, options, resubmit, with_arguments};
-use crate::of::{self, flag};
-use crate::tables;
+use crate::encode::of::{self, flag};
+use crate::encode::tables;
 use logical_flow::action::{Argument, Call, Function, Value};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{Action, Bucket, FieldId, Group, GroupType, PortNo, Subfield};

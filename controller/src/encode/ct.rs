@@ -1,7 +1,7 @@
 //! Connection tracking actions.
 
 use super::{Error, Site, calls, operand};
-use crate::of;
+use crate::encode::of;
 use logical_flow::action::{Action as Logical, Backend, Backends, Balance, BalanceFlag, Target, Zone};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{Action, Bucket, FieldId, Group, GroupType, NatRange, NatSpec, Subfield};

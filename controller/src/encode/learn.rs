@@ -3,8 +3,8 @@
 
 use super::calls::{number, word};
 use super::{Error, Site};
-use crate::of::{self, flag};
-use crate::tables;
+use crate::encode::of::{self, flag};
+use crate::encode::tables;
 use logical_flow::action::Call;
 use openflow_rs::action::{LearnAction, LearnDst, LearnSpec, LearnSrc};
 use openflow_rs::{Action, FieldId, Subfield};

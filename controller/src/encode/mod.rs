@@ -3,15 +3,16 @@
 mod calls;
 mod ct;
 mod learn;
+pub mod of;
 mod options;
+pub mod tables;
 
-use crate::of::{self, flag};
-use crate::tables;
 pub use calls::opcode;
 pub(crate) use calls::{note, noted};
 use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
 use logical_flow::field::ones;
+use of::flag;
 use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, Group, GroupId, MeterId, PortNo, Subfield};
 pub(crate) use options::{route_information, search_list};

@@ -1,7 +1,7 @@
 //! What southbound rows say of a switch that EVPN extends, and of what this chassis advertises there.
 
-use crate::binding;
-use crate::model::{Input, is_switch};
+use crate::input::model::{Input, is_switch};
+use crate::units::binding;
 use ovn_schema::options::{bool as bool_option, flag};
 use ovn_schema::{Str, Uuid, sb};
 use packet::Mac;

@@ -22,7 +22,7 @@ pub(super) fn log(p: &PacketIn, data: &[u8]) {
         _ => "info",
     };
     let name = quoted(data.get(2..).unwrap_or_default());
-    let direction = if p.table >= crate::tables::EGRESS { "to-lport" } else { "from-lport" };
+    let direction = if p.table >= crate::encode::tables::EGRESS { "to-lport" } else { "from-lport" };
     let packet = describe(&p.packet);
     tracing::info!(target: "acl_log", "name={name}, verdict={verdict}, severity={severity}, direction={direction}: {packet}");
 }

@@ -1,12 +1,12 @@
 //! Router advertisements without a solicitation (RFC 4861 section 6.2.4), of router ports that northd gave the options
 //! `ipv6_ra_*`. Each chassis makes them for its own ports; only the gateway's leave by a provider network.
 
-use crate::binding::is_here;
+use crate::encode::of::{self, flag};
+use crate::encode::tables;
 use crate::encode::{route_information, search_list};
-use crate::model::Input;
-use crate::of::{self, flag};
-use crate::once::Once;
-use crate::tables;
+use crate::input::model::Input;
+use crate::plan::once::Once;
+use crate::units::binding::is_here;
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Str;

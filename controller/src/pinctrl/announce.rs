@@ -1,8 +1,8 @@
 //! Gratuitous ARP (RFC 5227 section 3) and unsolicited neighbour advertisements for addresses that this chassis serves
 //! on a provider network: at once when it begins to serve them, and again at growing intervals.
 
-use crate::model::Input;
-use crate::{binding, of, tables};
+use crate::input::model::Input;
+use crate::{encode::of, encode::tables, units::binding};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Str;
@@ -108,7 +108,7 @@ pub fn listeners<'a>(
     input: &Input,
     a: &Address,
     doors: impl Iterator<Item = (&'a PortBinding, &'a PortBinding)>,
-) -> Vec<(crate::learned::Key, bool)> {
+) -> Vec<(crate::rows::learned::Key, bool)> {
     let Some(ip @ IpAddr::V4(_)) = a.ip else { return Vec::new() };
     let mut out = Vec::new();
     for (_, peer) in doors.filter(|(door, _)| door.tunnel_key as u64 != a.port) {
@@ -117,7 +117,7 @@ pub fn listeners<'a>(
         }
         let Some(router) = input.sb.datapath_binding.get(&peer.datapath) else { continue };
         let learns = ovn_schema::options::bool(&router.external_ids, "always_learn_from_arp_request", true);
-        let key = crate::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac);
+        let key = crate::rows::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac);
         out.push((key, !learns));
     }
     out

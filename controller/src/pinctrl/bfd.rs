@@ -7,10 +7,10 @@
 //!
 //! Packets come through the action `handle_bfd_msg` and go out through the router's ingress pipeline.
 
-use crate::binding;
-use crate::model::Input;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::{of, tables};
+use crate::units::binding;
+use crate::{encode::of, encode::tables};
 use bfd_rs::{Config, Packet, SINGLE_HOP_PORT, Session, State, Timer};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};

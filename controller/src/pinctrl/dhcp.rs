@@ -458,7 +458,7 @@ mod tests {
     }
 
     fn data() -> Vec<u8> {
-        let mut d = crate::of::field_header(FieldId::XxReg0).to_vec();
+        let mut d = crate::encode::of::field_header(FieldId::XxReg0).to_vec();
         d.extend(99u32.to_be_bytes());
         d.extend([10, 0, 0, 4]);
         d.extend([51, 4, 0, 0, 14, 16, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 0, 1, 54, 4, 10, 0, 0, 1]);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn data() -> Vec<u8> {
-        let mut d = crate::of::field_header(FieldId::XxReg0).to_vec();
+        let mut d = crate::encode::of::field_header(FieldId::XxReg0).to_vec();
         d.extend(99u32.to_be_bytes());
         put(&mut d, IA_ADDR, &"aef0::4".parse::<Ipv6Addr>().unwrap().octets());
         put(&mut d, SERVER_ID, &[0, 0, 0, 0x10, 0, 1]);

@@ -2,7 +2,7 @@
 
 use super::Snapshot;
 use super::dhcp::set_result;
-use crate::of;
+use crate::encode::of;
 use daemon::Counter;
 use openflow_rs::message::PacketIn;
 use ovn_schema::sb;
@@ -127,8 +127,8 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Input, Local};
-    use crate::presence::Presence;
+    use crate::input::model::{Input, Local};
+    use crate::units::presence::Presence;
     use openflow_rs::FieldId;
     use ovn_schema::{Map, Set, Uuid};
     use packet::build;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
-        let mut data = crate::of::field_header(FieldId::XxReg0).to_vec();
+        let mut data = crate::encode::of::field_header(FieldId::XxReg0).to_vec();
         data.extend(4u32.to_be_bytes());
         let o = reply(&query(name, kind), &data, &known())?;
         let h = Headers::parse(&o.packet).unwrap();

@@ -1,7 +1,7 @@
 //! `Controller_Event` (ovn-sb(5)): what happened that the cloud's manager wants to know. The one kind is a connection to a load
 //! balancer without backends. The manager takes the rows out.
 
-use crate::model::Input;
+use crate::input::model::Input;
 use crate::plan::Plan;
 use ovn_schema::{Map, Str, Uuid, Write, sb};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::input::model::Local;
     use ovn_schema::sb;
     use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 use super::queue::{OF_ONE, Queue};
 use super::trace::Trace;
 use super::{MAX_HOPS, MAX_PACKETS, PATIENCE, Services, Snapshot};
+use crate::encode::of;
 use crate::encode::opcode;
-use crate::of;
 use openflow_rs::message::PacketIn;
 use openflow_rs::{FieldId, Message};
 use packet::{Headers, Mac, build, dhcp};

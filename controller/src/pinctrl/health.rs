@@ -3,10 +3,10 @@
 //!
 //! What is checked follows from the rows; answers come through the action `handle_svc_check`.
 
-use crate::model::Input;
-use crate::of::{self, flag};
+use crate::encode::of::{self, flag};
+use crate::encode::tables;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb;
@@ -350,7 +350,7 @@ fn read(p: &[u8]) -> Option<(IpAddr, Protocol, u16, Said)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::input::model::Local;
     use openflow_rs::FieldId;
     use std::sync::Arc;
 

@@ -26,9 +26,9 @@ pub mod task;
 pub mod trace;
 
 use crate::encode::opcode;
-use crate::model::Input;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::{flows, of};
+use crate::{encode::of, units::flows};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};

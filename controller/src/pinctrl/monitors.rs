@@ -3,9 +3,9 @@
 
 use super::{bfd, events, health, multicast, next_hops, prefix, probes};
 use crate::encode::opcode;
-use crate::model::Input;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::presence::Presence;
+use crate::units::presence::Presence;
 use openflow_rs::Message;
 use openflow_rs::message::PacketIn;
 use std::time::{Duration, Instant};

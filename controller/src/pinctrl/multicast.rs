@@ -5,10 +5,10 @@
 //! What is known of a switch is what its machines said and has not expired. A controller that starts takes over what its
 //! chassis' rows say, so that nobody loses a group until the next query.
 
-use crate::model::Input;
-use crate::of::{self, flag};
+use crate::encode::of::{self, flag};
+use crate::encode::tables;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
@@ -69,7 +69,7 @@ pub struct Snooping {
     seen: Option<(u64, u64)>,
     /// The state that the database was last found to have.
     written: Option<[u64; 5]>,
-    said: crate::once::Once,
+    said: crate::plan::once::Once,
 }
 
 fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
@@ -110,7 +110,8 @@ impl Snooping {
         self.changes += 1;
         let mut old = std::mem::take(&mut self.switches);
         for m in input.sb.ip_multicast.values().filter(|m| input.local.datapaths.contains(&m.datapath)) {
-            let is_switch = input.sb.datapath_binding.get(&m.datapath).is_some_and(|d| crate::model::is_switch(d));
+            let is_switch =
+                input.sb.datapath_binding.get(&m.datapath).is_some_and(|d| crate::input::model::is_switch(d));
             let Some((config, complaint)) = config(m).filter(|_| is_switch) else { continue };
             if let Some(text) = complaint
                 && self.said.say(format!("{} {text}", m.datapath))
@@ -353,7 +354,7 @@ fn query(mac: Mac, source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::input::model::Local;
     use std::sync::Arc;
 
     const ME: Uuid = Uuid::from_u128(1);

@@ -1,9 +1,9 @@
 //! Asks next hops of symmetric replies for their Ethernet addresses (`ECMP_Nexthop`, ovn-sb(5)), again and again, so that a change
 //! shows: northd keeps the addresses in the rows, and connections follow them.
 
-use crate::binding;
-use crate::model::Input;
-use crate::{of, tables};
+use crate::input::model::Input;
+use crate::units::binding;
+use crate::{encode::of, encode::tables};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::Uuid;
@@ -116,7 +116,7 @@ impl NextHops {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::input::model::Local;
     use std::sync::Arc;
 
     fn world(chassis: &str) -> Input {

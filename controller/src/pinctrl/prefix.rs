@@ -12,11 +12,11 @@
 //! Who asks for what follows from rows; answers come through the action `handle_dhcpv6_reply`.
 
 use super::bfd::redirect_port;
-use crate::binding;
-use crate::model::Input;
-use crate::of;
+use crate::encode::of;
+use crate::encode::tables;
+use crate::input::model::Input;
 use crate::plan::Plan;
-use crate::tables;
+use crate::units::binding;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::{Map, Str, Uuid, sb};

@@ -1,10 +1,10 @@
 //! Asks next hops of a provider network whether they are there. A gateway whose next hops are silent is to resign
-//! ([`crate::uplinks`]).
+//! ([`crate::rows::uplinks`]).
 //!
 //! The operator names them at the network's localnet port (`options:isthmus-next-hops`). Each gateway asks, also one that
 //! serves nothing yet, by an Ethernet address of its own, as it has none of the router's: IPv4 by ARP probes, whose sender
 //! has no address (RFC 5227 section 1.1), IPv6 by solicitations from the link-local address of that Ethernet address. The
-//! answers come by flows of their own, before OVN's pipeline ([`crate::flows`]).
+//! answers come by flows of their own, before OVN's pipeline ([`crate::units::flows`]).
 
 use crate::encode::opcode;
 use openflow_rs::message::{PacketIn, PacketOut};

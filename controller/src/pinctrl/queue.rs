@@ -1,6 +1,6 @@
 //! Packets that wait for a service: a few of each port, and one of each port in turn, so that a port that floods delays itself alone.
 
-use crate::of;
+use crate::encode::of;
 use daemon::Counter;
 use openflow_rs::message::PacketIn;
 use std::collections::{HashMap, VecDeque};

@@ -44,7 +44,7 @@ mod tests {
             &[133, 0, 0, 0, 0, 0, 0, 0],
         )
         .unwrap();
-        let mut data = crate::of::field_header(FieldId::XxReg1).to_vec();
+        let mut data = crate::encode::of::field_header(FieldId::XxReg1).to_vec();
         data.extend(5u32.to_be_bytes());
         data.extend([134, 0, 0, 0, 255, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
         let o = reply(&PacketIn { packet: rs, ..PacketIn::default() }, &data).unwrap();

@@ -101,7 +101,7 @@ fn udp_sum(p: &mut [u8], h: &Headers, from: &[u8], to: &[u8]) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::of;
+    use crate::encode::of;
     use openflow_rs::FieldId;
     use packet::build;
     use packet::dhcp::place::CHADDR;

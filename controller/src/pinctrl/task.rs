@@ -12,7 +12,8 @@ use super::bfd::Sessions;
 use super::queue::Queue;
 use super::trace::Trace;
 use super::{Report, Services, Snapshot, Told};
-use crate::openflow::{self, Life, Target};
+use crate::openflow::attempts::Attempts;
+use crate::openflow::{Life, Target};
 use openflow_rs::Message;
 use openflow_rs::connection::{ConnectionError, Receiver, Sender};
 use openflow_rs::message::SwitchConfig;
@@ -30,6 +31,8 @@ const TURN: usize = 32;
 const BACKLOG: usize = 1 << 20;
 /// How often what waits in vain is looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
+/// How often the loop is heard and sessions are looked at while there is no switch.
+const AWAY: Duration = Duration::from_millis(100);
 
 /// A neighbour that the database knows: datapath and port by key, and its addresses.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +74,7 @@ impl Task {
             snapshot: Snapshot::default(),
             sessions: Sessions::default(),
         };
-        std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(&target)))?;
+        std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(target)))?;
         Ok(Task { resolved, reports, told })
     }
 
@@ -112,30 +115,42 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(mut self, target: &Target) {
-        tracing::info!(target: "rconn", "pinctrl: connecting to switch: \"{}\"", target.remote);
+    async fn run(mut self, target: Target) {
+        let mut attempts = Attempts::new("pinctrl", target, false);
+        let Target { remote, probe, .. } = attempts.target().clone();
         loop {
-            if let Ok((sender, receiver)) = openflow::connect(target).await {
-                tracing::info!(target: "pinctrl", "{}: connected, for packets", target.remote);
-                match self.serve(sender, receiver, target.probe).await {
+            if let Some((sender, receiver)) = attempts.connect().await {
+                tracing::info!(target: "pinctrl", "{remote}: connected, for packets");
+                match self.serve(sender, receiver, probe).await {
                     Ok(()) => return,
-                    Err(e) => tracing::info!(target: "pinctrl", "{}: connection dropped ({e})", target.remote),
+                    Err(e) => tracing::info!(target: "pinctrl", "{remote}: connection dropped ({e})"),
                 }
+                attempts.lost();
                 self.queue = Queue::default();
             }
-            tokio::time::sleep(target.retry()).await;
-            self.hear();
-            // Without a switch nothing is sent and nobody is heard.
-            drop(self.sessions.due(Instant::now()));
-            self.tell_states();
-            // Neighbours that nobody waits for any more.
-            loop {
-                match self.resolved.try_recv() {
-                    Ok(_) => {}
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    // The controller has another bridge by now.
-                    Err(mpsc::error::TryRecvError::Disconnected) => return,
+            while tokio::time::timeout(AWAY, attempts.due()).await.is_err() {
+                if !self.without_switch() {
+                    return;
                 }
+            }
+            if !self.without_switch() {
+                return;
+            }
+        }
+    }
+
+    /// What there is to do without a switch: nothing is sent and nobody is heard. Says whether anybody wants the services still.
+    fn without_switch(&mut self) -> bool {
+        self.hear();
+        drop(self.sessions.due(Instant::now()));
+        self.tell_states();
+        // Neighbours that nobody waits for any more.
+        loop {
+            match self.resolved.try_recv() {
+                Ok(_) => {}
+                Err(mpsc::error::TryRecvError::Empty) => return true,
+                // The controller has another bridge by now.
+                Err(mpsc::error::TryRecvError::Disconnected) => return false,
             }
         }
     }
@@ -173,7 +188,7 @@ impl Worker {
                 flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
                 received = receiver.recv(), if read < TURN => {
                     let received = received?;
-                    life = Life::new(probe);
+                    life = life.heard();
                     read += 1;
                     match received.message {
                         Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),

@@ -12,11 +12,11 @@ mod tests;
 pub use dummy::Dummy;
 pub use representor::{Representors, Source};
 
-use crate::claims::{Role, role};
-use crate::interfaces::{Interfaces, PLUGGED_ID};
-use crate::model::Local;
+use crate::input::interfaces::{Interfaces, PLUGGED_ID};
+use crate::input::model::Local;
 use crate::plan::Plan;
-use crate::plumbing::change_ports;
+use crate::rows::claims::{Role, role};
+use crate::rows::plumbing::change_ports;
 use ovn_schema::sb::PortBinding;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

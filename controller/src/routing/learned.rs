@@ -2,7 +2,7 @@
 
 use super::Learner;
 use super::difference::Learned;
-use crate::model::Input;
+use crate::input::model::Input;
 use crate::plan::Plan;
 use ovn_schema::{Str, Uuid, Write, sb};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! What southbound rows say of a router port that exchanges routes, and of a prefix that is advertised.
 
-use crate::binding;
-use crate::model::Input;
+use crate::input::model::Input;
+use crate::units::binding;
 use ovn_schema::options::{bool as bool_option, flag};
 use ovn_schema::{Map, Str, Uuid, sb};
 use std::net::IpAddr;
@@ -142,7 +142,7 @@ pub fn prefix(text: &str) -> Option<(IpAddr, u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::input::model::Local;
     use crate::plan::{Attempts, Plan};
     use crate::routing::difference::Learned;
     use crate::routing::{Learner, learned};

@@ -2,11 +2,11 @@
 
 use super::Controller;
 use super::state::Sinks;
-use crate::claims::interface_name;
-use crate::install::Tables;
-use crate::request::{Ask, Request};
-use crate::settings::{Settings, bridge};
-use crate::{flows, inject, zones};
+use crate::input::settings::{Settings, bridge};
+use crate::openflow::install::Tables;
+use crate::rows::claims::interface_name;
+use crate::run::request::{Ask, Request};
+use crate::{rows::zones, run::inject, units::flows};
 use daemon::Reply;
 use incremental::Engine;
 use ovn_schema::Str;
@@ -116,7 +116,7 @@ impl Controller {
             match &*p.r#type {
                 "" if *name != p.logical_port => drop(children.entry(name).or_default().insert(&p.logical_port)),
                 // An interface of another version is not this port's.
-                "" if crate::claims::other_version(p, &self.input.local).is_some() => {}
+                "" if crate::rows::claims::other_version(p, &self.input.local).is_some() => {}
                 "" => drop(primary.insert(&p.logical_port, "primary lport")),
                 "localport" => drop(primary.insert(&p.logical_port, "localport lport")),
                 _ => {}
@@ -152,7 +152,7 @@ impl Controller {
     fn dump_datapaths(&self) -> String {
         let mut out = String::from("Local datapaths:\n");
         for d in self.input.local.datapaths.iter().filter_map(|d| self.input.sb.datapath_binding.get(d)) {
-            let kind = if crate::model::is_switch(d) { "switch" } else { "router" };
+            let kind = if crate::input::model::is_switch(d) { "switch" } else { "router" };
             let name = d.external_ids.get("name").map_or("", |n| n);
             let _ = writeln!(out, "Datapath: {name}, type: {kind}");
         }
@@ -165,7 +165,7 @@ impl Controller {
         let local = &self.input.local;
         for (_, p) in local.datapaths.iter().flat_map(|d| self.input.ports_of(*d)) {
             let related = match &*p.r#type {
-                "" | "virtual" | "l2gateway" | "l3gateway" => crate::binding::is_here(p, &self.input, local),
+                "" | "virtual" | "l2gateway" | "l3gateway" => crate::units::binding::is_here(p, &self.input, local),
                 "localport" => local.vifs.contains_key(&p.logical_port),
                 _ => true,
             };

@@ -1,11 +1,12 @@
 //! The connections to the southbound database and to the integration bridge.
 
 use super::Controller;
-use super::state::{Link, southbound};
-use crate::conditions;
-use crate::openflow::{Switch, Target};
+use super::state::{Bridge, Link, southbound};
+use crate::input::conditions;
+use crate::input::settings::{self, Settings};
+use crate::openflow::statistics::Statistics;
+use crate::openflow::{self, Switch, Target, features};
 use crate::pinctrl::task::Task;
-use crate::settings::{self, Settings};
 use ovn_schema::{Str, sb};
 use ovsdb_rs::client::Client;
 use ovsdb_rs::stream::Remote;
@@ -93,7 +94,7 @@ impl Controller {
         let own = || format!("unix:{}", self.rundir.join(format!("{}.mgmt", s.bridge)).display());
         let text = s.bridge_remote.as_ref().map_or_else(own, ToString::to_string);
         let key: Str = format!("{text} {:?}", s.bridge_probe).into();
-        if self.switch.as_ref().is_some_and(|(old, ..)| *old == key) {
+        if self.switch.as_ref().is_some_and(|b| b.key == key) {
             return;
         }
         let tls = || self.tls.clone().or_else(|| settings::tls(&self.ovs.db)).or_else(|| self.given.clone());
@@ -110,8 +111,11 @@ impl Controller {
             Err(e) => return self.complain_switch(format!("no thread for packets from the switch: {e}")),
         }
         self.stale = true;
-        let (switch, events) = Switch::start(target);
-        self.switch = Some((key, switch, events));
+        let (tell, events) = openflow::events();
+        features::start(target.clone(), tell.clone());
+        let statistics = Statistics::start(target.clone(), tell.clone());
+        self.switch = Some(Bridge { key, flows: Switch::start(target, tell), statistics, events });
+        self.features = None;
         self.switch_up = false;
     }
 

@@ -1,13 +1,14 @@
 //! What the databases, the switch and the packet-in services say.
 
 use super::{Controller, milliseconds};
-use crate::flows::{self, ChassisFlows};
-use crate::learned;
-use crate::model::Read;
+use crate::input::interfaces::bare;
+use crate::input::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::{Resolved, Task};
-use crate::zones;
+use crate::rows::learned;
+use crate::rows::zones;
+use crate::units::flows::{self, ChassisFlows};
 use incremental::Engine;
 use ovn_schema::{Change, Uuid, ovs, sb};
 use ovsdb_rs::client::{Event, Update};
@@ -65,8 +66,9 @@ impl Controller {
                 old.external_ids != new.external_ids && bare(old) == bare(new)
             }
             ovs::AnyChange::Bridge(Change { old: Some(old), new: Some(new), .. }) => {
-                let rest = ovs::Bridge { external_ids: new.external_ids.clone(), ..(**old).clone() };
-                rest == **new && zones::are_remembered(&new.external_ids, &self.input.local.zones)
+                old.ports == new.ports
+                    && bare(old) == bare(new)
+                    && zones::are_remembered(&new.external_ids, &self.input.local.zones)
             }
             ovs::AnyChange::OpenVswitch(Change { old: Some(old), new: Some(new), .. }) => {
                 ovs::OpenVswitch { next_cfg: new.next_cfg, ..(**old).clone() } == **new
@@ -177,8 +179,8 @@ impl Controller {
     }
 
     pub(super) fn send(&self, m: openflow_rs::Message) {
-        if let Some((_, s, _)) = &self.switch {
-            s.give(Command::Send(Box::new(m)));
+        if let Some(b) = &self.switch {
+            b.flows.give(Command::Send(Box::new(m)));
         }
     }
 
@@ -199,6 +201,7 @@ impl Controller {
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
+            SwitchEvent::Features(f) => self.features = Some(f),
             SwitchEvent::Statistics(flows) => {
                 for m in self.aging.observe(&flows, &self.input, milliseconds()) {
                     self.send(m);

@@ -2,9 +2,11 @@
 
 use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
+use crate::input::settings::{Settings, bridge};
 use crate::plan::{self, Plan};
-use crate::settings::{Settings, bridge};
-use crate::{ha_peers, mirrors, plumbing, queues, switch_config, tunnels, zones};
+use crate::{
+    rows::ha_peers, rows::mirrors, rows::plumbing, rows::queues, rows::switch_config, rows::tunnels, rows::zones,
+};
 use ovn_schema::sb::TableId;
 use ovn_schema::{Map, Str, Uuid, Write, ovs};
 use ovsdb_rs::DatabaseSchema;
@@ -181,6 +183,12 @@ impl Controller {
         let mut plan = Plan::new(schema);
         if let Some(br) = bridge(&self.ovs.db, &s.bridge) {
             plumbing::remove_all(&self.ovs.db, br, s, &mut plan);
+            for (id, i) in &self.ovs.db.interface {
+                let is_marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
+                if is_marked && self.interfaces.port_of(id).is_some() {
+                    mark(*id, i, None, &mut plan);
+                }
+            }
         }
         let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
         if operations.is_empty() {

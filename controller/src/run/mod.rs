@@ -4,28 +4,24 @@ mod ask;
 mod connect;
 mod events;
 mod evpn;
+mod inject;
 mod local;
 mod observe;
 mod output;
+pub mod request;
 mod routing;
 mod southbound;
 mod state;
+mod wait;
 
 pub use state::{Controller, Exit, INTERNAL_VERSION, Shared, Status};
 
-use crate::openflow::{Event as SwitchEvent, Switch};
-use crate::pinctrl::Report;
-use crate::pinctrl::task::Task;
-use crate::plan::Failure;
 use crate::plug::Provider;
-use crate::settings::{Incomplete, Settings};
 use daemon::Daemon;
-use ovn_schema::Str;
-use ovsdb_rs::client::Event;
-use state::{Counts, Done, Link};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{Notify, mpsc};
+use std::time::{Instant, SystemTime};
+use tokio::sync::Notify;
+use wait::{next_event, next_report, next_switch};
 
 impl Controller {
     /// Adds what plugs devices of a kind in (`options:vif-plug-type` of logical ports).
@@ -84,62 +80,11 @@ impl Controller {
         while let Some(Ok(e)) = self.sb.as_mut().filter(|_| !self.paused).map(|l| l.events.try_recv()) {
             self.southbound_event(e);
         }
-        while let Some(Ok(e)) = self.switch.as_mut().map(|s| s.2.try_recv()) {
+        while let Some(Ok(e)) = self.switch.as_mut().map(|b| b.events.try_recv()) {
             self.switch_event(e);
         }
         while let Ok(d) = self.done_rx.try_recv() {
             self.finished(d);
-        }
-    }
-
-    /// When there is something to do without an event. Only what the next look can act on counts: what waits for a switch, a
-    /// database or an answer comes with an event.
-    fn next_timer(&self, now: Instant) -> Instant {
-        let limit = now + Duration::from_secs(1);
-        if self.paused {
-            return limit;
-        }
-        let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next(), self.monitors.next()];
-        let periodic = periodic.into_iter().flatten().min();
-        let announcements = periodic.filter(|_| self.can_announce());
-        let questions = self.monitors.probes.next().filter(|_| self.is_installed());
-        let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
-        let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
-        let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
-        let all = [
-            announcements,
-            questions,
-            self.takeover.next(now),
-            writes(sb_free, self.claims.next()),
-            writes(sb_free, self.sb_attempts.next()),
-            writes(sb_free, self.report_after.filter(|t| *t > now)),
-            writes(ovs_free, self.local_attempts.next()),
-            // What was asked for came after the last look, perhaps without an event.
-            (!self.complete && self.has_wanted()).then_some(now),
-        ];
-        // Whatever is overdue, nothing is worth more than a look each millisecond.
-        all.into_iter().flatten().fold(limit, Instant::min).max(now + Duration::from_millis(1))
-    }
-
-    fn finished(&mut self, d: Done) {
-        self.look = true;
-        let now = Instant::now();
-        let (what, said) = match d {
-            Done::Local(r) => {
-                self.ovs.busy = false;
-                ("Open_vSwitch", self.local_attempts.finished(r, now))
-            }
-            Done::Southbound(number, r) => {
-                let Some(l) = self.sb.as_mut().filter(|l| l.number == number) else { return };
-                l.busy = false;
-                if matches!(r, Err(Failure::Refused(..))) {
-                    tracing::info!(target: "main", "OVNSB commit failed, what was refused is tried again later.");
-                }
-                ("OVN_Southbound", self.sb_attempts.finished(r, now))
-            }
-        };
-        if let Some(text) = said {
-            tracing::warn!(target: "main", kind = daemon::kind(&text), "{what}: {text}");
         }
     }
 
@@ -204,48 +149,8 @@ impl Controller {
     }
 }
 
-impl Controller {
-    /// What the local database says of this chassis.
-    fn settings(&mut self) -> Result<Arc<Settings>, Incomplete> {
-        let at = self.interfaces.plumbing();
-        match &self.settings {
-            Some((then, s)) if *then == at => Ok(s.clone()),
-            _ => {
-                let s = Arc::new(Settings::read(&self.ovs.db, &self.identity)?);
-                self.settings = Some((at, s.clone()));
-                Ok(s)
-            }
-        }
-    }
-
-    /// Counts of what changed.
-    fn counts(&self) -> Counts {
-        (self.interfaces.plumbing(), self.input.generation())
-    }
-}
-
 fn milliseconds() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
-}
-
-async fn next_event<D>(link: &mut Option<Link<D>>) -> Option<Event> {
-    match link {
-        Some(l) => l.events.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_switch(switch: &mut Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>) -> Option<SwitchEvent> {
-    match switch {
-        Some((_, _, events)) => events.recv().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_report(packets: &mut Option<Task>, after: Instant) -> Option<Report> {
-    let Some(task) = packets else { return std::future::pending().await };
-    tokio::time::sleep_until(after.into()).await;
-    task.report().await
 }
 
 #[cfg(test)]

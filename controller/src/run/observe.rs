@@ -1,9 +1,9 @@
 //! What the local database and the switch say, and what is local.
 
 use super::{Controller, INTERNAL_VERSION};
-use crate::model::is_vtep;
-use crate::settings::{Settings, bridge};
-use crate::{ha_peers, uplinks, zones};
+use crate::input::model::is_vtep;
+use crate::input::settings::{Settings, bridge};
+use crate::{rows::ha_peers, rows::uplinks, rows::zones};
 use ovn_schema::{Str, sb};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Controller {
         let state = Some((self.interfaces.plumbing(), self.input.version(sb::TableId::Chassis)));
         if self.in_line.sessions != state && br.is_some() {
             self.in_line.sessions = state;
-            let (localnets, tunnels) = (self.interfaces.localnets.clone(), self.interfaces.tunnels.clone());
+            let (localnets, tunnels) = (self.interfaces.localnets(), self.interfaces.tunnels());
             reads.extend(self.input.set_ports(localnets, tunnels));
             // A top-of-rack switch watches us; it says nothing of gateways.
             let chassis = |name: &Str| self.input.sb.chassis.get(&self.input.chassis(name)?);

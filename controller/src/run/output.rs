@@ -2,9 +2,9 @@
 
 use super::Controller;
 use super::state::Configuration;
-use crate::flows;
-use crate::install::Changes;
 use crate::openflow::Command;
+use crate::openflow::install::Changes;
+use crate::units::flows;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -57,8 +57,8 @@ impl Controller {
     }
 
     pub(super) fn bundle(&self, Changes { meters, tables, unused, .. }: Changes) {
-        if let Some((_, s, _)) = &self.switch {
-            s.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
+        if let Some(b) = &self.switch {
+            b.flows.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }
     }
 
@@ -125,9 +125,12 @@ impl Controller {
         for m in self.advertiser.due(now) {
             self.send(m);
         }
-        for m in
-            self.aging.due(&self.input, now).into_iter().chain(self.monitors.due(&self.input, &mut self.presence, now))
-        {
+        for question in self.aging.due(&self.input, now) {
+            if let Some(b) = &self.switch {
+                b.statistics.ask(question);
+            }
+        }
+        for m in self.monitors.due(&self.input, &mut self.presence, now) {
             self.send(m);
         }
     }

@@ -1,13 +1,13 @@
 //! Dynamic routing: what rows ask for goes to the kernel, what the kernel's tables hold into rows.
 
 use super::Controller;
-use crate::binding;
-use crate::model::Input;
+use crate::input::model::Input;
+use crate::input::settings::Settings;
 use crate::plan::Plan;
 use crate::routing::kernel::Kernel;
 use crate::routing::rows::Port;
 use crate::routing::{Filter, Learner, Wish, learned, wish};
-use crate::settings::Settings;
+use crate::units::binding;
 use ovn_schema::{Str, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 
 use super::state::Done;
 use super::{Controller, milliseconds};
+use crate::input::settings::Settings;
 use crate::plan::{self, Plan};
-use crate::settings::Settings;
-use crate::{chassis, learned};
+use crate::{rows::chassis, rows::learned};
 use ovn_schema::{Write, sb};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ impl Controller {
         let now = Instant::now();
         self.realise(now);
         let unreached = self.in_line.uplinks.as_ref().map(|(_, u)| u.networks()).unwrap_or_default();
-        let own = (self.interfaces.plumbing(), self.input.own_rows(), unreached.clone());
+        let own = (self.interfaces.plumbing(), self.input.own_rows(), unreached.clone(), self.features);
         let Some(l) = &self.sb else { return };
         if l.busy || !l.client.is_connected() {
             return;
@@ -23,7 +23,8 @@ impl Controller {
         let mut plan = Plan::new(schema);
         let (input, lines) = (&self.input, &mut self.in_line);
         lines.chassis.unless(own, &mut plan, |plan| {
-            self.chassis_writer.reconcile(input, &self.ovs.db, s, &unreached, plan);
+            let here = chassis::Here { ovs: &self.ovs.db, settings: s, lost: &unreached, features: self.features };
+            self.chassis_writer.reconcile(input, &here, plan);
         });
         self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
@@ -93,7 +94,7 @@ impl Controller {
         let Some(schema) = l.client.schema() else { return };
         let mut txn = ovsdb_rs::client::Transaction::new(schema);
         if let Some(me) = self.input.local.chassis {
-            crate::claims::release_all(&self.input.sb, me, &mut txn);
+            crate::rows::claims::release_all(&self.input.sb, me, &mut txn);
         }
         self.routing.forget(&self.input, &mut txn);
         chassis::remove(&self.input.sb, &s, &mut txn);

@@ -3,26 +3,28 @@
 use super::evpn::Evpn;
 use super::milliseconds;
 use super::routing::Routing;
-use crate::aging::Watch;
-use crate::flows::{self, ChassisFlows, Ids};
-use crate::install::Tables;
-use crate::interfaces::Interfaces;
-use crate::model::{Input, Read};
-use crate::once::Once;
+use crate::input::interfaces::Interfaces;
+use crate::input::model::{Input, Read};
+use crate::input::settings::{Identity, Incomplete, Settings};
+use crate::openflow::features::Features;
+use crate::openflow::install::Tables;
+use crate::openflow::statistics::Statistics;
 use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::Announcer;
 use crate::pinctrl::task::Task;
 use crate::pinctrl::trace::Trace;
 use crate::pinctrl::{Activated, Monitors};
+use crate::plan::once::Once;
 use crate::plan::{Attempts, Failure, InLine};
 use crate::plug::Plugs;
-use crate::plumbing::Sessions;
-use crate::presence::Presence;
-use crate::request::Request;
-use crate::settings::{Identity, Incomplete, Settings};
-use crate::uplinks::Uplinks;
-use crate::{chassis, claims, learned, virtual_ports};
+use crate::rows::aging::Watch;
+use crate::rows::plumbing::Sessions;
+use crate::rows::uplinks::Uplinks;
+use crate::run::request::Request;
+use crate::units::flows::{self, ChassisFlows, Ids};
+use crate::units::presence::Presence;
+use crate::{rows::chassis, rows::claims, rows::learned, rows::virtual_ports};
 use gateway_ha::Takeover;
 use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
@@ -50,6 +52,15 @@ pub(super) struct Link<D> {
     pub(super) number: u64,
     /// Which rows were asked for last.
     pub(super) asked: Conditions,
+}
+
+/// The integration bridge, as it is managed.
+pub(super) struct Bridge {
+    /// Where and how.
+    pub(super) key: Str,
+    pub(super) flows: Switch,
+    pub(super) statistics: Statistics,
+    pub(super) events: mpsc::Receiver<SwitchEvent>,
 }
 
 /// What commands of the control socket show.
@@ -137,8 +148,8 @@ pub(super) struct Sinks {
     pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
-    /// This chassis' rows: by the local database's state, their own, and the networks that it does not reach.
-    pub(super) chassis: InLine<(u64, u64, BTreeSet<Str>)>,
+    /// This chassis' rows: by the local database's state, their own, the networks that it does not reach, and the switch's features.
+    pub(super) chassis: InLine<(u64, u64, BTreeSet<Str>, Option<Features>)>,
     /// As of when the bridge was looked through for zones that are named by rows.
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.
@@ -191,7 +202,9 @@ pub struct Controller {
     /// Interfaces whose mark is not yet what it is to be.
     pub(super) marks: BTreeSet<Uuid>,
     pub(super) tables: Tables,
-    pub(super) switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
+    pub(super) switch: Option<Bridge>,
+    /// What the switch can do, once that is known.
+    pub(super) features: Option<Features>,
     pub(super) switch_up: bool,
     pub(super) switch_complaint: String,
     pub(super) derived: bool,
@@ -432,6 +445,7 @@ impl Controller {
             marks: BTreeSet::new(),
             tables: Tables::default(),
             switch: None,
+            features: None,
             switch_up: false,
             switch_complaint: String::new(),
             derived: false,

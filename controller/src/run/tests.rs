@@ -1,10 +1,12 @@
 //! The loop without databases and switch.
 
 use super::*;
+use crate::input::settings::Identity;
 use crate::pinctrl::announce::Address;
-use crate::settings::Identity;
 use ovn_schema::{Uuid, sb};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
 
 #[tokio::test]
 async fn a_recompute_waits_for_the_right_northd() {

@@ -1,16 +1,20 @@
 //! A chassis with what is derived of it, step by step, and what a start over the same databases gives.
 
-use controller::flows::{ChassisFlows, Ids};
-use controller::install::Tables;
-use controller::model::{Input, Local, Read};
+#[path = "switch.rs"]
+mod switch;
+
+use controller::input::model::{Input, Local, Read};
+use controller::openflow::install::Tables;
 use controller::pinctrl::{Snapshot, health, next_hops, prefix};
-use controller::presence::Presence;
-use controller::zones;
+use controller::rows::zones;
+use controller::units::flows::{ChassisFlows, Ids};
+use controller::units::presence::Presence;
 use incremental::Engine;
 use ovn_schema::{Table, Uuid, sb};
 use ovsdb_rs::Row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use switch::Switch;
 
 /// A chassis with its derivation.
 pub struct Chassis {
@@ -18,6 +22,9 @@ pub struct Chassis {
     pub ids: Arc<Ids>,
     pub engine: Engine<ChassisFlows>,
     pub tables: Tables,
+    /// What the switch came to by the changes that it was sent, and what it refused of them.
+    pub switch: Switch,
+    pub refused: Vec<String>,
     pub presence: Presence,
     /// What the packet-in services know by what they were told.
     pub services: Snapshot,
@@ -38,6 +45,8 @@ impl Chassis {
             ids,
             engine,
             tables: Tables::default(),
+            switch: Switch::default(),
+            refused: Vec::new(),
             presence,
             services: Snapshot::default(),
             checks: BTreeMap::new(),
@@ -77,7 +86,8 @@ impl Chassis {
         let zones = zones::assign(&self.input.local.zones, &here.zones, &here.requested, (1, 65535));
         self.reads.extend(self.input.set_zones(zones));
         let (tables, ids) = (&mut self.tables, &self.ids);
-        self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| drop(tables.apply(c, ids)));
+        let changes = self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| tables.apply(c, ids));
+        self.refused.extend(self.switch.take(&changes));
         (self.presence.ran(), self.engine.stats().ran)
     }
 
@@ -104,6 +114,12 @@ impl Chassis {
         let mut engine = Engine::new(ChassisFlows::new(self.ids.clone()));
         let mut fresh = Tables::default();
         engine.update(&input, [], |c| drop(fresh.apply(c, &self.ids)));
+        let mut switch = Switch::default();
+        out.extend(switch.take(&fresh.replace(engine.outputs())));
+        out.append(&mut self.refused);
+        if self.switch != switch {
+            out.push(format!("what the switch has: {:?}, and what a fresh start sends it: {switch:?}", self.switch));
+        }
         let changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
         out.extend(changes.tables.iter().map(|m| format!("{m:?}")));
         out.extend(changes.meters.iter().chain(&changes.unused).map(|m| format!("{m:?}")));

@@ -1,10 +1,10 @@
 //! Recorded flow tables, and what this controller makes of the same databases.
 
-use controller::flows::{ChassisFlows, Key, Value};
-use controller::interfaces::Interfaces;
-use controller::model::{Input, Local};
-use controller::presence::Presence;
-use controller::settings::{Identity, Settings};
+use controller::input::interfaces::Interfaces;
+use controller::input::model::{Input, Local};
+use controller::input::settings::{Identity, Settings};
+use controller::units::flows::{ChassisFlows, Key, Value};
+use controller::units::presence::Presence;
 use incremental::Engine;
 use openflow_rs::FlowMod;
 use ovn_schema::{ovs, sb};
@@ -36,7 +36,7 @@ impl Snapshot<'_> {
         }
         let vifs = interfaces.look(&db, (*id, br_int));
         local.vifs = vifs.into_iter().filter_map(|(name, vif)| Some((name, vif?))).collect();
-        (local.localnets, local.tunnels) = (interfaces.localnets, interfaces.tunnels);
+        (local.localnets, local.tunnels) = (interfaces.localnets(), interfaces.tunnels());
         for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
             if let Some((name, n)) = line.rsplit_once(' ') {
                 local.zones.insert(name.into(), n.parse().ok()?);
@@ -94,7 +94,7 @@ fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
             match c.key {
                 Key::Meter(_) | Key::Connections(_) | Key::Problem(_) => {}
                 Key::Flow(t, p, m) => {
-                    flows.push(FlowMod::add(*t, *p, 0, m.unpack().unwrap(), controller::flows::merge(&c.after)))
+                    flows.push(FlowMod::add(*t, *p, 0, m.unpack().unwrap(), controller::units::flows::merge(&c.after)))
                 }
                 Key::Group(id) => {
                     if let Some(Value::Group(g)) = c.after.first() {

@@ -4,6 +4,7 @@ use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, dial};
+use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -23,6 +24,10 @@ fn monitor_name(database: &str) -> Value {
 
 /// The database that tells of the others (ovsdb-server(5)).
 const SERVER: &str = "_Server";
+
+/// How often the files of a connection over TLS are looked at: one that was opened with certificates which were replaced or taken
+/// away does not go on.
+const LOOK: Duration = Duration::from_secs(1);
 
 const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
 
@@ -79,6 +84,8 @@ struct Link {
     pending: HashMap<u64, Pending>,
     /// On a Unix socket, or to ourselves: no probes.
     local: bool,
+    /// The certificates that it was opened with.
+    files: Option<Watch>,
     asked: bool,
     /// Which of [`METHODS`] the server answered.
     method: usize,
@@ -209,10 +216,13 @@ impl Task {
 
     /// Connects and asks for the monitor.
     async fn open(&mut self, place: usize) -> io::Result<Link> {
+        let mut files = None;
         let (stream, local): (BoxStream, bool) = match &self.config.place {
             Place::InProcess(server) => (Box::new(server.connect()), true),
             Place::Remotes(remotes) => {
                 let remote = remotes.get(place).ok_or_else(|| io::Error::other("no remote"))?;
+                let tls = self.config.tls.as_ref().filter(|_| matches!(remote, Remote::Tls(..)));
+                files = tls.map(Tls::watch);
                 let (stream, _) = dial(remote, self.config.tls.as_ref(), self.config.dscp).await?;
                 (stream, matches!(remote, Remote::Unix(_)))
             }
@@ -223,7 +233,7 @@ impl Task {
         tokio::spawn(write(writer, rx, name.clone()));
         let framer = Framer::default();
         let mut link =
-            Link { reader, framer, out, name, next: 0, pending: HashMap::new(), local, asked: false, method: 0 };
+            Link { reader, framer, out, name, next: 0, pending: HashMap::new(), local, files, asked: false, method: 0 };
         link.request("set_db_change_aware", json!([true]), Pending::Other);
         self.check_server(&mut link).await?;
         let schema = link.call("get_schema", json!([self.config.database])).await?;
@@ -358,6 +368,8 @@ impl Task {
     }
 
     async fn pump(&mut self, link: &mut Link, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Ended> {
+        let mut look = tokio::time::interval(LOOK);
+        let mut heard = Instant::now();
         loop {
             while let Some(text) = link.framer.next_text().map_err(io::Error::other)? {
                 log(&link.name, "received", &text);
@@ -370,17 +382,22 @@ impl Task {
                     if n? == 0 {
                         return Err(Ended::Lost(io::Error::other("connection closed by peer")));
                     }
-                    link.asked = false;
+                    (link.asked, heard) = (false, Instant::now());
                 }
                 command = commands.recv() => match command {
                     None => return Ok(()),
                     Some(c) => self.command(link, c)?,
                 },
-                () = tokio::time::sleep(probe.unwrap_or_default()), if probe.is_some() => {
+                _ = look.tick(), if link.files.is_some() => {
+                    if let Some(file) = link.files.as_ref().and_then(Watch::changed) {
+                        return Err(Ended::Lost(io::Error::other(format!("{} changed", file.display()))));
+                    }
+                }
+                () = tokio::time::sleep_until(heard + probe.unwrap_or_default()), if probe.is_some() => {
                     if link.asked {
                         return Err(Ended::Lost(io::Error::other("no response to inactivity probe")));
                     }
-                    link.asked = true;
+                    (link.asked, heard) = (true, Instant::now());
                     link.send(&json!({"id": "echo", "method": "echo", "params": []}));
                 }
             }

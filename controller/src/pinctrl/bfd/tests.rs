@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::Local;
+use crate::input::model::Local;
 use openflow_rs::FieldId;
 use proptest::prelude::*;
 use std::sync::Arc;

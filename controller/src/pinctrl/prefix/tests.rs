@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::Local;
+use crate::input::model::Local;
 use ovsdb_rs::DatabaseSchema;
 use std::sync::Arc;
 

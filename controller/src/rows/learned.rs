@@ -1,0 +1,153 @@
+//! What packets taught and the southbound database does not say yet.
+
+use crate::input::model::Input;
+use crate::pinctrl::Report;
+use crate::plan::Plan;
+use ovn_schema::{ColumnValue, Str, Write, sb};
+use packet::Mac;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// What was learned, in an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A neighbour behind a router port: datapath and port by key, and its addresses.
+    Neighbour(u64, u32, IpAddr, Mac),
+    /// An Ethernet address behind a switch port.
+    Forwarding(u64, u32, Mac),
+}
+
+impl Key {
+    /// Whether the database has a row of the same neighbour or Ethernet address, be it elsewhere.
+    pub fn is_row_of(self, input: &Input) -> bool {
+        match self {
+            Key::Neighbour(dp, port, ip, _) => {
+                let p = input.datapath(dp).and_then(|dp| input.port_by_key(dp, port.into()));
+                p.is_some_and(|(_, p)| input.mac_binding(&p.logical_port, &ip.to_string().into()).is_some())
+            }
+            Key::Forwarding(dp, _, mac) => input.fdb(&text(mac), dp as i64).is_some(),
+        }
+    }
+
+    /// What a packet taught, where that is for the database.
+    pub fn of(r: &Report) -> Option<Key> {
+        match *r {
+            Report::Neighbour { datapath, port, ip, mac } => Some(Key::Neighbour(datapath, port, ip, mac)),
+            Report::Forwarding { datapath, port, mac } => Some(Key::Forwarding(datapath, port, mac)),
+            _ => None,
+        }
+    }
+}
+
+/// What waits to be written, and since when.
+pub type Pending = BTreeMap<Key, Instant>;
+
+/// What could not be written for so long is forgotten: the packets that taught it come again.
+const FORGET: Duration = Duration::from_secs(10);
+
+/// Rows of one transaction at most: what else it has to write does not wait for a flood.
+const AT_ONCE: usize = 500;
+
+/// Puts into the plan what the database does not say already; what it says is done with. `now` is in milliseconds since 1970.
+pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
+    pending.retain(|_, since| since.elapsed() < FORGET);
+    let known: Vec<Key> =
+        pending.keys().copied().take(AT_ONCE).filter(|key| is_known(*key, input, now, plan)).collect();
+    pending.retain(|k, _| !known.contains(k));
+}
+
+fn text(mac: Mac) -> Str {
+    mac.to_string().into()
+}
+
+fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
+    match key {
+        Key::Forwarding(dp, port, mac) => {
+            let (mac, dp, port) = (text(mac), dp as i64, i64::from(port));
+            let row = input.fdb(&mac, dp);
+            let kind = |key| Some(&*input.port_by_key(input.datapath(dp as u64)?, key)?.1.r#type);
+            let by_network = kind(port) == Some("localnet");
+            if row.is_some_and(|(_, f)| f.port_key == port || by_network && kind(f.port_key) == Some("")) {
+                return true;
+            }
+            let part = plan.part(format!("FDB {mac} of datapath {dp}"), port);
+            match row {
+                Some((id, f)) => {
+                    // The provider network carries what a machine of another chassis sends, whose controller may write at this moment.
+                    if by_network {
+                        part.txn.verify("FDB", id, [("port_key", f.port_key.to_datum())]);
+                    }
+                    part.txn.update_row(id, [sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)]);
+                }
+                None => {
+                    let columns =
+                        [sb::Fdb::mac(&mac), sb::Fdb::dp_key(&dp), sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)];
+                    part.txn.insert_row(columns);
+                }
+            }
+        }
+        Key::Neighbour(dp, port, ip, mac) => {
+            let Some(dp) = input.datapath(dp) else { return true };
+            // A redirect port stands for its distributed port.
+            let Some((_, p)) = input.port_by_key(dp, i64::from(port)) else { return true };
+            let name = p.options.get("distributed-port").unwrap_or(&p.logical_port).clone();
+            let (ip, mac) = (Str::from(ip.to_string()), text(mac));
+            let row = input.mac_binding(&name, &ip);
+            if row.is_some_and(|(_, m)| m.mac == mac) {
+                return true;
+            }
+            let part = plan.part(format!("MAC_Binding of {name} {ip}"), &mac);
+            match row {
+                Some((id, _)) => part.txn.update_row(id, [sb::MacBinding::mac(&mac), sb::MacBinding::timestamp(&now)]),
+                None => {
+                    let columns = [
+                        sb::MacBinding::logical_port(&name),
+                        sb::MacBinding::ip(&ip),
+                        sb::MacBinding::mac(&mac),
+                        sb::MacBinding::datapath(&dp),
+                        sb::MacBinding::timestamp(&now),
+                    ];
+                    part.txn.insert_row(columns);
+                }
+            }
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::model::Local;
+    use ovn_schema::Uuid;
+    use std::sync::Arc;
+
+    /// What is written where a row says that a machine's port, or the provider network's, has an address.
+    fn written(has: i64, learned: u32) -> Vec<String> {
+        let mut db = sb::Database::default();
+        let dp = Uuid::from_u128(1);
+        db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 7, ..Default::default() }));
+        for (key, kind) in [(1, "localnet"), (2, ""), (3, "")] {
+            let (logical_port, r#type) = (Str::from(format!("p{key}")), Str::from(kind));
+            let row = sb::PortBinding { datapath: dp, tunnel_key: key, logical_port, r#type, ..Default::default() };
+            db.port_binding.insert(Uuid::from_u128(10 + key as u128), Arc::new(row));
+        }
+        let row = sb::Fdb { mac: "02:00:00:00:00:01".into(), dp_key: 7, port_key: has, ..Default::default() };
+        db.fdb.insert(Uuid::from_u128(20), Arc::new(row));
+        let input = Input::new(db, Local::default());
+        let key = Key::Forwarding(7, learned, "02:00:00:00:00:01".parse().unwrap());
+        let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+        write(&input, &mut Pending::from([(key, Instant::now())]), 0, &mut plan);
+        let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
+        operations.iter().map(|o| o["op"].as_str().unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn an_address_of_a_machine_is_not_the_networks() {
+        assert_eq!(written(2, 1), [""; 0], "the provider network carries what the machine sends");
+        assert_eq!(written(1, 2), ["update"]);
+        assert_eq!(written(2, 3), ["update"]);
+        assert_eq!(written(9, 1), ["wait", "update"], "unless its controller writes at this moment");
+    }
+}

@@ -1,0 +1,98 @@
+//! What the controller asks of the switch through the local database besides ports: tags, look-ups, connection limits.
+
+use crate::input::model::Local;
+use crate::plan::Plan;
+use crate::units::presence::Presence;
+use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
+use ovsdb_rs::DatabaseSchema;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The addresses by which most flows are told apart, the most useful first.
+const PREFIXES: [&str; 4] = ["ip_src", "ip_dst", "ipv6_src", "ipv6_dst"];
+/// How many OpenFlow tables a bridge has that can be configured.
+const FLOW_TABLES: i64 = 255;
+
+/// Has the switch look through all tags of a packet: rules must see what is behind them (ovs-vswitchd.conf.db(5), `vlan-limit`).
+pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
+    let Some((root, row)) = db.open_vswitch.iter().next() else { return };
+    if row.other_config.get("vlan-limit").is_some_and(|v| &**v == "0") {
+        return;
+    }
+    let mut other = row.other_config.clone();
+    other.insert("vlan-limit".into(), "0".into());
+    let txn = &mut plan.part("Open_vSwitch:other_config:vlan-limit", ()).txn;
+    txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
+}
+
+/// Has the switch look addresses up by their prefixes in all tables, as many as the database's schema allows.
+pub fn prefixes(db: &ovs::Database, schema: &DatabaseSchema, (id, br): (Uuid, &ovs::Bridge), plan: &mut Plan) {
+    let column = schema.table("Flow_Table").ok().and_then(|t| t.column("prefixes"));
+    let Some(most) = column.map(|c| c.ty.max as usize) else { return };
+    let wanted: Vec<&str> = PREFIXES.into_iter().take(most).collect();
+    let value: Set<Str> = wanted.iter().map(|p| Str::from(*p)).collect();
+    let first = br.flow_tables.values().next().copied();
+    let uniform = br.flow_tables.len() as i64 == FLOW_TABLES && br.flow_tables.values().all(|t| Some(*t) == first);
+    let table = first.filter(|_| uniform);
+    if table.and_then(|t| db.flow_table.get(&t)).is_some_and(|t| t.prefixes == value) {
+        return;
+    }
+    let part = plan.part(format!("Bridge {}:flow_tables", br.name), &wanted);
+    part.log.push(format!("Setting flow table prefixes: {}.", wanted.join(", ")));
+    let columns = [ovs::FlowTable::prefixes(&value)];
+    match table {
+        Some(t) => part.txn.update_row(t, columns),
+        None => {
+            let t = part.txn.insert_row(columns);
+            let all: Map<i64, Uuid> = (0..FLOW_TABLES).map(|n| (n, t)).collect();
+            part.txn.update_row(id, [ovs::Bridge::flow_tables(&all)]);
+        }
+    }
+}
+
+/// A number of connections; none: as many as there are.
+pub fn limit(text: Option<&Str>) -> Option<i64> {
+    text.and_then(|t| t.parse().ok()).filter(|n| (0..=i64::from(u32::MAX)).contains(n))
+}
+
+/// The limits that northd gives (`ct-zone-limit` of routers, switches and ports), by zone.
+fn limits(here: &Presence, local: &Local) -> BTreeMap<i64, i64> {
+    here.limits.iter().filter_map(|(name, limit)| Some((i64::from(*local.zones.get(name)?), *limit))).collect()
+}
+
+/// Brings the limits of the switch's zones into line. Zones of others are left alone.
+pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, here: &Presence, plan: &mut Plan) {
+    let Some((root, row)) = db.open_vswitch.iter().next() else { return };
+    let wanted = limits(here, local);
+    let kind: Str = if br.datapath_type.is_empty() { "system".into() } else { br.datapath_type.clone() };
+    let found = row.datapaths.get(&kind).and_then(|id| Some((*id, db.datapath.get(id)?)));
+    let have: BTreeMap<i64, Uuid> =
+        found.map(|(_, d)| d.ct_zones.iter().map(|(zone, id)| (*zone, *id)).collect()).unwrap_or_default();
+    let limit_of = |zone: &i64| have.get(zone).and_then(|id| db.ct_zone.get(id)).and_then(|z| z.limit);
+    let mut gone: Vec<i64> = have.keys().copied().filter(|z| !wanted.contains_key(z)).collect();
+    if !gone.is_empty() {
+        let mine: BTreeSet<i64> = local.zones.values().map(|z| i64::from(*z)).collect();
+        gone.retain(|z| mine.contains(z));
+    }
+    if gone.is_empty() && wanted.iter().all(|(zone, limit)| limit_of(zone) == Some(*limit)) {
+        return;
+    }
+    let txn = &mut plan.part(format!("Datapath {kind}:ct_zones"), (&wanted, &gone)).txn;
+    let mut all: Map<i64, Uuid> =
+        have.iter().filter(|(z, _)| !gone.contains(z)).map(|(zone, id)| (*zone, *id)).collect();
+    for (zone, limit) in &wanted {
+        let columns = [ovs::CtZone::limit(&Some(*limit))];
+        match have.get(zone) {
+            Some(_) if limit_of(zone) == Some(*limit) => {}
+            Some(id) => txn.update_row(*id, columns),
+            None => drop(all.insert(*zone, txn.insert_row(columns))),
+        }
+    }
+    match found {
+        Some((id, _)) => txn.update_row(id, [ovs::Datapath::ct_zones(&all)]),
+        None => {
+            let id = txn.insert_row([ovs::Datapath::ct_zones(&all)]);
+            let pair = Map::from([(kind, id)]);
+            txn.add_to_row(*root, ovs::OpenVswitch::datapaths(&pair));
+        }
+    }
+}

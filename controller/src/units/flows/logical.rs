@@ -1,0 +1,319 @@
+//! A logical flow in all local datapaths.
+
+use super::{
+    ChassisFlows, Key, Role, Seen, Value, cookie, datapath_key, is_local, known, named, port, put_packed, resident,
+    role_of, row, templated,
+};
+use crate::input::model::Read;
+use crate::{encode, encode::of, encode::tables};
+use logical_flow::expr::{Environment, Expr};
+use logical_flow::field::{Field, INPORT, OUTPORT};
+use logical_flow::normal::{self, Match as Normal};
+use logical_flow::{action, expr, template};
+use openflow_rs::mods::{MeterBand, MeterConfig};
+use openflow_rs::{Action, FieldId, Group, GroupId, MeterId, PackedActions};
+use ovn_schema::sb::{self, TableId};
+use ovn_schema::{Str, Uuid};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
+    let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else { return };
+    let mut datapaths: Vec<Uuid> = f.logical_datapath.into_iter().collect();
+    if let Some(g) = f.logical_dp_group
+        && let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, g)
+    {
+        datapaths.extend(&g.datapaths);
+    }
+    let mut problem = None;
+    super::LOGICAL_FLOWS.inc();
+    let (text, actions) = (templated(view, &f.r#match), templated(view, &f.actions));
+    if template::is_open(&text) || template::is_open(&actions) {
+        // The flow is for chassis that have a value for its variables.
+        tracing::debug!(target: "lflow", "logical flow {id}: this chassis has no value for a template variable in match \"{text}\", actions \"{actions}\"");
+        return;
+    }
+    match (expr::parse(&text), action::parse(&actions)) {
+        (Ok(e), Ok(a)) => {
+            for dp in datapaths {
+                if is_local(view, dp)
+                    && let Err(e) = in_datapath(flows, id, f, &e, &a, dp, view)
+                {
+                    problem = Some(e);
+                }
+            }
+        }
+        (Err(e), _) => problem = Some(format!("error parsing match \"{text}\": {e}")),
+        (_, Err(e)) => problem = Some(format!("error parsing actions \"{actions}\": {e}")),
+    }
+    if let Some(p) = problem {
+        let text = format!("logical flow {id}: {p}; the flow is left out");
+        view.emit(Key::Problem(id), Value::Problem(text.into()));
+    }
+}
+
+/// The names of a match and of actions, seen through a view.
+struct Names<'v, 'a> {
+    view: RefCell<&'v mut Seen<'a>>,
+    datapath: Uuid,
+}
+
+impl Names<'_, '_> {
+    /// A port of the datapath, or one of its multicast groups.
+    fn key(&self, name: &str) -> Option<u32> {
+        let mut view = self.view.borrow_mut();
+        if let Some(p) = named(&mut view, name)
+            && p.datapath == self.datapath
+        {
+            return u32::try_from(p.key).ok();
+        }
+        let input = view.read(Read::GroupsOf(self.datapath));
+        let group = input.groups_of(self.datapath).find(|(_, g)| &*g.name == name);
+        group.and_then(|(_, g)| u32::try_from(g.tunnel_key).ok())
+    }
+}
+
+impl Environment for Names<'_, '_> {
+    fn port(&self, name: &str) -> Option<u32> {
+        self.key(name)
+    }
+    fn is_chassis_resident(&self, name: &str) -> bool {
+        resident(&mut self.view.borrow_mut(), name)
+    }
+    fn address_set(&self, name: &str) -> Option<Vec<String>> {
+        let mut view = self.view.borrow_mut();
+        let input = view.read(Read::AddressSet(name.into()));
+        let set = input.address_set(name)?;
+        Some(set.addresses.iter().map(|a| a.to_string()).collect())
+    }
+    fn port_group(&self, name: &str) -> Option<Vec<String>> {
+        let mut view = self.view.borrow_mut();
+        let dp =
+            view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
+        // northd makes one group a datapath, with the datapath's key in front of the name.
+        let own: Str = format!("{}_{name}", dp.tunnel_key).into();
+        if let Some(g) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
+            let related = g.ports.iter().filter(|p| is_related(&mut view, p));
+            return Some(related.map(|p| p.to_string()).collect());
+        }
+        let input = view.read(Read::PortGroup(name.into()));
+        // A group without ports in this datapath is known all the same.
+        input.port_group(name).map(|_| Vec::new())
+    }
+}
+
+fn in_datapath(
+    flows: &ChassisFlows,
+    id: Uuid,
+    f: &sb::LogicalFlow,
+    e: &Expr,
+    a: &action::Actions,
+    dp: Uuid,
+    view: &mut Seen<'_>,
+) -> Result<(), String> {
+    let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
+    let is_switch = crate::input::model::is_switch(binding);
+    let Some(key) = datapath_key(view, dp) else { return Ok(()) };
+    let egress = &*f.pipeline == "egress";
+    let table = tables::of_stage(egress, f.table_id).ok_or_else(|| format!("table {} is out of range", f.table_id))?;
+    if let Some(name) = f.tags.get("in_out_port")
+        && !is_related(view, name)
+    {
+        return Ok(());
+    }
+    let names = Names { view: RefCell::new(view), datapath: dp };
+    let mut terms = vec![e.evaluate(&names).map_err(|e| format!("match \"{}\": {e}", f.r#match))?];
+    for p in &a.prerequisites {
+        let p = expr::parse(p).and_then(|p| p.evaluate(&names)).map_err(|e| format!("prerequisite {p}: {e}"))?;
+        terms.push(p);
+    }
+    let matches = normal::matches(&normal::Boolean::And(terms));
+    if matches.is_empty() {
+        return Ok(());
+    }
+    let groups: RefCell<Vec<(GroupId, Group)>> = RefCell::new(Vec::new());
+    let meters: RefCell<Vec<MeterConfig>> = RefCell::new(Vec::new());
+    let meter = |name: &str| {
+        let mut config = meter(&mut names.view.borrow_mut(), name)?;
+        config.id = flows.ids.meter(name);
+        let id = config.id;
+        meters.borrow_mut().push(config);
+        Some(id)
+    };
+    let site = encode::Site {
+        egress,
+        stage: f.table_id as u8,
+        is_switch,
+        snat_zone_given: binding.external_ids.contains_key("snat-ct-zone"),
+        datapath: key,
+        port: &|n| names.key(n),
+        resident: &|n| names.is_chassis_resident(n),
+        group: &|g| {
+            let number = flows.ids.group(&g);
+            groups.borrow_mut().push((number, g));
+            number
+        },
+        tunnel: &|n| tunnel_of(&mut names.view.borrow_mut(), n),
+        meter: &meter,
+        dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
+        controller_meter: f.controller_meter.as_ref().and_then(|n| meter(n)),
+        cookie: cookie(id),
+        flow: id,
+    };
+    let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
+    for (number, mut g) in groups.into_inner() {
+        g.id = number;
+        view.emit(Key::Group(number), Value::Group(Arc::new(g)));
+    }
+    for m in meters.into_inner() {
+        view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
+    }
+    let matches = if ovn_schema::options::flag(&f.tags, "acl_ct_translation") {
+        matches.into_iter().map(by_connection).collect()
+    } else {
+        matches
+    };
+    let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
+    put(flows, (id, dp), f.priority as u16, table, key, matches, actions, view);
+    Ok(())
+}
+
+/// A meter by name: a row of the southbound table, or `__string: …` with what `set_meter` says (kilobits per second).
+fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
+    let drop = |rate: i64, burst: i64| MeterBand {
+        band_type: 1,
+        rate: u32::try_from(rate).unwrap_or(u32::MAX),
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
+        prec_level: 0,
+    };
+    let (kilobits, bands) = if let Some(own) = name.strip_prefix("__string: ") {
+        let number = |key: &str| own.split([' ', ',']).find_map(|w| w.strip_prefix(key))?.parse().ok();
+        (true, vec![drop(number("rate=")?, number("burst_size=").unwrap_or(0))])
+    } else {
+        let table = &view.read(Read::Table(TableId::Meter)).sb.meter;
+        let id = *table.iter().find(|(_, m)| &*m.name == name)?.0;
+        let m = row::<sb::Meter>(view, TableId::Meter, id)?;
+        let bands = m.bands.iter().filter_map(|b| row::<sb::MeterBand>(view, TableId::MeterBand, *b));
+        (&*m.unit == "kbps", bands.map(|b| drop(b.rate, b.burst_size)).collect())
+    };
+    let unit = if kilobits { MeterConfig::KBPS } else { MeterConfig::PKTPS };
+    let burst = if bands.iter().any(|b| b.burst > 0) { MeterConfig::BURST } else { 0 };
+    Some(MeterConfig { id: MeterId(0), flags: unit | burst | MeterConfig::STATS, bands })
+}
+
+/// The OpenFlow port of the tunnel to a port's chassis.
+fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
+    let chassis = port(view, name)?.1.chassis?;
+    let me = view.read(Read::Chassis).local.chassis;
+    if Some(chassis) == me { None } else { Some(super::tunnel::to(view, chassis)?.ofport) }
+}
+
+/// The match with the connection's original ports in place of the packet's own, so that it also holds for fragments, which
+/// have none (ovn-nb(5), `acl_ct_translation`).
+fn by_connection(m: Normal) -> Normal {
+    let translate = |fields: logical_flow::normal::Fields| {
+        if fields.get(&Field::IpProto).is_none_or(|(p, _)| !matches!(p, 6 | 17 | 132)) {
+            return fields;
+        }
+        let mut out: logical_flow::normal::Fields = fields
+            .into_iter()
+            .map(|(field, value)| match field {
+                Field::IpProto => (Field::CtNwProto, value),
+                Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (Field::CtTpSrc, value),
+                Field::TcpDst | Field::UdpDst | Field::SctpDst => (Field::CtTpDst, value),
+                other => (other, value),
+            })
+            .collect();
+        // Tracked, and not invalid.
+        let state = out.entry(Field::CtState).or_insert((0, 0));
+        *state = (state.0 | 0x20, state.1 | 0x30);
+        out
+    };
+    match m {
+        Normal::Plain(f) => Normal::Plain(translate(f)),
+        Normal::Clause(f, c) => Normal::Clause(translate(f), c),
+        Normal::Conjunction(f, n) => Normal::Conjunction(translate(f), n),
+    }
+}
+
+/// The matches without those of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
+/// output port in the egress pipeline.
+fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) -> Vec<Normal> {
+    let register = if egress { OUTPORT } else { INPORT };
+    let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
+    let mut keep = |m: &Normal| {
+        let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
+        let Some(key) = f.get(&register).map(|(value, _)| *value).filter(|k| *k != 0) else { return true };
+        *known.entry(key).or_insert_with(|| {
+            let key = i64::try_from(key).ok();
+            let port = key.and_then(|key| view.read(Read::PortByKey(dp, key)).port_by_key(dp, key));
+            let name = port.map(|(_, p)| p.logical_port.clone());
+            // Multicast groups and ports that are not there are nobody's.
+            name.is_none_or(|n| is_related(view, &n))
+        })
+    };
+    matches.into_iter().filter(|m| keep(m)).collect()
+}
+
+/// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
+fn is_related(view: &mut Seen<'_>, name: &Str) -> bool {
+    let Some(p) = known(view, name) else { return false };
+    match (p.kind, p.parent) {
+        ("", Some(parent)) => view.read(Read::Vif(parent.clone())).local.interface(parent).is_some(),
+        // A port that is on every chassis is on those where an interface is plugged in for it.
+        ("localport", _) => view.read(Read::Vif(name.clone())).local.interface(name).is_some(),
+        ("" | "virtual" | "l2gateway" | "l3gateway" | "mirror", _) => role_of(view, p.id, name) != Role::None,
+        _ => true,
+    }
+}
+
+/// Puts out the flows of all matches; conjunctions have numbers that no other logical flow has.
+#[allow(clippy::too_many_arguments, reason = "what a flow is made of")]
+fn put(
+    flows: &ChassisFlows,
+    (id, dp): (Uuid, Uuid),
+    priority: u16,
+    table: u8,
+    key: u64,
+    matches: Vec<Normal>,
+    actions: Vec<Action>,
+    view: &mut Seen<'_>,
+) {
+    let numbers = |m: &Normal| match m {
+        Normal::Plain(_) => 0,
+        Normal::Conjunction(_, n) => *n,
+        Normal::Clause(_, clauses) => clauses.iter().map(|(n, ..)| *n).max().unwrap_or(0),
+    };
+    let base = flows.ids.conjunction(id, dp, matches.iter().map(numbers).max().unwrap_or(0));
+    let actions = PackedActions::from(&actions[..]);
+    for m in matches {
+        match m {
+            Normal::Plain(fields) => {
+                put_packed(view, table, priority, &of::matches(&fields, key), cookie(id), actions.clone());
+            }
+            Normal::Conjunction(fields, n) => {
+                let mut m = of::matches(&fields, key);
+                m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
+                put_packed(view, table, priority, &m, cookie(id), actions.clone());
+            }
+            Normal::Clause(fields, clauses) => {
+                let list = clauses
+                    .iter()
+                    .map(|(n, k, of)| Action::Conjunction { id: base.wrapping_add(n - 1), clause: *k, n_clauses: *of })
+                    .collect();
+                // Several logical flows may share a clause's match, so it belongs to none of them.
+                super::put(view, table, priority, of::matches(&fields, key), 0, list);
+            }
+        }
+    }
+}
+
+fn dhcp_option(view: &mut Seen<'_>, name: &str, v6: bool) -> Option<(u16, String)> {
+    let sb = &view.read(Read::DhcpOptions).sb;
+    if v6 {
+        let o = sb.dhcpv6_options.values().find(|o| &*o.name == name)?;
+        return Some((o.code as u16, o.r#type.to_string()));
+    }
+    let o = sb.dhcp_options.values().find(|o| &*o.name == name)?;
+    Some((o.code as u16, o.r#type.to_string()))
+}

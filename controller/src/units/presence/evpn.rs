@@ -1,0 +1,72 @@
+//! What switches advertise by EVPN of this chassis.
+
+use super::{Key, Seen, Unit, Value, look, named, row};
+use crate::evpn::rows;
+use crate::input::model::{Input, Read};
+use crate::units::binding;
+use ovn_schema::Uuid;
+use ovn_schema::sb::{self, PortBinding, TableId};
+
+/// Whether Ethernet addresses of a datapath are advertised by EVPN.
+pub(super) fn speaks(input: &Input, datapath: &Uuid) -> bool {
+    input.sb.datapath_binding.get(datapath).is_some_and(|d| rows::advertises(d))
+}
+
+/// The units that look what a datapath advertises by EVPN, and whether they are needed.
+pub(super) fn units(input: &Input, datapath: Uuid) -> impl Iterator<Item = (Unit, bool)> + use<'_> {
+    let speaks = speaks(input, &datapath);
+    // Most datapaths have nothing to do with it and never had.
+    let key = input.sb.datapath_binding.get(&datapath).filter(|d| rows::has_options(d)).map(|d| d.tunnel_key);
+    let ports = key.into_iter().flat_map(move |_| input.ports_of(datapath)).map(|(id, _)| Unit::Speaker(id));
+    let learned = key.into_iter().flat_map(|k| input.forwarding_of(k)).map(Unit::Learned);
+    ports.chain(learned).map(move |unit| (unit, speaks))
+}
+
+/// Whether Ethernet addresses of a datapath are advertised; its row is read.
+fn is_advertised(view: &mut Seen<'_>, datapath: Uuid) -> bool {
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, datapath).is_some_and(rows::advertises)
+}
+
+/// Who speaks for a port to the fabric, if that is this chassis.
+fn here<'a>(view: &mut Seen<'a>, p: &'a PortBinding) -> Option<&'a PortBinding> {
+    let speaker = rows::speaker(p, |name| named(view, name))?;
+    let input = look(view, speaker);
+    binding::is_here(speaker, input, &input.local).then_some(speaker)
+}
+
+pub(super) fn speaker(id: Uuid, view: &mut Seen<'_>) {
+    let Some(p) = row::<PortBinding>(view, TableId::PortBinding, id) else { return };
+    let Some(speaker) = here(view, p).filter(|s| rows::may_be_advertised(s)) else { return };
+    if !is_advertised(view, p.datapath) {
+        return;
+    }
+    rows::addresses(speaker).for_each(|mac| view.emit(Key::EvpnMac(p.datapath, mac), Value::Is));
+}
+
+pub(super) fn learned(id: Uuid, view: &mut Seen<'_>) {
+    let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
+    let Some(dp) = view.read(Read::DatapathByKey(f.dp_key)).datapath(f.dp_key as u64) else { return };
+    view.read(Read::Local(dp));
+    let input = view.read(Read::PortByKey(dp, f.port_key));
+    if let Some((port, _)) = input.port_by_key(dp, f.port_key)
+        && let Some(p) = row::<PortBinding>(view, TableId::PortBinding, port)
+    {
+        look(view, p);
+    }
+    if !is_advertised(view, dp) {
+        return;
+    }
+    if let Some(mac) = rows::learned(f, dp, input).filter(|_| input.local.datapaths.contains(&dp)) {
+        view.emit(Key::EvpnMac(dp, mac), Value::Is);
+    }
+}
+
+pub(super) fn neighbour(id: Uuid, view: &mut Seen<'_>) {
+    let Some(a) = row::<sb::AdvertisedMacBinding>(view, TableId::AdvertisedMacBinding, id) else { return };
+    let Some(p) = row::<PortBinding>(view, TableId::PortBinding, a.logical_port) else { return };
+    let Some((ip, mac)) = rows::neighbour(a).filter(|_| here(view, p).is_some()) else { return };
+    view.emit(Key::EvpnNeighbour(a.datapath, ip, mac), Value::Is);
+    if is_advertised(view, a.datapath) {
+        view.emit(Key::EvpnMac(a.datapath, mac), Value::Is);
+    }
+}
