@@ -85,7 +85,7 @@ pub struct FieldDef {
     /// Name in subfield notation, such as `NXM_NX_REG0`; empty if the field has no wire form.
     pub nxm_name: &'static str,
     /// (class, field number), preferred first for OpenFlow 1.2 and later. Fields of experimenters have a class of
-    /// [`experimenter`].
+    /// `experimenter`.
     pub headers: &'static [(u16, u8)],
     /// Width in bits.
     pub bits: u32,
