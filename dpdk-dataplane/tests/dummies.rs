@@ -172,18 +172,25 @@ fn tunnels_run_over_dummies() {
     wired(&a, &b, "br-phys");
     let ends = [(&a, "172.16.0.1", "172.16.0.2"), (&b, "172.16.0.2", "172.16.0.1")];
     let mac = |s: &Switch| s.vsctl("get interface br-phys mac_in_use").trim().trim_matches('"').to_string();
-    let macs = [mac(&b), mac(&a)];
-    for ((s, own, peer), peer_mac) in ends.into_iter().zip(&macs) {
-        let add = |words: &[&str]| s.appctl(words).expect("command");
-        add(&["netdev-dummy/ip4addr", "br-phys", &format!("{own}/24")]);
-        add(&["ovs/route/add", &format!("{own}/24"), "br-phys"]);
-        add(&["tnl/neigh/set", "br-phys", peer, peer_mac]);
+    let add = |s: &Switch, words: &[&str]| s.appctl(words).expect("command");
+    for (s, own, _) in ends {
+        add(s, &["netdev-dummy/ip4addr", "br-phys", &format!("{own}/24")]);
+        add(s, &["ovs/route/add", &format!("{own}/24"), "br-phys"]);
+    }
+    // One is told its neighbour's address, the other asks for it before there is a packet.
+    add(&b, &["tnl/neigh/set", "br-phys", "172.16.0.1", &mac(&a)]);
+    for (s, _, peer) in ends {
         s.vsctl("add-br br-int -- set bridge br-int fail_mode=secure");
         s.vsctl(&format!("add-port br-int t -- set interface t type=geneve options:remote_ip={peer} options:key=7"));
         s.vsctl(&format!("add-port br-int p -- set interface p options:tx_pcap={}", s.path("p.pcap")));
         s.ofctl(&["add-flow", "br-int", "in_port=p,actions=output:t"]);
         s.ofctl(&["add-flow", "br-int", "in_port=t,actions=output:p"]);
     }
+    let peer_mac = mac(&b);
+    eventually("the neighbour", SOON, || {
+        let known = a.appctl(&["tnl/neigh/show"])?;
+        if known.contains(&peer_mac) { Ok(()) } else { Err(known) }
+    });
     let routes = a.appctl(&["ovs/route/show"]).expect("routes");
     for line in
         ["Cached: 172.16.0.1/32 dev br-phys SRC 172.16.0.1 local", "User: 172.16.0.0/24 dev br-phys SRC 172.16.0.1"]

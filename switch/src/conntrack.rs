@@ -152,7 +152,7 @@ pub struct Connection {
     from: replica::Owner,
     /// It is this chassis' as its owner was lost, and no packet of it has come since.
     orphan: bool,
-    /// It was this chassis' until it gave way to its owner's, whose dumps have not told it since.
+    /// It was this chassis' until it gave way to its owner's. That one may have given way as well, whatever it told before.
     gave_way: bool,
     generation: u64,
     /// Moves with state, mark and label.

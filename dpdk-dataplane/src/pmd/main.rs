@@ -572,6 +572,13 @@ impl MainPmd {
         }
     }
 
+    /// Asks for the next hop of a tunnel's packets, if its Ethernet address is not known.
+    pub fn look_for(&mut self, end: IpAddr, local: Option<IpAddr>) {
+        if let Some(hop) = self.switch.underlay.unknown_next_hop(end, local) {
+            self.resolve_next_hop(hop, self.now());
+        }
+    }
+
     /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
     fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
         if !self.neighbours.want(a, now) {

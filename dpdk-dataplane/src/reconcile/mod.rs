@@ -45,7 +45,8 @@ use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, options, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,6 +246,8 @@ pub struct Reconciler {
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
+    /// The other ends of tunnels, with their own address where that is set, whose next hops were asked for.
+    tunnel_ends: BTreeSet<(IpAddr, Option<IpAddr>)>,
     host: watch::Receiver<KernelSnapshot>,
     pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
@@ -287,6 +290,7 @@ impl Reconciler {
             bfd,
             requests,
             own_routes: Vec::new(),
+            tunnel_ends: BTreeSet::new(),
             host,
             test_bed,
             zones: ZoneSpecs::default(),

@@ -13,10 +13,14 @@ impl Reconciler {
     pub(super) async fn apply_underlay(&mut self) {
         let host = self.host();
         let ours = self.internal_links(&host);
+        let mut ends = BTreeSet::new();
         for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
             let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
             p.egress = t.remote.and_then(|to| egress(&host, to));
+            let first = t.segments.first().map(|s| IpAddr::from(*s)).or(t.remote);
+            ends.extend(first.map(|to| (to, t.local)));
         }
+        let before = std::mem::replace(&mut self.tunnel_ends, ends.clone());
         let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
         routes.sort_by_key(|(metric, _)| *metric);
         let routes = best_of_each(routes);
@@ -27,13 +31,15 @@ impl Reconciler {
         let neighbours = host.neighbours;
         let done = self.pmd.run(move |w| {
             w.switch.underlay.set_rules(rules);
-            w.switch.underlay.set_routes(routes);
+            let rerouted = w.switch.underlay.set_routes(routes);
             for a in local {
                 w.switch.underlay.add_local(a);
             }
             for (a, mac) in w.neighbours.set_kernel(neighbours) {
                 w.switch.underlay.set_neighbour(a, mac);
             }
+            // A tunnel's first packet need not wait for its next hop's answer.
+            ends.iter().filter(|e| rerouted || !before.contains(e)).for_each(|(to, local)| w.look_for(*to, *local));
         });
         // A switch that has ended has no tunnels.
         let _ = done.await;

@@ -357,8 +357,6 @@ impl Conntrack {
     fn put_state(&mut self, index: u32, state: &RemoteState, epoch: Option<u8>) {
         if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
             c.adopt_state(state);
-            // A later dump tells it: its owner knows that it is its.
-            c.gave_way &= epoch.is_none_or(|e| e == c.epoch);
             c.epoch = epoch.unwrap_or(c.epoch);
             c.expires = NEVER;
         }

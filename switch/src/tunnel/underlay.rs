@@ -131,16 +131,18 @@ fn bits(a: IpAddr) -> (bool, u128) {
 }
 
 impl Underlay {
-    /// Replaces the routes.
-    pub fn set_routes(&mut self, mut routes: Vec<Route>) {
+    /// Replaces the routes; whether that changes any.
+    pub fn set_routes(&mut self, mut routes: Vec<Route>) -> bool {
         routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
         let tunnels =
             routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
         tunnels.for_each(|r| self.add_local(r.source));
-        if self.routes != routes {
+        let changed = self.routes != routes;
+        if changed {
             self.routes = routes;
             self.touched.push(Dependency::Routes);
         }
+        changed
     }
 
     /// Adds a local address, at which tunnels end.
@@ -218,6 +220,12 @@ impl Underlay {
     /// A neighbour's Ethernet address.
     pub fn neighbour(&self, a: IpAddr) -> Option<Mac> {
         self.neighbours.get(&a).copied()
+    }
+
+    /// The next hop of packets to an address, and from another if one is given, whose Ethernet address is not known.
+    pub fn unknown_next_hop(&self, to: IpAddr, source: Option<IpAddr>) -> Option<IpAddr> {
+        let route = self.route_from(to, source).filter(|r| !matches!(r.egress, Egress::Host(_)))?;
+        Some(route.gateway.unwrap_or(to)).filter(|hop| !self.neighbours.contains_key(hop))
     }
 
     /// All routes, the best first.

@@ -85,7 +85,19 @@ const APART: [F; 15] = [
 
 fn on_the_wire(f: F) -> bool {
     // Of the tunnels' options only the first is mapped; that the others are refused is no news.
-    !f.def().headers.is_empty() && !APART.contains(&f) && (f.presence().is_none() || f == F::TunMetadata0)
+    !f.def().headers.is_empty()
+        && !APART.contains(&f)
+        && !is_new_register(f)
+        && (f.presence().is_none() || f == F::TunMetadata0)
+}
+
+/// Registers that Open vSwitch 3.1 lacks.
+fn is_new_register(f: F) -> bool {
+    let name = f.def().name;
+    let from = |prefix: &str, first: u32| {
+        name.strip_prefix(prefix).and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n >= first)
+    };
+    from("reg", 16) || from("xreg", 8) || from("xxreg", 4)
 }
 
 /// So many bits of a field can be named.

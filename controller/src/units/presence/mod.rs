@@ -518,8 +518,9 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if let Some(wish) = Wish::of(p, local) {
         view.emit(Key::Plug(p.logical_port.clone()), Value::Plug(wish));
     }
+    let here = binding::is_here(p, input, local);
     // Its flows make a port usable, which does not wait for the claim to reach the southbound database.
-    if binding::is_here(p, input, local) {
+    if here {
         view.read(Read::Vif(p.logical_port.clone()));
         if let Some(vif) = local.interface(&p.logical_port) {
             view.emit(Key::Bound(vif.row), Value::Text(p.logical_port.clone()));
@@ -533,7 +534,6 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if let Some(g) = p.ha_chassis_group {
         view.emit(Key::Serves(g), Value::Is);
     }
-    let here = binding::is_here(p, input, local);
     if here && dp.switch && p.r#type.is_empty() {
         let text = p.options.get("ct-zone-limit");
         if let Some(n) = if text.is_some() { switch_config::limit(text) } else { dp.limit } {
