@@ -16,10 +16,11 @@ const STILL: u64 = 400_000;
 /// All of it.
 pub(super) fn section(f: &Failover, victim: &str) -> String {
     let mut out = String::from(
-        "<h2>Connection by connection</h2><p>Each row is a connection that was opened before the kill. A blue tick is an \
-         answer; a connection that says \u{201c}idles\u{201d} asked at the beginning and at the end only, one that \
-         \u{201c}listens\u{201d} hears the other end and says nothing. Behind the name: by which address and port the other \
-         end sees it. It is green where that never changed and no connection was reset.</p>",
+        "<h2>Connection by connection</h2><p>Each row is a connection that was opened before the kill: its protocol, its own \
+         port, what it does, and by which address and port the other end sees it. That is green where it never changed and \
+         the connection was not reset. A blue tick is an answer. A connection that \u{201c}listens\u{201d} hears the other \
+         end and says nothing. One that \u{201c}idles\u{201d} has no ticks: it asked once before the picture begins, and \
+         asks again after it ends.</p>",
     );
     for (name, held) in &f.held {
         let _ = write!(out, "<p><b>{}</b></p>", escape(name));
@@ -67,7 +68,7 @@ fn lags(f: &Failover, victim: &str) -> String {
     // From a tenth of a millisecond, at the bottom, to a second.
     let y = |ms: f64| 90.0 - 80.0 * ((ms.max(0.1).log10() + 1.0) / 4.0).clamp(0.0, 1.0);
     let mut s = String::from("<svg viewBox=\"0 0 1000 135\" role=\"img\">");
-    for (ms, word) in [(1.0, "1 ms"), (10.0, "10 ms"), (100.0, "100 ms")] {
+    for (ms, word) in [(1.0, "1 ms"), (10.0, "10 ms"), (100.0, "100 ms"), (1000.0, "1 s")] {
         let _ = write!(
             s,
             "<path class=\"grid\" d=\"M{LEFT} {0:.1}H980\"/><text class=\"small\" x=\"{1}\" y=\"{2:.1}\" \
@@ -89,13 +90,16 @@ fn lags(f: &Failover, victim: &str) -> String {
                 write!(s, "<circle class=\"lag{i}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"/>", span.x(*t, LEFT), y(*ms));
         }
     }
-    let mut all: Vec<f64> = f.lags.iter().map(|l| l.2).collect();
+    // While one is dead, nobody is there to be told.
+    let both = f.lags.iter().filter(|(t, ..)| !(f.killed..f.revived).contains(t));
+    let mut all: Vec<f64> = both.map(|l| l.2).collect();
     all.sort_by(f64::total_cmp);
-    let at = |share: f64| all.get(((all.len() - 1) as f64 * share) as usize).copied().unwrap_or_default();
+    let at = |share: f64| all.get((all.len().saturating_sub(1) as f64 * share) as usize).copied().unwrap_or_default();
     format!(
         "<h2>How late the other gateway knows</h2><p>The age of what a gateway has of the other one\u{2019}s connections, ten \
-         times a second: half of them {:.1} ms or less, the longest {:.1} ms. What is younger at the kill may be \
-         lost.</p>{s}{}</svg>",
+         times a second. While both lived, half of the times it was {:.1} ms or less, and {:.1} ms at most. What is younger \
+         at the kill may be lost. After the kill the other gateway tells nobody: its dots rise until it has closed the \
+         stream, and there are none until {victim} is back.</p>{s}{}</svg>",
         at(0.5),
         at(1.0),
         span.axis(f, victim, LEFT, 95)
@@ -123,11 +127,12 @@ mod tests {
             story(3, "192.0.2.1:5 ext", Some("reset")),
         ];
         let held = vec![("some".to_owned(), Held { stories, ..Held::default() })];
+        // The second one is of the time when gw1 is dead.
         let lags = vec![(1_900_000, "gw1".to_owned(), 0.4), (2_000_000, "gw1".to_owned(), 3.0)];
         let f = Failover { killed: 2_000_000, revived: 3_000_000, held, lags, ..Failover::default() };
         let page = section(&f, "gw1");
         assert_eq!((page.matches("small fine").count(), page.matches("small bad").count()), (1, 2));
-        assert!(page.contains("192.0.2.1:5, then 192.0.2.1:6") && page.contains("the longest 3.0 ms"), "{page}");
+        assert!(page.contains("192.0.2.1:5, then 192.0.2.1:6") && page.contains("0.4 ms at most"), "{page}");
         assert_eq!(page.matches("class=\"gap\"").count(), 3, "a silence of a second in each row");
         assert_eq!(page.matches("<circle").count(), 2);
     }
