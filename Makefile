@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-sync bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -22,6 +22,7 @@ help:
 	@echo "make verify          what CI runs: check and test"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
+	@echo "make bench-bfd       what 1,000 BFD sessions cost the switch (root)"
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic, and OVN_IC=PATH"
@@ -30,6 +31,7 @@ help:
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-survive   connections through a gateway's death, beside the C stack (root)"
 	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
+	@echo "make bench-sync      what it costs that gateways share connections, and how late the peer knows (root)"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
 	@echo "make churn           10,000 ports and flows come and go ten times in each daemon, which ends where it began (root)"
 	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
@@ -112,6 +114,14 @@ bench-failover: build
 bench-survive: build
 	scripts/install test
 	$(LAB) bench-survive
+
+bench-bfd: build
+	scripts/install test
+	$(LAB) bench-bfd
+
+bench-sync: build
+	scripts/install test
+	$(LAB) bench-sync
 
 bench-interconnect:
 	scripts/install test

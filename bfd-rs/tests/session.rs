@@ -205,7 +205,7 @@ fn one_poll_sequence_ends_before_the_next_begins() {
 /// MUST be no less than 75%" (section 6.8.7); else between 75 and 100 %, and not always the same.
 #[test]
 fn every_interval_is_jittered() {
-    for (mult, most) in [(1, 90), (3, 100)] {
+    for (mult, most, different) in [(1, 90, 7), (3, 100, 11)] {
         let mut s = session_in(State::Up);
         s.configure(fast(100, mult), 0);
         s.receive(&Packet { final_: true, ..packet(State::Up, 9, 7) }.to_bytes(), 0).unwrap();
@@ -220,7 +220,7 @@ fn every_interval_is_jittered() {
             assert!(s.poll(now).0.is_some());
             last = now;
         }
-        assert!(seen.len() > 10, "{seen:?}");
+        assert!(seen.len() >= different, "{seen:?}");
     }
 }
 
@@ -245,7 +245,7 @@ fn sessions_of_one_interval_send_in_company() {
         moments.insert(due);
     }
     let span = moments.last().unwrap() - moments.first().unwrap();
-    assert!(moments.iter().all(|t| t % 781 == 0) && span > 100_000, "{moments:?}");
+    assert!(moments.iter().all(|t| t % 1562 == 0) && span > 100_000, "{moments:?}");
 }
 
 #[test]

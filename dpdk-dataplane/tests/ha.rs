@@ -362,6 +362,78 @@ fn a_standby_that_stands_still_is_told_later() {
     b.answers(third, 3);
 }
 
+/// A gateway stands still, another one goes on with its connections, and then it goes on as if nothing had been: both take
+/// themselves for active, and packets come to one and to the other. Nothing is lost, and no connection gets another port.
+#[test]
+fn both_take_themselves_for_active() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("h2");
+    let (a, b) = (Gateway::new(&ns, "gw1", 7), Gateway::new(&ns, "gw2", 9));
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    b.peers("ptcp:7002:127.0.0.1", "gw1=tcp:127.0.0.1:7001");
+    a.shows("to it: connected; lag ");
+    b.shows("to it: connected; lag ");
+    let ports: Vec<u16> = (1..=4).map(|client| a.opens(client)).collect();
+    b.has(&a.connections());
+    for round in 0..3u8 {
+        a.switch.signal(Signal::SIGSTOP);
+        // For less time than after which the stream would be closed, and for more.
+        std::thread::sleep(Duration::from_millis(if round == 0 { 0 } else { 2500 }));
+        for (port, client) in ports.iter().zip(1..) {
+            b.answers(*port, client);
+        }
+        a.switch.signal(Signal::SIGCONT);
+        for (port, client) in ports.iter().zip(1..) {
+            a.answers(*port, client);
+            b.answers(*port, client);
+            a.answers(*port, client);
+        }
+    }
+    a.shows("to it: connected");
+    b.shows("to it: connected");
+    b.has(&a.connections());
+    assert_eq!(a.connections().len(), ports.len());
+    assert_eq!((a.opens(1), b.opens(1)), (ports[0], ports[0]));
+}
+
+/// A peer of a later release: kinds of records that this one does not know are skipped, and what it does not know at the
+/// end of others.
+#[test]
+fn a_peer_of_a_later_release() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("hl");
+    let a = Gateway::new(&ns, "gw1", 7);
+    a.peers("ptcp:7001:127.0.0.1", "gw2=tcp:127.0.0.1:7002");
+    eventually("the listener", SOON, || {
+        inside(&ns, || TcpStream::connect("127.0.0.1:7001").map(drop).map_err(|e| e.to_string()))
+            .join()
+            .expect("thread")
+    });
+    let later = |r: &Record| {
+        let mut bytes = Vec::new();
+        r.encode(&mut bytes);
+        // Names end where their record does.
+        if !matches!(r, Record::Hello(..) | Record::Zone(..)) {
+            bytes.extend([7; 5]);
+            let length = (bytes.len() - 3) as u16;
+            bytes[1..3].copy_from_slice(&length.to_le_bytes());
+        }
+        bytes.extend([200, 3, 0, 1, 2, 3]);
+        bytes
+    };
+    let hello = Record::Hello(VERSION + 1, 1, "gw2".into());
+    let records =
+        [hello, Record::Zone(3, "lr_snat".into()), Record::Begin, Record::Put(0, of_a_peer()), Record::End(1)];
+    let frames = records.iter().map(later).chain([vec![5, 2, 0, 1, 2]]).collect();
+    let why = tell(&ns, "http://127.0.0.1:7001", frames);
+    assert!(why.contains("shorter than its fields"), "nothing else was wrong: {why}");
+    a.answers(4321, 9);
+}
+
 /// Hands a stream's bytes on until either end is gone.
 fn hand_on(mut from: TcpStream, mut to: TcpStream) {
     let mut bytes = [0; 4096];
@@ -454,6 +526,17 @@ fn tell(ns: &Namespace, at: &'static str, frames: Vec<Vec<u8>>) -> String {
     told.join().expect("a peer")
 }
 
+/// A connection of a peer, whose zone has the number 3 there: client 9, which got port 4321.
+fn of_a_peer() -> Connection {
+    let address = |a: Ipv4Addr| u128::from(u32::from(a));
+    let client = Ipv4Addr::new(10, 0, 0, 9);
+    let original = Tuple { src: address(client), dst: address(SERVER), sport: 1000, dport: 53, ..Tuple::default() };
+    let reply = Tuple { src: address(SERVER), dst: address(OUTSIDE), sport: 53, dport: 4321, ..Tuple::default() };
+    // Phase 8: UDP that both ends have sent.
+    let state = State { phase: 8, replied: true, ..State::default() };
+    Connection { zone: 3, proto: 17, original, reply, translates: 1, state, ..Connection::default() }
+}
+
 /// A peer that sends rubbish is closed, and so is one that is no peer at all. What it told before stays, as if it had
 /// died; this gateway's own connections are not touched.
 #[test]
@@ -485,13 +568,7 @@ fn a_peer_that_sends_rubbish() {
     assert!(tell(&ns, "http://127.0.0.1:7001", vec![bytes(&[Record::Begin])]).contains("HELLO"));
     let other = Record::Hello(VERSION, 1, "gw9".into());
     assert!(tell(&ns, "http://127.0.0.1:7001", vec![bytes(&[other])]).contains("ha-peers"));
-    let address = |a: Ipv4Addr| u128::from(u32::from(a));
-    let client = Ipv4Addr::new(10, 0, 0, 9);
-    let original = Tuple { src: address(client), dst: address(SERVER), sport: 1000, dport: 53, ..Tuple::default() };
-    let reply = Tuple { src: address(SERVER), dst: address(OUTSIDE), sport: 53, dport: 4321, ..Tuple::default() };
-    // Phase 8: UDP that both ends have sent.
-    let state = State { phase: 8, replied: true, ..State::default() };
-    let told = Connection { zone: 3, proto: 17, original, reply, translates: 1, state, ..Connection::default() };
+    let told = of_a_peer();
     let slots = [0, u32::MAX];
     let mut first = vec![hello, Record::Zone(3, "lr_snat".into()), Record::Begin];
     first.extend(slots.map(|s| Record::Put(s, told)));

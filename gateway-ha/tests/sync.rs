@@ -217,6 +217,8 @@ fn senders_wait_for_a_welcome() {
         o.fence(n, at(n * 10));
     }
     assert_eq!((o.take(&Record::Fence(2), at(25)), o.lag, o.fences()), (Reply::Fenced(2), Some(at(5)), 1));
+    assert_eq!((o.lag_at(at(31)), o.lag_at(at(130))), (Some(at(5)), Some(at(100))), "the third is overdue");
+    assert_eq!((o.lags.count(), o.lags.within(1.0) > at(15)), (2, true));
     assert_eq!((o.take(&Record::Again, at(26)), o.again), (Reply::Again, 1));
     assert_eq!(o.take(&Record::Want(7), at(27)), Reply::Want(7));
 }

@@ -41,6 +41,21 @@ pub enum Agent {
         #[arg(long)]
         seconds: f64,
     },
+    /// Send datagrams at a rate, each of another connection: to one port after the other, then to the next address. Prints
+    /// how many seconds that took.
+    UdpOpen {
+        /// The first address.
+        to: Ipv4Addr,
+        /// How many datagrams a second.
+        #[arg(long)]
+        rate: u32,
+        /// How many connections.
+        #[arg(long)]
+        count: u32,
+        /// How often all of them.
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
     /// Answer datagrams, forever.
     UdpEcho {
         /// The port.
@@ -116,6 +131,9 @@ pub enum Agent {
         /// Each question is a new connection, which the server of the first has to answer.
         #[arg(long)]
         anew: bool,
+        /// Tells each connection's story.
+        #[arg(long)]
+        stories: bool,
     },
     /// Get an address by DHCP and give it to the interface.
     Dhcp {
@@ -169,6 +187,10 @@ pub fn run(agent: &Agent) -> Result<()> {
     match agent {
         Agent::UdpSend { to, interval, seconds, port } => udp_send(*to, *interval, *seconds, *port),
         Agent::UdpReceive { port, seconds } => print(&udp_receive(*port, *seconds)?),
+        Agent::UdpOpen { to, rate, count, rounds } => {
+            println!("{:.3}", udp_open(*to, *rate, *count, *rounds)?.as_secs_f64());
+            Ok(())
+        }
         Agent::UdpEcho { port, word } => udp_echo(*port, word),
         Agent::UdpAsk { to } => {
             println!("{}", udp_ask(*to)?);
@@ -179,10 +201,10 @@ pub fn run(agent: &Agent) -> Result<()> {
         Agent::Garbage { interface, count } => garbage(interface, *count),
         Agent::UdpGarbage { to, count } => udp_garbage(*to, *count),
         Agent::HoldServe { port, word } => hold::serve(*port, word),
-        Agent::Hold { to, count, port, every, seconds, from, anew } => {
+        Agent::Hold { to, count, port, every, seconds, from, anew, stories } => {
             let (every, time) = (Duration::from_millis(*every), Duration::from_secs_f64(*seconds));
-            let (count, port, from, anew) = (*count, *port, from.clone(), *anew);
-            print(&hold::hold(hold::Plan { to: *to, from, anew, count, port, every, time })?)
+            let (count, port, from, anew, stories) = (*count, *port, from.clone(), *anew, *stories);
+            print(&hold::hold(hold::Plan { to: *to, from, anew, count, port, every, time, stories })?)
         }
         Agent::Dhcp { interface } => print(&dhcp(interface)?),
     }
@@ -231,6 +253,28 @@ fn udp_receive(port: u16, seconds: f64) -> Result<Arrivals> {
         }
     }
     Ok(out)
+}
+
+/// Connections that go to one address.
+const PORTS: u32 = 50_000;
+
+fn udp_open(to: Ipv4Addr, rate: u32, count: u32, rounds: u32) -> Result<Duration> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7000))?;
+    let (start, all) = (Instant::now(), u64::from(count) * u64::from(rounds));
+    let mut sent = 0u64;
+    while sent < all {
+        // A thread that had to wait does not make up for more than a few milliseconds.
+        let due = (start.elapsed().as_secs_f64() * f64::from(rate)) as u64;
+        for n in sent..due.min(all) {
+            let n = (n % u64::from(count)) as u32;
+            let address = Ipv4Addr::from(u32::from(to) + n / PORTS);
+            // A full queue is the receiver's affair.
+            let _ = socket.send_to(&[0; 8], (address, (10_000 + n % PORTS) as u16));
+        }
+        sent = sent.max(due);
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Ok(start.elapsed())
 }
 
 fn udp_echo(port: u16, word: &str) -> Result<()> {

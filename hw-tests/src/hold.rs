@@ -1,5 +1,6 @@
 //! Many connections at once, held through the failure of a gateway: what became of each.
 
+use crate::agent::clock;
 use anyhow::Result;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ use tokio::time::{Instant, sleep, timeout};
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long a question may go without an answer until its connection counts as silent.
 const SILENT: Duration = Duration::from_secs(30);
+/// How long a new connection of one that begins anew each time may take, until another one is opened.
+const ATTEMPT: Duration = Duration::from_secs(5);
 /// Bytes of an answer: the address that the server sees, and the server's word.
 const ANSWER: usize = 64;
 /// A question that is answered once.
@@ -47,6 +50,34 @@ pub struct Held {
     pub longest_stall: u64,
     /// What went wrong first.
     pub trouble: Option<String>,
+    /// Each connection's, if that was asked for.
+    #[serde(default)]
+    pub stories: Vec<Story>,
+}
+
+/// What became of one connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Story {
+    /// TCP or UDP.
+    pub protocol: String,
+    /// What it does.
+    pub habit: String,
+    /// Its own port.
+    pub port: u16,
+    /// By which address and port the server saw it at first, and at last.
+    pub seen: [String; 2],
+    /// When answers came, in microseconds of the machine's clock.
+    pub answers: Vec<u64>,
+    /// How it ended, if not well.
+    pub end: Option<String>,
+}
+
+impl Held {
+    fn end(&mut self, story: Option<usize>, how: &str) {
+        if let Some(s) = story.and_then(|i| self.stories.get_mut(i)) {
+            s.end = Some(how.into());
+        }
+    }
 }
 
 type Shared = Arc<Mutex<Held>>;
@@ -151,6 +182,8 @@ struct Times {
     every: Duration,
     habit: Habit,
     over: watch::Receiver<bool>,
+    /// The place of its story in [`Held::stories`].
+    story: Option<usize>,
 }
 
 impl Times {
@@ -190,6 +223,8 @@ pub struct Plan {
     pub every: Duration,
     /// How long they are held at most.
     pub time: Duration,
+    /// Each connection's story is told.
+    pub stories: bool,
 }
 
 /// What it says once each connection has had its first answer.
@@ -201,7 +236,7 @@ pub const OPEN: &str = "all are open";
 /// # Errors
 /// The system allows too few sockets, or no signals.
 #[tokio::main(flavor = "current_thread")]
-pub async fn hold(Plan { to, from, anew, count, port, every, time }: Plan) -> Result<Held> {
+pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Plan) -> Result<Held> {
     many_sockets()?;
     let mut asked = signal(SignalKind::terminate())?;
     let (all, (end, over), mut tasks) = (Shared::default(), watch::channel(false), JoinSet::new());
@@ -213,11 +248,22 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time }: Plan) -> Re
             2 => Habit::Listens,
             _ => Habit::Asks,
         };
-        let times = Times { every, habit, over: over.clone() };
         let own = from.iter().cycle().nth(i.into()).copied().unwrap_or(any);
         let from = SocketAddr::new(own, if anew { 0 } else { port + i });
-        tasks.spawn(by_tcp(from, to, times.clone(), all.clone()));
-        tasks.spawn(by_udp(from, to, times, all.clone()));
+        let times = |protocol: &str| {
+            let mut story = None;
+            if stories {
+                let (protocol, habit, port) = (protocol.into(), format!("{habit:?}").to_lowercase(), from.port());
+                note(&all, |h| {
+                    story = Some(h.stories.len());
+                    h.stories.push(Story { protocol, habit, port, ..Story::default() });
+                });
+            }
+            Times { every, habit, over: over.clone(), story }
+        };
+        let (tcp, udp) = (times("TCP"), times("UDP"));
+        tasks.spawn(by_tcp(from, to, tcp, all.clone()));
+        tasks.spawn(by_udp(from, to, udp, all.clone()));
     }
     let everyone = async {
         let mut said = Instant::now();
@@ -274,14 +320,16 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         let exchange = async {
-            // A connection that was opened a moment before its gateway was lost may not be known to the next one.
+            // A connection that was opened a moment before its gateway was lost may not be known to the next one: people
+            // try again.
             while habit == Habit::Anew && first.is_some() {
-                if let Ok(fresh) = open(from, to).await {
-                    stream = fresh;
-                    let asked = stream.write_u8(question).await.is_ok();
-                    if asked && stream.read_exact(&mut answer).await.is_ok() {
-                        return Ok(ANSWER);
-                    }
+                let attempt = async {
+                    stream = open(from, to).await?;
+                    stream.write_u8(question).await?;
+                    anyhow::Ok(stream.read_exact(&mut answer).await?)
+                };
+                if let Ok(Ok(_)) = timeout(ATTEMPT, attempt).await {
+                    return Ok(ANSWER);
                 }
                 sleep(AGAIN).await;
             }
@@ -291,14 +339,20 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
             stream.read_exact(&mut answer).await
         };
         match timeout(SILENT, exchange).await {
-            Ok(Ok(_)) => answered(&all, habit, &mut first, answer, asked),
+            Ok(Ok(_)) => answered(&all, (habit, times.story), &mut first, answer, asked),
             Ok(Err(e)) => {
                 trouble(format!("TCP: {e}"));
-                return note(&all, |h| h.resets += 1);
+                return note(&all, |h| {
+                    h.resets += 1;
+                    h.end(times.story, &e.to_string());
+                });
             }
             Err(_) => {
                 trouble("TCP: no answer".into());
-                return note(&all, |h| h.silent += 1);
+                return note(&all, |h| {
+                    h.silent += 1;
+                    h.end(times.story, "no answer");
+                });
             }
         }
         if last {
@@ -308,7 +362,13 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     }
 }
 
-fn answered(all: &Shared, habit: Habit, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
+fn answered(
+    all: &Shared,
+    (habit, story): (Habit, Option<usize>),
+    first: &mut Option<[u8; ANSWER]>,
+    answer: [u8; ANSWER],
+    asked: Instant,
+) {
     // New connections have other ports.
     let answer = if habit == Habit::Anew { word(&answer) } else { answer };
     let before = first.replace(answer);
@@ -317,6 +377,13 @@ fn answered(all: &Shared, habit: Habit, first: &mut Option<[u8; ANSWER]>, answer
     let stall = u64::try_from(asked.elapsed().saturating_sub(due).as_micros()).unwrap_or(u64::MAX);
     note(all, |h| {
         h.answered += u64::from(before.is_none());
+        if let Some(s) = story.and_then(|i| h.stories.get_mut(i)) {
+            s.answers.push(clock());
+            s.seen[1] = String::from_utf8_lossy(&answer).trim_end().to_owned();
+            if before.is_none() {
+                s.seen[0] = s.seen[1].clone();
+            }
+        }
         if let Some(before) = before.filter(|f| *f != answer) {
             h.changed += 1;
             let text = |a: &[u8]| String::from_utf8_lossy(a).trim_end().to_owned();
@@ -357,11 +424,12 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
             if asked.elapsed() > SILENT {
                 return note(&all, |h| {
                     h.silent += 1;
+                    h.end(times.story, "no answer");
                     h.trouble.get_or_insert(format!("{from} {habit:?}: UDP: no answer"));
                 });
             }
         }
-        answered(&all, habit, &mut first, answer, asked);
+        answered(&all, (habit, times.story), &mut first, answer, asked);
         if last {
             return;
         }

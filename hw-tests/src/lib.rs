@@ -13,10 +13,13 @@
 //! | [`transit`] | a transit router and a transit switch, and their checks |
 //! | [`mod@bench`] | measurements beside the C stack |
 //! | [`switch_bench`] | how fast the switch forwards, beside Open vSwitch with DPDK |
+//! | [`bfd_bench`] | what many BFD sessions cost a switch |
+//! | [`sync_bench`] | what it costs that gateways share connections |
 //! | [`report`] | the table on the terminal and the page |
 
 pub mod agent;
 pub mod bench;
+pub mod bfd_bench;
 pub mod frr;
 pub mod hold;
 pub mod lab;
@@ -27,5 +30,6 @@ pub mod report;
 pub mod scenario;
 pub mod survive;
 pub mod switch_bench;
+pub mod sync_bench;
 pub mod transit;
 pub mod zones;

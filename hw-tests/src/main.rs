@@ -11,6 +11,7 @@ use hw_tests::zones::{self, Zones};
 use hw_tests::{report, transit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// End-to-end scenarios of Isthmus.
 #[derive(Parser)]
@@ -103,6 +104,24 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         profile: Option<PathBuf>,
     },
+    /// Measures what many BFD sessions cost a switch.
+    BenchBfd {
+        /// How many.
+        #[arg(long, default_value_t = 1000)]
+        sessions: u16,
+        /// For how many seconds.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Measures what it costs that gateways share connections, and how far behind they are.
+    BenchSync {
+        /// New connections a second.
+        #[arg(long, default_value_t = 100_000)]
+        rate: u32,
+        /// How many.
+        #[arg(long, default_value_t = 1_000_000)]
+        count: u32,
+    },
     /// Removes what a lab that was kept left behind.
     Clean {
         /// The lab's name.
@@ -137,13 +156,18 @@ fn main() -> ExitCode {
         Command::BenchSwitch { only, worker, profile } => {
             hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
         }
+        Command::BenchSync { rate, count } => {
+            hw_tests::sync_bench::measure(hw_tests::sync_bench::Plan { rate, count }).map(|()| true)
+        }
+        Command::BenchBfd { sessions, seconds } => {
+            hw_tests::bfd_bench::sessions(sessions, Duration::from_secs(seconds)).map(|()| true)
+        }
         Command::Zones { name, keep, steady, page } => joined(&name, keep, steady, page.as_deref()),
         Command::Transit { name, keep } => through_transit(&name, keep),
         Command::Gateway { name, network, keep, ovs, ovsdb, northd, steady, page } => {
             let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
             let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();
-            let cast =
-                Cast { northd: maker(northd), databases: maker(ovsdb || northd), controller: Maker::Ours, switches };
+            let cast = Cast { northd: maker(northd), databases: maker(ovsdb || northd), switches, ..Cast::default() };
             gateway(&name, &network, keep, cast, steady, page.as_deref())
         }
     };

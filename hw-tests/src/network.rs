@@ -36,8 +36,8 @@ pub struct Cast {
     pub northd: Maker,
     /// The northbound and southbound database servers.
     pub databases: Maker,
-    /// The controllers.
-    pub controller: Maker,
+    /// Controllers by machine; ours where nothing is said.
+    pub controllers: BTreeMap<String, Maker>,
     /// Switches by machine; ours where nothing is said.
     pub switches: BTreeMap<String, Maker>,
 }
@@ -46,10 +46,22 @@ impl Cast {
     /// All parts by the C programs.
     pub fn debian() -> Cast {
         let switches = CHASSIS.iter().chain(&["tor"]).map(|m| ((*m).to_string(), Maker::Debian)).collect();
-        Cast { northd: Maker::Debian, databases: Maker::Debian, controller: Maker::Debian, switches }
+        Cast { switches, ..Cast::debian_control() }
     }
 
-    fn switch(&self, machine: &str) -> Maker {
+    /// Switches are ours, all else is of the C programs.
+    pub fn debian_control() -> Cast {
+        let controllers = CHASSIS.iter().map(|m| ((*m).to_string(), Maker::Debian)).collect();
+        Cast { northd: Maker::Debian, databases: Maker::Debian, controllers, ..Cast::default() }
+    }
+
+    /// Who controls a machine.
+    pub fn controller(&self, machine: &str) -> Maker {
+        self.controllers.get(machine).copied().unwrap_or_default()
+    }
+
+    /// Whose a machine's switch is.
+    pub fn switch(&self, machine: &str) -> Maker {
         self.switches.get(machine).copied().unwrap_or_default()
     }
 }
@@ -263,7 +275,7 @@ impl Network {
     /// Where it does not start.
     pub fn controller(&mut self, machine: &str) -> Result<()> {
         let db = format!("unix:{}", self.lab.machine_dir(machine).join("db.sock").display());
-        let program = match self.cast.controller {
+        let program = match self.cast.controller(machine) {
             Maker::Ours => self.program("controller"),
             Maker::Debian => "ovn-controller".into(),
         };

@@ -3,7 +3,7 @@
 use crate::lab::until;
 use crate::network::{EXTERNAL, Network};
 use crate::scenario::{active, reach};
-use crate::survive::EXTERNAL6;
+use crate::survive::{EXTERNAL6, both_ways};
 use anyhow::{Result, bail};
 use std::time::Duration;
 
@@ -65,12 +65,6 @@ fn lost(n: &Network, gateway: &str) -> Result<bool> {
     let args =
         [&format!("--db={sb}"), "--bare", "--columns=other_config", "find", "chassis", &format!("name={gateway}")];
     Ok(n.lab.exec("central", "ovn-sbctl", &args)?.contains("isthmus-lost-networks=physnet1"))
-}
-
-fn both_ways(n: &Network) -> Result<()> {
-    reach(&n.lab, "vm2", EXTERNAL)?;
-    reach(&n.lab, "vm1", EXTERNAL6)?;
-    reach(&n.lab, "ext", "172.16.0.13").map(drop)
 }
 
 fn serves(n: &Network, gateways: &[&str]) -> Result<()> {

@@ -2,8 +2,10 @@
 
 use crate::lab::{Lab, until};
 use crate::network::Vm;
-use anyhow::{Context, Result};
-use std::path::PathBuf;
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the programs are: beside this one, or above a test's.
@@ -15,6 +17,23 @@ pub fn programs() -> Result<PathBuf> {
     let dir = exe.parent().context("no program directory")?;
     let above = dir.parent().filter(|_| dir.ends_with("deps"));
     Ok(above.unwrap_or(dir).to_path_buf())
+}
+
+/// What a daemon answers to a command at its control socket (JSON-RPC, ovs-appctl(8)).
+///
+/// # Errors
+/// It does not answer, or with an error.
+pub fn control(socket: &Path, command: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(serde_json::json!({"method": command, "params": [], "id": 0}).to_string().as_bytes())?;
+    let answer = serde_json::Deserializer::from_reader(&stream).into_iter::<serde_json::Value>().next();
+    let answer = answer.context("it closed the connection")??;
+    match (answer.get("error").and_then(|e| e.as_str()), answer.get("result").and_then(|r| r.as_str())) {
+        (Some(e), _) => bail!("{}", e.trim_end()),
+        (None, Some(text)) => Ok(text.to_owned()),
+        _ => bail!("{answer}"),
+    }
 }
 
 /// The directory of our programs.

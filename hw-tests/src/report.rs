@@ -1,5 +1,7 @@
 //! What people see at the end: a table on the terminal and a page to look at.
 
+mod connections;
+
 use crate::agent::Arrivals;
 use crate::scenario::{Check, Failover, outage};
 use std::fmt::Write;
@@ -27,7 +29,8 @@ h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:coll
 td{padding:.3em .6em;border-bottom:1px solid #ddd;vertical-align:top}.ok{color:#17803d;font-weight:600}\
 .no{color:#b91c1c;font-weight:600}svg{width:100%;height:auto}text{font:13px system-ui,sans-serif;fill:#222}\
 .small{font-size:11px;fill:#555}.box{fill:#f3f4f6;stroke:#6b7280}.active{fill:#dcfce7;stroke:#17803d;stroke-width:2}\
-.wire{stroke:#6b7280;stroke-width:2;fill:none}.gap{fill:#fecaca}.tick{stroke:#2563eb;stroke-width:1}.mark{stroke:#b91c1c;stroke-dasharray:4 3}";
+.wire{stroke:#6b7280;stroke-width:2;fill:none}.gap{fill:#fecaca}.tick{stroke:#2563eb;stroke-width:1}.mark{stroke:#b91c1c;stroke-dasharray:4 3}\
+.fine{fill:#17803d}.bad{fill:#b91c1c;font-weight:600}.grid{stroke:#ddd}.lag0{fill:#2563eb}.lag1{fill:#c2410c}";
 
 /// What a page shows.
 #[derive(Debug)]
@@ -61,6 +64,9 @@ impl Page<'_> {
                     gateway's dataplane was killed at the first mark and started again at the second.</p>";
             for (way, arrivals) in ways.iter().zip([&f.outbound, &f.inbound]) {
                 out += &timeline(way, arrivals, f, victim);
+            }
+            if !f.held.is_empty() {
+                out += &connections::section(f, victim);
             }
         }
         out += "<h2>Checks</h2><table>";
@@ -160,53 +166,91 @@ fn topology(active: &str) -> String {
     s + "<text class=\"small\" x=\"850\" y=\"234\">physical network, tagged</text></svg>"
 }
 
-/// One direction: ticks for arrivals, a red field for the longest silence of each part.
-fn timeline(title: &str, a: &Arrivals, f: &Failover, victim: &str) -> String {
-    let (from, to) = (f.killed.saturating_sub(1_500_000), f.revived + 5_000_000);
-    let x = |t: u64| 20.0 + 960.0 * (t.saturating_sub(from)) as f64 / (to - from) as f64;
-    let mut s = format!(
-        "<p><b>{}</b>: {} ms at failover, {} ms at failback</p><svg viewBox=\"0 0 1000 100\" role=\"img\">",
-        escape(title),
-        outage(a, f.killed, f.revived).0 / 1000,
-        outage(a, f.revived, to).0 / 1000
-    );
-    let mut times: Vec<u64> = a.datagrams.iter().map(|d| d.1).filter(|t| (from..to).contains(t)).collect();
-    times.sort_unstable();
-    for w in times.windows(2).filter(|w| w[1] - w[0] > 30_000) {
+/// The part of time that timelines show.
+struct Span {
+    from: u64,
+    to: u64,
+}
+
+impl Span {
+    fn of(f: &Failover) -> Span {
+        Span { from: f.killed.saturating_sub(1_500_000), to: f.revived + 5_000_000 }
+    }
+
+    fn has(&self, t: u64) -> bool {
+        (self.from..self.to).contains(&t)
+    }
+
+    /// Where a moment is in a drawing that is 1,000 wide, `left` of it without time.
+    fn x(&self, t: u64, left: f64) -> f64 {
+        left + (980.0 - left) * (t.clamp(self.from, self.to) - self.from) as f64 / (self.to - self.from) as f64
+    }
+
+    /// The axis, seconds from the kill, and the marks: the kill and the start. `y` is the axis' height.
+    fn axis(&self, f: &Failover, victim: &str, left: f64, y: i32) -> String {
+        let mut s = String::new();
+        for second in -1i64.. {
+            let t = f.killed.saturating_add_signed(second * 1_000_000);
+            if t >= self.to {
+                break;
+            }
+            let x = self.x(t, left);
+            let _ = write!(
+                s,
+                "<path class=\"wire\" d=\"M{x:.1} {y}V{}\"/><text class=\"small\" x=\"{x:.1}\" y=\"{}\" \
+                 text-anchor=\"middle\">{second} s</text>",
+                y + 6,
+                y + 35
+            );
+        }
+        for (t, word) in [(f.killed, format!("{victim} killed")), (f.revived, format!("{victim} started"))] {
+            let x = self.x(t, left);
+            let _ = write!(
+                s,
+                "<path class=\"mark\" d=\"M{x:.1} 5V{}\"/><text class=\"small\" x=\"{x:.1}\" y=\"{}\">{word}</text>",
+                y + 5,
+                y + 20
+            );
+        }
+        s
+    }
+}
+
+/// Ticks for arrivals, of which one for each pixel's worth of time is all that can be seen, and a red field for each silence
+/// of more than 30 ms, or of `most` microseconds.
+fn ticks(times: &[u64], span: &Span, left: f64, (top, bottom): (i32, i32), most: u64) -> String {
+    let mut s = String::new();
+    for w in times.windows(2).filter(|w| w[1] - w[0] > most && span.has(w[0].max(span.from)) && w[1] > span.from) {
+        let (from, to) = (span.x(w[0], left), span.x(w[1], left));
         let _ = write!(
             s,
-            "<rect class=\"gap\" x=\"{:.1}\" y=\"10\" width=\"{:.1}\" height=\"50\"/>",
-            x(w[0]),
-            x(w[1]) - x(w[0])
+            "<rect class=\"gap\" x=\"{from:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{}\"/>",
+            to - from,
+            bottom - top
         );
     }
-    // One tick for each pixel's worth of time is all that can be seen.
     let mut last = -1.0;
-    for t in &times {
-        let at = x(*t);
+    for t in times.iter().filter(|t| span.has(**t)) {
+        let at = span.x(*t, left);
         if at - last >= 0.8 {
-            let _ = write!(s, "<path class=\"tick\" d=\"M{at:.1} 20V50\"/>");
+            let _ = write!(s, "<path class=\"tick\" d=\"M{at:.1} {}V{}\"/>", top + 2, bottom - 2);
             last = at;
         }
     }
-    // The axis: seconds from the kill.
-    for second in -1i64.. {
-        let t = f.killed.saturating_add_signed(second * 1_000_000);
-        if t >= to {
-            break;
-        }
-        let _ = write!(
-            s,
-            "<path class=\"wire\" d=\"M{0:.1} 60V66\"/><text class=\"small\" x=\"{0:.1}\" y=\"95\" text-anchor=\"middle\">{second} s</text>",
-            x(t)
-        );
-    }
-    for (t, word) in [(f.killed, format!("{victim} killed")), (f.revived, format!("{victim} started"))] {
-        let _ = write!(
-            s,
-            "<path class=\"mark\" d=\"M{0:.1} 5V65\"/><text class=\"small\" x=\"{0:.1}\" y=\"80\">{word}</text>",
-            x(t)
-        );
-    }
-    s + "</svg>"
+    s
+}
+
+/// One direction: ticks for arrivals, a red field for the longest silence of each part.
+fn timeline(title: &str, a: &Arrivals, f: &Failover, victim: &str) -> String {
+    let span = Span::of(f);
+    let mut times: Vec<u64> = a.datagrams.iter().map(|d| d.1).collect();
+    times.sort_unstable();
+    format!(
+        "<p><b>{}</b>: {} ms at failover, {} ms at failback</p><svg viewBox=\"0 0 1000 100\" role=\"img\">{}{}</svg>",
+        escape(title),
+        outage(a, f.killed, f.revived).0 / 1000,
+        outage(a, f.revived, span.to).0 / 1000,
+        ticks(&times, &span, 20.0, (15, 55), 30_000),
+        span.axis(f, victim, 20.0, 60)
+    )
 }

@@ -1,11 +1,13 @@
 //! The checks of the gateway scenario.
 
 use crate::agent::{Arrivals, Lease, Transfer, clock};
+use crate::hold::{Held, OPEN, SERVES};
 use crate::lab::{Lab, until};
-use crate::network::{CHASSIS, EXTERNAL, Network, VMS};
+use crate::network::{CHASSIS, EXTERNAL, Maker, Network, VMS};
+use crate::survive;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A check with its result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +33,12 @@ pub struct Failover {
     pub inbound: Arrivals,
     /// The transfer that ran meanwhile, as received.
     pub transfer: Transfer,
+    /// Connections that were held meanwhile, by what they are.
+    #[serde(default)]
+    pub held: Vec<(String, Held)>,
+    /// How late the gateways told each other of connections: when, who, and milliseconds.
+    #[serde(default)]
+    pub lags: Vec<(u64, String, f64)>,
 }
 
 /// The longest time without an arrival between two moments, in microseconds, and the datagrams that are missing there.
@@ -126,6 +134,17 @@ impl Runner<'_> {
         });
         let f = seen.filter(|_| ok)?;
         self.gone_on(&f, ["outbound", "inbound"]);
+        if !f.held.is_empty() {
+            self.check("connections that were open went on, with their addresses and ports", |_| {
+                let all = survive::sum(f.held.iter().map(|(_, h)| h));
+                match (all.resets, all.changed, all.silent) {
+                    (0, 0, 0) => {
+                        Ok(format!("{} of {}, longest stall {} ms", all.opened, all.opened, all.longest_stall / 1000))
+                    }
+                    (r, c, s) => bail!("{r} reset, {c} changed, {s} silent of {}: {:?}", all.opened, all.trouble),
+                }
+            });
+        }
         Some(f)
     }
 }
@@ -225,10 +244,72 @@ fn failover(n: &mut Network) -> Result<Failover> {
     // vm2 goes out by SNAT; the external host comes in by vm3's floating IP.
     let out = Way { from: "vm2", to: "ext", address: EXTERNAL };
     let back = Way { from: "ext", to: "vm3", address: "172.16.0.13" };
-    through_failure(n, [out, back], "gw1", |n| {
+    let shares = ["gw1", "gw2"].iter().all(|g| [n.cast.controller(g), n.cast.switch(g)] == [Maker::Ours; 2]);
+    if shares {
+        survive::share_connections(n)?;
+        hold(n)?;
+    }
+    let mut lags = Vec::new();
+    let revive = |n: &mut Network| {
         n.switch("gw1")?;
         n.address("gw1")
-    })
+    };
+    let mut f = through_failure(n, [out, back], "gw1", revive, |n| {
+        for g in ["gw1", "gw2"] {
+            // A gateway that is dead or has just started says nothing of it.
+            lags.extend(survive::show(n, g).ok().as_deref().and_then(lag).map(|ms| (clock(), g.to_owned(), ms)));
+        }
+    })?;
+    f.lags = lags;
+    if shares {
+        f.held = released(n)?;
+    }
+    Ok(f)
+}
+
+/// The lag that `ha/show` tells, in milliseconds.
+fn lag(said: &str) -> Option<f64> {
+    said.split("; lag ").nth(1)?.split(' ').next()?.parse().ok()
+}
+
+/// Connections that are held while a gateway fails: who begins, where they go, and what they are.
+const CONNECTIONS: [(&str, &str, &str); 2] = [
+    ("vm2", "172.16.0.254:7100", "machine → external host (SNAT)"),
+    ("ext", "172.16.0.13:7100", "external host → machine (floating IP)"),
+];
+
+/// Opens them.
+fn hold(n: &mut Network) -> Result<()> {
+    let agent = n.agent();
+    let says = |n: &Network, m: &str, key: &str, what: &str| {
+        until(what, LIMIT, || if n.lab.output(m, key).contains(what) { Ok(()) } else { bail!("not yet") })
+    };
+    for m in ["ext", "vm3"] {
+        n.lab.spawn(m, "hold-serve", &agent, &["agent", "hold-serve", "7100", "--word", m])?;
+        says(n, m, "hold-serve", SERVES)?;
+    }
+    for (m, to, _) in CONNECTIONS {
+        let args =
+            ["agent", "hold", to, "--count", "6", "--port", "20000", "--every", "50", "--seconds", "60", "--stories"];
+        n.lab.spawn(m, "hold", &agent, &args)?;
+        says(n, m, "hold", OPEN)?;
+    }
+    Ok(())
+}
+
+/// Ends them; what became of them.
+fn released(n: &mut Network) -> Result<Vec<(String, Held)>> {
+    for (m, ..) in CONNECTIONS {
+        n.lab.signal(m, "hold", nix::sys::signal::Signal::SIGTERM);
+    }
+    let mut all = Vec::new();
+    for (m, _, name) in CONNECTIONS {
+        n.lab.wait(m, "hold", LIMIT * 2);
+        let said = n.lab.output(m, "hold");
+        let last = said.lines().last().with_context(|| format!("{m}/hold said nothing"))?;
+        all.push((name.to_owned(), serde_json::from_str(last).with_context(|| said.clone())?));
+    }
+    Ok(all)
 }
 
 /// A network of a lab.
@@ -263,6 +344,7 @@ pub(crate) fn through_failure<N: Built>(
     [out, back]: [Way<'_>; 2],
     gateway: &str,
     revive: impl FnOnce(&mut N) -> Result<()>,
+    mut look: impl FnMut(&mut N),
 ) -> Result<Failover> {
     const BEFORE: f64 = 2.0;
     const DOWN: f64 = 4.0;
@@ -281,14 +363,23 @@ pub(crate) fn through_failure<N: Built>(
     {
         lab.spawn(w.from, key, &agent, &["agent", what, &format!("{}:{port}", w.address), "--seconds", &seconds])?;
     }
-    lab.pause(Duration::from_secs_f64(BEFORE))?;
+    let mut pass = |n: &mut N, seconds: f64| {
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        while Instant::now() < end {
+            look(n);
+            n.lab().pause(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)))?;
+        }
+        anyhow::Ok(())
+    };
+    pass(n, BEFORE)?;
     let killed = clock();
-    lab.kill(gateway, "switch");
-    lab.pause(Duration::from_secs_f64(DOWN))?;
+    n.lab().kill(gateway, "switch");
+    pass(n, DOWN)?;
     let revived = clock();
     revive(n)?;
+    pass(n, AFTER)?;
     let lab = n.lab();
-    let limit = Duration::from_secs_f64(AFTER + 15.0);
+    let limit = Duration::from_secs(15);
     let ends = [(out.from, "outbound"), (back.from, "inbound"), (out.from, "source")];
     for (m, key) in ends.into_iter().chain([(out.to, "outbound"), (back.to, "inbound"), (out.to, "sink")]) {
         lab.wait(m, key, limit);
@@ -303,5 +394,6 @@ pub(crate) fn through_failure<N: Built>(
         outbound: serde_json::from_str(&read(out.to, "outbound")?)?,
         inbound: serde_json::from_str(&read(back.to, "inbound")?)?,
         transfer: serde_json::from_str(&read(out.to, "sink")?).unwrap_or_default(),
+        ..Failover::default()
     })
 }

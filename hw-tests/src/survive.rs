@@ -3,9 +3,10 @@
 use crate::hold::{Held, OPEN, SERVES};
 use crate::lab::Lab;
 use crate::lab::until;
-use crate::network::{Cast, EXTERNAL, Network};
-use crate::scenario::active;
-use anyhow::{Context, Result, bail};
+use crate::network::{Cast, EXTERNAL, Network, underlay_ip};
+use crate::programs::control;
+use crate::scenario::{active, reach};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,11 +38,13 @@ pub enum Loss {
     Order,
     /// It is drained (`isthmusctl gateways drain`).
     Drain,
+    /// Its switch stands still for some seconds, and then goes on as if nothing had been: it takes itself for active.
+    Pause,
 }
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Loss; 5] = [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Order, Loss::Drain];
+    pub const ALL: [Loss; 6] = [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Order, Loss::Drain, Loss::Pause];
 
     /// gw1 is lost.
     fn strike(self, n: &mut Network) -> Result<()> {
@@ -51,6 +54,7 @@ impl Loss {
             Loss::Uplink => drop(n.lab.ip("tor", &["link", "set", "p-gw1", "down"])?),
             Loss::Order => prefer(n, "gw2")?,
             Loss::Drain => drop(n.ctl("central", &["gateways", "drain", "gw1"])?),
+            Loss::Pause => n.lab.signal("gw1", "switch", Signal::SIGSTOP),
         }
         Ok(())
     }
@@ -66,6 +70,10 @@ impl Loss {
             Loss::Uplink => n.lab.ip("tor", &["link", "set", "p-gw1", "up"]).map(drop),
             Loss::Order => prefer(n, "gw1"),
             Loss::Drain => n.ctl("central", &["gateways", "undrain", "gw1"]).map(drop),
+            Loss::Pause => {
+                n.lab.signal("gw1", "switch", Signal::SIGCONT);
+                Ok(())
+            }
         }
     }
 }
@@ -113,14 +121,65 @@ fn affine() -> impl Iterator<Item = String> {
 /// They do not find each other.
 pub fn share_connections(n: &Network) -> Result<()> {
     let gateways = ["gw1", "gw2"];
+    let ids = serde_json::json!(["map", [["isthmus-ha-listen", "ptcp:6655"]]]);
+    let change = serde_json::json!([{
+        "op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids", "insert", ids]],
+    }]);
     for g in gateways {
-        let db = format!("--db=unix:{}", n.lab.machine_dir(g).join("db.sock").display());
-        n.lab.exec(g, "ovs-vsctl", &[&db, "set", "open", ".", "external_ids:isthmus-ha-listen=ptcp:6655"])?;
+        let db = format!("unix:{}", n.lab.machine_dir(g).join("db.sock").display());
+        n.ctl(g, &["db", &db, "transact", "Open_vSwitch", &change.to_string()])?;
     }
     for g in gateways {
         until(&format!("{g}'s peer"), LIMIT, || connected(n, g))?;
     }
     Ok(())
+}
+
+/// Has the gateways know each other's connections without a controller of ours: the operator writes the columns.
+///
+/// # Errors
+/// They do not find each other.
+pub fn share_by_hand(n: &Network) -> Result<()> {
+    for (g, peer) in [("gw1", "gw2"), ("gw2", "gw1")] {
+        let db = format!("--db=unix:{}", n.lab.machine_dir(g).join("db.sock").display());
+        let peers = format!("other_config:ha-peers={peer}=tcp:{}:6655", underlay_ip(peer));
+        let listen = "external_ids:isthmus-ha-listen=ptcp:6655";
+        let set = ["set", "Open_vSwitch", ".", listen, "--", "set", "Bridge", "br-int", &peers];
+        let zones = "other_config:ha-zones=\"*_dnat,*_snat\"";
+        n.lab.exec(g, "ovs-vsctl", &[&[db.as_str()], &set[..], &[zones]].concat())?;
+    }
+    ["gw1", "gw2"].iter().try_for_each(|g| until(&format!("{g}'s peer"), LIMIT, || connected(n, g)))
+}
+
+/// gw1 is drained and gets its ports back, and packets pass both ways each time; then gw2, which serves nothing.
+///
+/// # Errors
+/// Another one than expected serves, or packets do not pass.
+pub fn drained_and_back(n: &Network) -> Result<()> {
+    let ctl = |what: &str, gateway: &str| n.ctl("central", &["gateways", what, gateway]);
+    serves(n, "gw1")?;
+    both_ways(n)?;
+    for _ in 0..2 {
+        for (what, server) in [("drain", "gw2"), ("undrain", "gw1")] {
+            ctl(what, "gw1")?;
+            // It returns when that has happened.
+            let now = active(n)?;
+            ensure!(now == server, "after {what} {now} serves");
+            both_ways(n)?;
+        }
+    }
+    ctl("drain", "gw2")?;
+    let said = n.ctl("central", &["gateways"])?;
+    ensure!(active(n)? == "gw1" && said.contains("priority 0"), "{said}");
+    ctl("undrain", "gw2")?;
+    both_ways(n)
+}
+
+/// Packets pass: out by SNAT, of both families, and in by a floating IP.
+pub(crate) fn both_ways(n: &Network) -> Result<()> {
+    reach(&n.lab, "vm2", EXTERNAL)?;
+    reach(&n.lab, "vm1", EXTERNAL6)?;
+    reach(&n.lab, "ext", "172.16.0.13").map(drop)
 }
 
 /// Both streams of a gateway are there, and its peer's dump has been taken.
@@ -137,9 +196,13 @@ fn connected(n: &Network, gateway: &str) -> Result<()> {
 /// # Errors
 /// It does not answer.
 pub fn show(n: &Network, gateway: &str) -> Result<String> {
+    ask(n, gateway, "ha/show")
+}
+
+/// What a gateway's switch answers to a command.
+fn ask(n: &Network, gateway: &str, command: &str) -> Result<String> {
     let pid = n.lab.pid(gateway, "switch").context("its switch does not run")?;
-    let socket = n.lab.machine_dir(gateway).join(format!("dpdk-dataplane.{pid}.ctl")).display().to_string();
-    n.lab.exec(gateway, "ovs-appctl", &["-t", &socket, "ha/show"])
+    control(&n.lab.machine_dir(gateway).join(format!("dpdk-dataplane.{pid}.ctl")), command)
 }
 
 /// Some connections: of whom, and what they are called.
@@ -215,7 +278,10 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
         n.lab.spawn(g.machine, &g.key(), &agent, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     for g in &groups {
-        says(n, g.machine, &g.key(), OPEN)?;
+        if let Err(e) = says(n, g.machine, &g.key(), OPEN) {
+            note_what_is_known(n)?;
+            return Err(e);
+        }
     }
     for loss in losses {
         n.lab.pause(TOLD)?;
@@ -229,6 +295,7 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
     for g in &groups {
         n.lab.signal(g.machine, &g.key(), Signal::SIGTERM);
     }
+    note_the_silent(n, &groups)?;
     let mut all = Vec::new();
     for g in groups {
         let ended = n.lab.wait(g.machine, &g.key(), Duration::from_secs(90));
@@ -244,6 +311,37 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
         n.lab.kill(m, "serve");
     }
     Ok(all)
+}
+
+/// Connections that have their last answer end at once. Where some do not, [`note_what_is_known`].
+fn note_the_silent(n: &mut Network, groups: &[Group]) -> Result<()> {
+    let mut last = Vec::new();
+    for _ in 0..50 {
+        last = groups.iter().filter(|g| n.lab.is_running(g.machine, &g.key())).collect();
+        if last.is_empty() {
+            return Ok(());
+        }
+        n.lab.pause(Duration::from_millis(200))?;
+    }
+    let names: Vec<String> = last.iter().map(|g| format!("{} of {}", g.name, g.machine)).collect();
+    eprintln!("no last answer for ten seconds: {}", names.join(", "));
+    note_what_is_known(n)
+}
+
+/// Puts what the gateways know of connections, and the machines of their sockets, into the lab's directory, for those who
+/// look for the reason of a failure.
+fn note_what_is_known(n: &Network) -> Result<()> {
+    for g in ["gw1", "gw2"] {
+        for (file, command) in [("connections", "dpctl/dump-conntrack"), ("peers", "ha/show")] {
+            let said = ask(n, g, command).unwrap_or_else(|e| format!("{e:#}"));
+            std::fs::write(n.lab.machine_dir(g).join(format!("{file}.txt")), said)?;
+        }
+    }
+    for m in ["ext", "vm1", "vm2", "vm3"] {
+        let sockets = n.lab.exec(m, "ss", &["-tuanoi"]).unwrap_or_else(|e| format!("{e:#}"));
+        std::fs::write(n.lab.machine_dir(m).join("sockets.txt"), sockets)?;
+    }
+    Ok(())
 }
 
 /// Waits until an agent says this.
@@ -262,7 +360,7 @@ fn serves(n: &Network, gateway: &str) -> Result<()> {
 }
 
 /// What became of all connections of a run: figures of all groups, the worst stall.
-fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
+pub(crate) fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
     all.into_iter().fold(Held::default(), |mut sum, h| {
         sum.opened += h.opened;
         sum.resets += h.resets;

@@ -12,7 +12,7 @@
 mod ceiling;
 mod frames;
 mod machine;
-mod meter;
+pub(crate) mod meter;
 mod traffic;
 
 use crate::lab::until;

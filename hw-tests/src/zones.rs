@@ -454,10 +454,16 @@ impl Runner<'_, Zones> {
             })?;
             let out = Way { from: "vm1", to: "vm2", address: "10.2.0.11" };
             let back = Way { from: "vm2", to: "vm1", address: "10.1.0.11" };
-            let f = through_failure(z, [out, back], "gw2a", |z| {
-                z.programs.switch(&mut z.lab, "gw2a")?;
-                z.address("gw2a")
-            })?;
+            let f = through_failure(
+                z,
+                [out, back],
+                "gw2a",
+                |z| {
+                    z.programs.switch(&mut z.lab, "gw2a")?;
+                    z.address("gw2a")
+                },
+                |_| {},
+            )?;
             let detail =
                 format!("{} datagrams to zone 2, {} to zone 1", f.outbound.datagrams.len(), f.inbound.datagrams.len());
             seen = Some(f);

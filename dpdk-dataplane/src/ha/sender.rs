@@ -97,7 +97,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
             Some(b) = batches.recv() => {
                 let at = now();
                 b.fences.iter().for_each(|n| state.fence(*n, at));
-                common.status.set(peer, |p| p.sent += b.records as u64);
+                common.status.set(peer, |p| (p.sent, p.lag) = (p.sent + b.records as u64, state.lag_at(at)));
                 frames.send(Frame { records: b.bytes }).await.map_err(gone)?;
             }
         }

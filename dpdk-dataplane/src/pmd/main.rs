@@ -356,12 +356,17 @@ impl MainPmd {
                     self.counters.oversize += broken as u64;
                 }
             }
+            // Whether this round's work keeps the thread from sleeping.
+            let mut awake = busy;
             if !batch.is_empty() {
                 busy = true;
                 self.counters.received += batch.len() as u64;
+                let n = batch.len();
                 self.process(&mut batch, &mut sampled, now);
+                awake |= !self.is_bfd_alone(n);
             }
-            busy |= self.fast.serve(&mut self.switch, now, &mut self.out);
+            let served = self.fast.serve(&mut self.switch, now, &mut self.out);
+            (busy, awake) = (busy | served, awake | served);
             self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&mut self.switch.conntrack, now);
@@ -374,19 +379,28 @@ impl MainPmd {
             if busy {
                 let end = self.now();
                 self.counters.busy += end.saturating_sub(now);
-                next = Some(end);
+                // Time has passed when it has slept.
+                next = awake.then_some(end);
             } else {
                 self.counters.idle += 1;
             }
-            if !busy && idle.is_quiet() && self.wait() {
+            if !awake && idle.is_quiet() && self.wait() {
                 self.counters.sleeps += 1;
                 continue;
             }
             // The sleep ends before the next deadline.
             let due = self.next_due().saturating_sub(self.now());
             let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
-            self.counters.sleeps += u64::from(idle.pause(busy, most));
+            self.counters.sleeps += u64::from(idle.pause(awake, most));
         }
+    }
+
+    /// Whether the `n` packets of this round were BFD's and nothing else, and less than a burst. Of a thousand peers some
+    /// always say something: they do not keep this thread awake in between.
+    fn is_bfd_alone(&self, n: usize) -> bool {
+        let Outputs { events, packets, .. } = &self.out;
+        let of_bfd = |e: &Event| matches!(e, Event::Bfd { .. });
+        n < BURST && events.len() == n && packets.is_empty() && events.iter().all(of_bfd)
     }
 
     /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD
@@ -633,17 +647,17 @@ impl MainPmd {
             if self.out.events.is_empty() {
                 break;
             }
+            let mut heard = false;
             for e in std::mem::take(&mut self.out.events) {
                 match e {
                     Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
                     Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);
-                        // The change of state is told at once.
-                        self.run_timers(now);
+                        heard = true;
                     }
                     Event::Slow { bridge, port, packet } => {
                         self.bonds.receive(bridge, port, &packet, now);
-                        self.run_timers(now);
+                        heard = true;
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
@@ -654,6 +668,10 @@ impl MainPmd {
                     }
                     e => drop(self.events.send(ControllerEvent::Event(e))),
                 }
+            }
+            if heard {
+                // A change of state is told at once.
+                self.run_timers(now);
             }
         }
     }

@@ -17,7 +17,7 @@ use openflow_rs::mods::TABLE_ALL;
 use openflow_rs::{
     FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, MeterConfig, MeterId, MeterMod, MeterModCommand, PortNo,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
 impl Reconciler {
@@ -316,13 +316,13 @@ impl Reconciler {
     }
 
     async fn remove_ports(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
-        let host = self.kernel.snapshot();
+        let (host, renumbered) = (self.kernel.snapshot(), renumbered(b, spec));
         let keep = |p: &RunningPort| {
             spec.ports.iter().any(|w| {
                 w.name == p.spec.name
                     && same_device(&w.kind, &p.spec.kind)
                     && w.mac == p.spec.mac
-                    && !renumbered(b, spec, p)
+                    && !renumbered.contains(&p.spec.name)
                     && !link_changed(p, &host)
             })
         };
@@ -512,16 +512,24 @@ fn same_device(a: &Result<Kind, PortError>, b: &Result<Kind, PortError>) -> bool
     }
 }
 
-/// Whether a port has to be made anew for another number: it asks for one that is free, or that a port has which did not
-/// ask for it; or it is that port.
-fn renumbered(b: &RunningBridge, spec: &BridgeSpec, p: &RunningPort) -> bool {
-    let asked = |p: &RunningPort| spec.ports.iter().find(|w| w.name == p.spec.name).and_then(|w| w.request).map(PortNo);
-    let moves = |p: &RunningPort| {
-        let (number, wanted) = (p.no.filter(|n| *n != PortNo::LOCAL)?, asked(p)?);
-        let holder = b.ports.values().find(|h| h.no == Some(wanted));
-        (number != wanted && holder.is_none_or(|h| asked(h) != Some(wanted))).then_some(wanted)
-    };
-    moves(p).is_some() || p.no.is_some_and(|n| b.ports.values().any(|q| moves(q) == Some(n)))
+/// The ports that have to be made anew for another number: those that ask for one that is free, or that a port has which did
+/// not ask for it; and that port. A gateway has a port for each chassis, so each is looked at once.
+fn renumbered(b: &RunningBridge, spec: &BridgeSpec) -> BTreeSet<String> {
+    let requests = spec.ports.iter().filter_map(|w| Some((w.name.as_str(), PortNo(w.request?))));
+    let asked: BTreeMap<&str, PortNo> = requests.collect();
+    let holders: BTreeMap<PortNo, &str> = b.ports.iter().filter_map(|(name, p)| Some((p.no?, name.as_str()))).collect();
+    let mut out = BTreeSet::new();
+    for (name, p) in &b.ports {
+        let (Some(number), Some(wanted)) = (p.no.filter(|n| *n != PortNo::LOCAL), asked.get(name.as_str())) else {
+            continue;
+        };
+        let holder = holders.get(wanted);
+        if number != *wanted && holder.is_none_or(|h| asked.get(h) != Some(wanted)) {
+            out.insert(name.clone());
+            out.extend(holder.map(|h| (*h).to_owned()));
+        }
+    }
+    out
 }
 
 fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {

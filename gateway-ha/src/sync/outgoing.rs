@@ -56,6 +56,12 @@ impl Outgoing {
         self.fences.push_back((n, now));
     }
 
+    /// How old what the peer lacks may be: what it was at the last answer, or longer if that is overdue.
+    pub fn lag_at(&self, now: Duration) -> Option<Duration> {
+        let waits = self.fences.front().map_or(Duration::ZERO, |(_, at)| now.saturating_sub(*at));
+        self.lag.map(|l| l.max(waits))
+    }
+
     /// Fences that the peer has not answered.
     pub fn fences(&self) -> usize {
         self.fences.len()

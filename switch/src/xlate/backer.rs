@@ -2,7 +2,6 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use crate::bridge::{Bridge, BridgeId, Port, PortKind};
-use crate::classifier::hash;
 use crate::conntrack::Conntrack;
 use crate::conntrack::reassembly::Fragments;
 use crate::drops::DropCounters;
@@ -36,8 +35,8 @@ pub enum SwitchError {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
-    /// Tunnel ports by a hash of kind, addresses and key; one per hash.
-    tunnels: Vec<Option<TunnelLookup>>,
+    /// Tunnel ports by kind, addresses, key and UDP port of packets that came; [`TUNNELS`] at most.
+    tunnels: hashbrown::HashMap<TunnelLookup, Option<TunnelEnd>>,
     /// Whether there are tunnel ports at all.
     any_tunnel: Option<bool>,
     /// One of them is of GRE.
@@ -46,12 +45,12 @@ pub(crate) struct Peers {
     any_srv6: Option<bool>,
 }
 
-type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32, u16, (PacketType, bool)), Option<TunnelEnd>);
+type TunnelLookup = (TunnelKind, IpAddr, IpAddr, u32, u16, (PacketType, bool));
 /// A tunnel port.
 type TunnelEnd = (BridgeId, PortNo);
 
-/// Places of the cache of tunnel ports.
-const TUNNELS: usize = 256;
+/// Places of the cache of tunnel ports: a gateway has one for each chassis, and packets come from all of them in turns.
+const TUNNELS: usize = 8192;
 
 /// Bridges, and what they share.
 #[derive(Debug)]
@@ -204,19 +203,14 @@ impl Backer {
     /// The tunnel port that a packet arrives at: the one with the most specific options.
     pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
         let asked = (d.kind, d.src, d.dst, d.vni, d.ports[1], (d.packet_type, d.gpe));
-        let number = |a: IpAddr| match a {
-            IpAddr::V4(a) => u64::from(u32::from(a)),
-            IpAddr::V6(a) => u128::from(a) as u64,
-        };
-        let at = hash([number(d.src), d.vni.into()].into_iter()) as usize % TUNNELS;
-        if let Some(Some((_, found))) = self.peers.tunnels.get(at).filter(|t| t.is_some_and(|t| t.0 == asked)) {
+        if let Some(found) = self.peers.tunnels.get(&asked) {
             return *found;
         }
         let found = self.search_tunnel_port(d);
-        self.peers.tunnels.resize(TUNNELS, None);
-        if let Some(t) = self.peers.tunnels.get_mut(at) {
-            *t = Some((asked, found));
+        if self.peers.tunnels.len() >= TUNNELS {
+            self.peers.tunnels.clear();
         }
+        self.peers.tunnels.insert(asked, found);
         found
     }
 
