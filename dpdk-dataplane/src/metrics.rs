@@ -67,9 +67,10 @@ fn engine(w: &MainPmd) -> Vec<Metric> {
         "Packets forwarded by a connection tracking template, without a flow of their own.",
     )
     .with(&[], cache.ct_template_packets);
-    let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
+    let tracked =
+        Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.lock().len() as u64);
     let most = Metric::gauge("isthmus_connections_max", "The most connections that are tracked.")
-        .with(&[], s.conntrack.limit() as u64);
+        .with(&[], s.conntrack.lock().limit() as u64);
     let mut flows = Metric::gauge("isthmus_flows", "OpenFlow flows of a bridge.");
     let mut packet_ins = Metric::counter("isthmus_packet_ins_total", "Packets sent to controllers.");
     for (_, b) in s.bridges() {

@@ -146,8 +146,11 @@ fn by_lane(
     let (mut missed, mut flows) = (Vec::new(), Vec::new());
     lane.process(&mut vec![p], now, out, &mut missed);
     lane.sums().into_iter().for_each(|sums| s.settle_sums(sums, now));
+    let tickets: Vec<_> = missed.iter().map(|u| u.ticket).collect();
     s.walk_for(missed, now, out, &mut flows);
     flows.into_iter().for_each(|f| lane.learn(f, now));
+    s.news().iter().for_each(|n| lane.follow(n));
+    tickets.into_iter().for_each(|t| lane.left(t));
 }
 
 /// Three times, so that the second and third time they come out of the cache. The first two bytes choose flows.
@@ -173,7 +176,8 @@ pub fn run(input: &[u8]) -> Outcome_ {
         for r in switch::DropReason::ALL.iter().filter(|r| s.drops.get(**r) > 0) {
             words += r.name();
         }
-        let connections: std::collections::BTreeSet<String> = s.conntrack.export().map(|c| format!("{c:?}")).collect();
+        let connections: std::collections::BTreeSet<String> =
+            s.conntrack.lock().export().map(|c| format!("{c:?}")).collect();
         let fragments = s.fragments.len();
         seen.push(format!("{:x?} {:?} {:?} {connections:?} {fragments}", out.packets, out.events, s.drops));
     }

@@ -6,6 +6,8 @@
 #[path = "common/packet.rs"]
 mod buffer;
 mod common;
+#[path = "common/prefetch.rs"]
+mod prefetch;
 #[path = "common/time.rs"]
 mod time;
 
@@ -13,6 +15,7 @@ use buffer::Packet;
 use openflow_rs::text::parse_flow;
 use openflow_rs::{FlowMod, FlowModCommand, Message, PortNo};
 use packet::build;
+use prefetch::prefetch;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use switch::{Outputs, Port, PortKind, Switch};
@@ -201,17 +204,17 @@ fn millions() {
     // Three zones see each packet, of which one keeps it.
     let t = r.send(1, false, 1000..N);
     each("4,000,000 connections, new", N, t);
-    assert_eq!(r.switch.conntrack.len(), N as usize);
+    assert_eq!(r.switch.conntrack.lock().len(), N as usize);
     println!("costs 4,000,000 connections: {} bytes each", (memory() - before) / u64::from(N));
-    let held = r.switch.conntrack.len();
+    let held = r.switch.conntrack.lock().len();
     r.now += Duration::from_secs(20);
     r.switch.tick(r.now, &mut r.out);
-    assert_eq!(r.switch.conntrack.len(), held, "none goes before its time");
+    assert_eq!(r.switch.conntrack.lock().len(), held, "none goes before its time");
     r.now += Duration::from_secs(60);
     let start = time::processor_time();
     let mut sweeps = 0u32;
-    while !r.switch.conntrack.is_empty() {
-        r.switch.conntrack.sweep(64, r.now);
+    while !r.switch.conntrack.lock().is_empty() {
+        r.switch.conntrack.lock().sweep(64, r.now);
         sweeps += 1;
         assert!(sweeps <= N / 64 + 1, "one round of sweeps ends all");
     }
@@ -265,7 +268,7 @@ impl Worker {
     }
 
     /// Sends a packet of each connection; gives those that the fast path does not serve.
-    fn round(&mut self, now: Duration) -> Vec<(u32, Packet)> {
+    fn round(&mut self, now: Duration) -> Vec<switch::Upcall<Packet>> {
         let mut template = packet(0, false);
         let (mut burst, mut missed) = (Vec::with_capacity(BATCH), Vec::new());
         for n in self.range.clone() {

@@ -145,7 +145,7 @@ fn measure(s: &mut Switch, b: BridgeId, packets: &[(u32, Vec<u8>)], fresh: bool)
         let start = time::processor_time();
         for _ in 0..rounds {
             if fresh {
-                s.conntrack.flush(&all);
+                s.conntrack.lock().flush(&all);
             }
             now += Duration::from_micros(100);
             s.process(&mut packets.to_vec(), now, &mut out);

@@ -10,6 +10,7 @@ mod limits;
 mod nat;
 pub mod reassembly;
 pub mod replica;
+mod shared;
 mod state;
 mod template;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod tests;
 mod window;
 
 pub use limits::Refusal;
+pub use shared::{Held, SharedConntrack};
 pub use state::{Phase, TcpState, Timeouts};
 pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use window::{Segment, Window};

@@ -7,7 +7,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::Timeouts;
 use crate::drops::DropReason;
 use crate::events::{Event, Outputs};
-use crate::fastpath::{FastPath, Flow, Sums, View};
+use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
 use crate::flowcache::dump::Shown;
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
@@ -69,50 +69,93 @@ impl Switch {
         let mut outer = Vec::new();
         let at = now.as_nanos() as u64;
         while let Some(n) = burst(left.as_slice()).filter(|_| self.flowcache.cache.on) {
-            let exact_flags = self.flowcache.cache.views.exact_flags();
-            let (mut changed, mut held) = (false, None);
+            let mut held = None;
             let n = n - self.flowcache.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
             let next = left.as_slice().get(..n).unwrap_or_default();
             self.flowcache.cache.prepare(next, &mut keys);
-            if self.flowcache.connection_predictor.go_on() {
-                self.flowcache.expect_connections(&self.backer.conntrack, next, &keys);
-            }
+            let (mut done, mut first) = (0, None);
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let Switch { backer, flowcache, .. } = self;
-                let Cache { views, table, .. } = &flowcache.cache;
-                if changed && key.fill(device, p.data(), &views.own, true) {
-                    key.hash = table.hash(key.blocks());
-                    key.candidate = u32::MAX;
+                let now = ReplayContext { at, ct: Some(&backer.conntrack) };
+                first = match key.cached() {
+                    true => flowcache.cache.replay(key, p, &mut held, &mut outer, out, now),
+                    false => Some(p),
                 }
-                if !key.cached() {
-                    self.uncached(device, p, out);
-                } else if let Some(p) = flowcache.cache.replay(
-                    key,
-                    p,
-                    &mut held,
-                    &mut outer,
-                    out,
-                    ReplayContext { at, ct: Some(&backer.conntrack) },
-                ) {
-                    match flowcache.serve_from_template(backer, key, p, &mut outer, out) {
-                        Ok(None) => continue,
-                        Ok(Some(entry)) => flowcache.insert(backer, key.hash, entry),
-                        Err(p) => {
-                            let record = self.walk(device, p, out, Some(key.inner_at != 0));
-                            self.flowcache.keep(&mut self.backer, key, record);
-                        }
-                    }
-                } else {
-                    continue;
+                .map(|p| (device, p));
+                if first.is_some() {
+                    break;
                 }
-                held = None;
-                // A walk may have found flows that match TCP flags which keys lacked.
-                changed |= self.flowcache.cache.views.exact_flags() != exact_flags;
+                done += 1;
+            }
+            if let (Some(p), Some(keys)) = (first, keys.get_mut(done..n)) {
+                let behind = left.by_ref().take(keys.len() - 1);
+                let rest = std::iter::once(p).chain(behind).map(Some).collect();
+                self.process_rest(keys, rest, &mut outer, out);
             }
         }
         left.for_each(|(device, p)| self.uncached(device, p, out));
         self.flowcache.cache.keys = keys;
         self.flowcache.pay_if_due(&mut self.backer);
+    }
+
+    /// Forwards the packets of a burst from the first on that has no flow, in their order.
+    #[inline(never)]
+    fn process_rest<P: PacketBuf>(
+        &mut self,
+        keys: &mut [PackedKey],
+        mut rest: Vec<Option<(u32, P)>>,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+    ) {
+        let (mut next, mut held, at) = (0, None, self.backer.now.as_nanos() as u64);
+        while let (Some(key), Some(slot)) = (keys.get_mut(next), rest.get_mut(next)) {
+            let Switch { backer, flowcache, .. } = self;
+            let now = ReplayContext { at, ct: Some(&backer.conntrack) };
+            if next > 0
+                && key.cached()
+                && let Some((device, p)) = slot.take()
+            {
+                *slot = flowcache.cache.replay(key, p, &mut held, outer, out, now).map(|p| (device, p));
+                if slot.is_none() {
+                    next += 1;
+                    continue;
+                }
+            }
+            held = None;
+            if key.cached() {
+                let end = next + flowcache.cache.run_length(keys, &rest, next, flowcache.runs.most, now);
+                if let (Some(keys), Some(run)) = (keys.get(next..end), rest.get_mut(next..end)) {
+                    let keep = |cache: &mut Cache, hash, e| cache.insert(&backer.conntrack, backer.now, hash, e);
+                    next += flowcache.serve_run(backer, (keys, run), (outer, out), keep);
+                }
+                if next == end {
+                    continue;
+                }
+            }
+            let (Some(key), Some(Some((device, p)))) = (keys.get(next), rest.get_mut(next).map(Option::take)) else {
+                break;
+            };
+            next += 1;
+            let exact_flags = self.flowcache.cache.views.exact_flags();
+            if key.cached() {
+                let record = self.walk(device, p, out, Some(key.inner_at != 0));
+                self.flowcache.keep(&mut self.backer, key, record);
+            } else {
+                self.uncached(device, p, out);
+            }
+            let Cache { views, table, .. } = &self.flowcache.cache;
+            if views.exact_flags() != exact_flags {
+                // The walk has found flows that match TCP flags which keys lacked.
+                for (key, (device, p)) in
+                    keys.iter_mut().zip(&rest).skip(next).filter_map(|(k, s)| Some((k, s.as_ref()?)))
+                {
+                    if key.fill(*device, p.data(), &views.own, true) {
+                        key.hash = table.hash(key.blocks());
+                        key.candidate = u32::MAX;
+                    }
+                }
+            }
+        }
     }
 
     /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings
@@ -141,13 +184,13 @@ impl Switch {
     /// Turns the check of TCP windows on or off; it is off by default. With it, TCP packets walk the tables one by one.
     /// Connections made without it stay unchecked.
     pub fn check_tcp_windows(&mut self, on: bool) {
-        self.backer.conntrack.windows = on;
+        self.backer.conntrack.lock().windows = on;
         self.backer.opened += 1;
     }
 
     /// Sets the timeouts of zones that have some of their own.
     pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
-        self.backer.conntrack.set_timeouts(timeouts);
+        self.backer.conntrack.lock().set_timeouts(timeouts);
         self.backer.opened += 1;
     }
 
@@ -304,8 +347,10 @@ impl Switch {
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
         self.flowcache.pay_out(&mut self.backer);
-        let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
-        self.conntrack.sweep(n, now);
+        let mut connections = self.backer.conntrack.lock();
+        let n = (connections.len() / 8 + 1024).min(MOST_SWEPT);
+        connections.sweep(n, now);
+        drop(connections);
         let xcaches = &mut self.flowcache.xcaches;
         xcaches.now = now;
         xcaches.expire();
@@ -328,11 +373,11 @@ impl Switch {
         let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
         match m {
             Message::CtFlushZone(z) => {
-                self.backer.conntrack.flush_zone(*z);
+                self.backer.conntrack.lock().flush_zone(*z);
                 Ok(())
             }
             Message::CtFlush(f) => {
-                self.backer.conntrack.flush(f);
+                self.backer.conntrack.lock().flush(f);
                 Ok(())
             }
             m => b.change(m, now),
@@ -472,8 +517,15 @@ impl Switch {
     /// A fast path of this switch, for another thread.
     pub fn fast_path(&mut self) -> FastPath {
         self.settle();
-        self.flowcache.xcaches.shared = true;
-        FastPath::new(&self.flowcache.cache)
+        let Switch { backer, flowcache: FlowCache { cache, xcaches, ct_templates, .. }, .. } = self;
+        xcaches.shared = true;
+        FastPath::new(cache, ct_templates.another(), backer.conntrack.clone())
+    }
+
+    /// What fast paths have to be told of new ways to open connections ([`FastPath::follow`]): all of them, in this
+    /// order.
+    pub fn news(&mut self) -> Vec<News> {
+        self.flowcache.ct_templates.news().into_iter().map(News::new).collect()
     }
 
     /// The view for fast paths, if it has changed since `seen`; `seen` is updated.
@@ -486,7 +538,7 @@ impl Switch {
     /// Serves the upcalls of a fast path; `flows` gets the flows that it is to learn.
     pub fn walk_for<P: PacketBuf>(
         &mut self,
-        packets: impl IntoIterator<Item = (u32, P)>,
+        packets: impl IntoIterator<Item = Upcall<P>>,
         now: Duration,
         out: &mut Outputs<P>,
         flows: &mut Vec<Flow>,
@@ -494,7 +546,7 @@ impl Switch {
         self.backer.now = now;
         self.settle();
         let (mut key, mut outer) = (PackedKey::default(), Vec::new());
-        for (device, p) in packets {
+        for Upcall { device, packet: p, .. } in packets {
             let Switch { backer, flowcache, .. } = self;
             let Cache { views, table, on, .. } = &flowcache.cache;
             if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
@@ -502,13 +554,10 @@ impl Switch {
                 continue;
             }
             key.hash = table.hash(key.blocks());
-            let p = match flowcache.serve_from_template(backer, &key, p, &mut outer, out) {
-                Ok(entry) => {
-                    flows.extend(entry.map(|entry| Flow::new(key.hash, entry, None)));
-                    continue;
-                }
-                Err(p) => p,
-            };
+            let mut run = [Some((device, p))];
+            let keep = |_: &mut Cache, hash, entry| flows.push(Flow::new(hash, entry, None));
+            flowcache.serve_run(backer, (std::slice::from_ref(&key), &mut run), (&mut outer, out), keep);
+            let [Some((_, p))] = run else { continue };
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.flowcache.entry(&mut self.backer, &key, record) {
                 Some((entry, mask)) => {
@@ -531,6 +580,7 @@ impl Switch {
         let stats = &mut self.flowcache.cache.stats;
         stats.inserted += sums.stats.inserted;
         stats.searched += sums.stats.searched;
+        stats.ct_template_packets += sums.stats.ct_template_packets;
     }
 
     /// Counts upcalls that were dropped because the queue to the main thread was full.

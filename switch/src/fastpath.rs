@@ -3,22 +3,30 @@
 //! ```text
 //!             packets it has no flow for, counters
 //!   FastPath  ───────────────────────────────────────────►  Switch
-//!  (a flow cache) ◄─────────────────────────────────  (tables, connections)
-//!             flows
+//!  (a flow cache) ◄─────────────────────────────────────── (tables)
+//!       │     flows, templates, which packets have left       │
+//!       └────────────────►  connections  ◄───────────────────┘
 //! ```
 //! A fast path has a flow cache of its own. It shares with the switch what its flows check: the stamp and time of each
 //! connection and learned address, the generation of each xlate cache (`stamps.rs`). So a flow becomes stale in all
 //! threads at once, a connection that only one thread forwards does not expire in another, and no thread waits for
-//! another. A packet without a flow is an upcall: the main thread walks the tables, sends the packet, and returns the
-//! flow.
+//! another. A packet without a flow that opens or changes a connection, as others did before it, is served from a
+//! template (`flowcache/template_run.rs`): for that a fast path takes the connection table for a moment, and gives up if
+//! it is not free soon. Any other packet is an upcall: the main thread walks the tables, sends the packet, and returns
+//! the flow, and a template if it is one of many. Packets of a connection stay in order: while one of its tuple is with
+//! the main thread, those behind it that have no flow go there as well.
 
 use crate::buf::PacketBuf;
+use crate::conntrack::SharedConntrack;
 use crate::drops::DropCounters;
 use crate::events::Outputs;
+use crate::flowcache::ct_template::{CtTemplateCache, TemplateNews};
 use crate::flowcache::dump::Shown;
 use crate::flowcache::entry::Entry;
 use crate::flowcache::exec::{ReplayContext, burst};
+use crate::flowcache::key::PackedKey;
 use crate::flowcache::megaflow::Mask;
+use crate::flowcache::template_run::{TemplateRuns, Waiting, WaitingPlace};
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
 use std::time::Duration;
@@ -29,6 +37,35 @@ pub struct FastPath {
     cache: Cache,
     /// Keys hold all TCP flags, as far as this thread has seen.
     exact_flags: bool,
+    templates: CtTemplateCache,
+    runs: TemplateRuns,
+    conntrack: SharedConntrack,
+    waiting: Waiting,
+}
+
+/// A packet for the main thread, and the device that received it.
+#[derive(Debug)]
+pub struct Upcall<P> {
+    /// The device.
+    pub device: u32,
+    /// The packet.
+    pub packet: P,
+    /// What [`FastPath::left`] is told once the packet has been sent, or is lost.
+    pub ticket: Ticket,
+}
+
+/// Says of an upcall which packets have to wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(Option<WaitingPlace>);
+
+/// A new way to open connections, or that all are forgotten.
+#[derive(Clone, Debug)]
+pub struct News(TemplateNews);
+
+impl News {
+    pub(crate) fn new(news: TemplateNews) -> News {
+        News(news)
+    }
 }
 
 /// A flow for a fast path's cache.
@@ -67,12 +104,20 @@ impl View {
 
 impl FastPath {
     /// A fast path with a cache of the same size that checks the same stamps.
-    pub(crate) fn new(cache: &Cache) -> FastPath {
+    pub(crate) fn new(cache: &Cache, templates: CtTemplateCache, conntrack: SharedConntrack) -> FastPath {
         let Cache { table, views, .. } = cache;
-        FastPath { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
+        FastPath {
+            cache: Cache::new(table.another(), views.clone()),
+            exact_flags: views.exact_flags(),
+            templates,
+            runs: TemplateRuns::default(),
+            conntrack,
+            waiting: Waiting::default(),
+        }
     }
 
     /// Forwards a batch of packets, each with the device that received it, and empties it. `missed` gets the upcalls.
+    /// [`FastPath::left`] has to be called for each of these.
     /// `now` is the switch's time.
     #[inline(never)]
     pub fn process<P: PacketBuf>(
@@ -80,11 +125,12 @@ impl FastPath {
         batch: &mut Vec<(u32, P)>,
         now: Duration,
         out: &mut Outputs<P>,
-        missed: &mut Vec<(u32, P)>,
+        missed: &mut Vec<Upcall<P>>,
     ) {
         if self.exact_flags != self.cache.views.exact_flags() {
             self.exact_flags = self.cache.views.exact_flags();
             self.cache.table.clear();
+            self.templates.clear();
         }
         let at = now.as_nanos() as u64;
         let mut left = batch.drain(..);
@@ -93,16 +139,81 @@ impl FastPath {
         while let Some(n) = burst(left.as_slice()) {
             let n = n - self.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
-            let mut held = None;
+            let (mut held, mut done, mut first) = (None, 0, None);
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let back = match key.cached() {
                     true => self.cache.replay(key, p, &mut held, &mut outer, out, ReplayContext { at, ct: None }),
                     false => Some(p),
                 };
-                missed.extend(back.map(|p| (device, p)));
+                first = back.map(|p| (device, p));
+                if first.is_some() {
+                    break;
+                }
+                done += 1;
+            }
+            if let (Some(p), Some(keys)) = (first, keys.get_mut(done..n)) {
+                let behind = left.by_ref().take(keys.len() - 1);
+                let rest = std::iter::once(p).chain(behind).map(Some).collect();
+                self.process_rest(keys, rest, now, (&mut outer, out), missed);
             }
         }
         self.cache.keys = keys;
+    }
+
+    /// Forwards the packets of a burst from the first on that has no flow.
+    #[inline(never)]
+    fn process_rest<P: PacketBuf>(
+        &mut self,
+        keys: &mut [PackedKey],
+        mut rest: Vec<Option<(u32, P)>>,
+        now: Duration,
+        (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
+        missed: &mut Vec<Upcall<P>>,
+    ) {
+        let (mut next, mut held) = (0, None);
+        let context = ReplayContext { at: now.as_nanos() as u64, ct: None };
+        let FastPath { cache, templates, runs, conntrack, waiting, .. } = self;
+        while let (Some(key), Some(slot)) = (keys.get_mut(next), rest.get_mut(next)) {
+            let Some((device, p)) = slot.take() else { break };
+            if !key.cached() {
+                missed.push(Upcall { device, packet: p, ticket: Ticket(None) });
+                next += 1;
+                continue;
+            }
+            *slot = match next {
+                0 => Some(p),
+                _ => cache.replay(key, p, &mut held, outer, out, context),
+            }
+            .map(|p| (device, p));
+            if slot.is_none() {
+                next += 1;
+                continue;
+            }
+            held = None;
+            let end = next + cache.run_length(keys, &rest, next, runs.most, context);
+            let (Some(keys), Some(run)) = (keys.get(next..end), rest.get_mut(next..end)) else { break };
+            let keep = |cache: &mut Cache, hash, entry| {
+                let Cache { table, views, stats, .. } = cache;
+                table.insert(hash, entry, |e| !e.checks().all(|c| views.holds(c, None, context.at)));
+                stats.inserted += 1;
+            };
+            runs.serve((templates, cache), (conntrack, now), (keys, run), Some(waiting), (outer, out), keep);
+            for (i, slot) in run.iter_mut().enumerate() {
+                let Some((device, packet)) = slot.take() else { continue };
+                missed.push(Upcall { device, packet, ticket: Ticket(runs.waits(i)) });
+            }
+            next = end;
+        }
+    }
+
+    /// The packet of an upcall has been sent, or is lost.
+    pub fn left(&mut self, ticket: Ticket) {
+        ticket.0.into_iter().for_each(|at| self.waiting.gone(at));
+    }
+
+    /// Takes over what the main thread has learned of opening connections.
+    pub fn follow(&mut self, news: &News) {
+        self.templates.follow(&news.0, &self.cache.table);
     }
 
     /// Takes a flow into its cache. `now` is the switch's time.

@@ -24,17 +24,21 @@ pub(crate) mod observer;
 pub(crate) mod recorder;
 pub(crate) mod segment;
 pub(crate) mod table;
+pub(crate) mod template_run;
 pub(crate) mod views;
 pub(crate) mod xcache;
 
 use crate::bridge::Invalidation;
 use crate::bridge::changes::Changes;
+use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{ConnSnapshot, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
+use crate::events::Outputs;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
+use entry::Entry;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
 use openflow_rs::GroupId;
@@ -44,6 +48,7 @@ use segment::SegmentCache;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
+use template_run::{Run, TemplateRuns};
 use views::Views;
 use xcache::XlateCaches;
 
@@ -245,6 +250,7 @@ pub(crate) struct FlowCache {
     pub(crate) connection_predictor: NewConnectionPredictor,
     /// Templates for packets that pass connection tracking.
     pub(crate) ct_templates: CtTemplateCache,
+    pub(crate) runs: TemplateRuns,
     megaflow_predictor: MegaflowPredictor,
     /// Segments of earlier walks.
     segments: SegmentCache,
@@ -256,13 +262,14 @@ impl FlowCache {
         let xcaches = XlateCaches::default();
         let table = Table::new(connections, xcaches.generations().clone());
         FlowCache {
-            cache: Cache::new(table, Views::new(&backer.conntrack)),
+            cache: Cache::new(table, Views::new(&backer.conntrack.lock())),
             xcaches,
             late: false,
             paid: Duration::ZERO,
             spare: None,
             connection_predictor: NewConnectionPredictor::default(),
             ct_templates: CtTemplateCache::default(),
+            runs: TemplateRuns::default(),
             megaflow_predictor: MegaflowPredictor::default(),
             segments: SegmentCache::new(true),
         }
@@ -314,6 +321,23 @@ impl FlowCache {
             self.paid = backer.now;
             self.pay_out(backer);
         }
+    }
+
+    /// Serves packets from templates, up to the first that has none; returns how many. `own` gets entries of packets
+    /// that changed nothing.
+    pub(crate) fn serve_run<P: PacketBuf>(
+        &mut self,
+        backer: &Backer,
+        run: Run<'_, P>,
+        to: (&mut Vec<Option<P>>, &mut Outputs<P>),
+        own: impl FnMut(&mut Cache, u64, Entry),
+    ) -> usize {
+        let FlowCache { ct_templates, runs, cache, connection_predictor, .. } = self;
+        let (all, table) = (run.1.len(), (&backer.conntrack, backer.now));
+        let outcome = runs.serve((ct_templates, cache), table, run, None, to, own);
+        (0..outcome.opened).for_each(|_| connection_predictor.opened());
+        runs.judge(all, outcome.done);
+        outcome.done
     }
 
     /// Empties the cache.

@@ -29,12 +29,12 @@ pub use bridge::{
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};
-pub use conntrack::Conntrack;
 pub use conntrack::reassembly as fragments;
+pub use conntrack::{Conntrack, SharedConntrack};
 pub use datapath::{MAX_IDLE, Switch};
 pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, Outputs, Passage, Sample};
-pub use fastpath::{FastPath, Flow, Sums, View};
+pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::Shown;
 pub use trace::{TraceRequest, parse_ct_state};

@@ -204,7 +204,7 @@ fn clearing_behind_ct_keeps_the_connection() {
     let mut s = one(&[], &[&format!("ip actions={},ct_clear,{},output:2", to(7), to(8))]);
     let out = send(&mut s, 1, &tcp("10.0.0.1", 1000, "10.0.0.2", 80, 2));
     assert_eq!(out[0].1[30..34], [10, 0, 0, 7]);
-    assert_eq!(s.conntrack.dump(None, None).lines().count(), 1, "{}", s.conntrack.dump(None, None));
+    assert_eq!(s.conntrack.lock().dump(None, None).lines().count(), 1, "{}", s.conntrack.lock().dump(None, None));
 }
 
 /// Learned flows go when no flow learns such any more: one of several may go, or get other actions.
@@ -314,10 +314,10 @@ fn errors_end_connections_by_force() {
     let mut s = one(&[], &["ip actions=ct(commit,force,table=1)", "table=1,ct_state=+inv actions=output:2"]);
     let p = tcp("10.0.0.1", 1000, "10.0.0.2", 80, 2);
     assert_eq!(send(&mut s, 1, &p), []);
-    assert_eq!(s.conntrack.len(), 1);
+    assert_eq!(s.conntrack.lock().len(), 1);
     let e = build::icmp_error(&p, B, ip("10.0.0.2"), 3, 1, 0).expect("error");
     assert_eq!(send(&mut s, 1, &e).len(), 1, "invalid");
-    assert!(s.conntrack.is_empty());
+    assert!(s.conntrack.lock().is_empty());
 }
 
 /// What an error quotes keeps its checksum where it is translated.

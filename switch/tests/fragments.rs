@@ -126,7 +126,7 @@ proptest! {
             prop_assert!(got.iter().all(|f| f[26..34] == expected[0][26..34]), "addresses");
             prop_assert!(v6 || got.iter().all(|f| checksum::of(&f[14..34]) == 0));
         }
-        prop_assert_eq!(whole.conntrack.dump(None, None), parts.conntrack.dump(None, None));
+        prop_assert_eq!(whole.conntrack.lock().dump(None, None), parts.conntrack.lock().dump(None, None));
         prop_assert!(parts.fragments.is_empty());
     }
 }
@@ -158,5 +158,5 @@ fn overlaps_latecomers_and_floods_go() {
     for f in cut(&datagram(false, None, 100), 48, 1) {
         assert!(send(&mut s, 1, &f, 1).is_empty());
     }
-    assert!(s.conntrack.is_empty());
+    assert!(s.conntrack.lock().is_empty());
 }

@@ -272,9 +272,9 @@ fn snat_and_back_with_marks() {
     good(&back[0].1);
     assert_eq!(back[0].1[30..34], [10, 0, 0, 1], "the error reaches the sender");
     assert_eq!(back[0].1[14 + 28 + 12..14 + 28 + 16], [10, 0, 0, 1], "and quotes what it sent");
-    assert!(s.conntrack.dump(Some(5), None).contains("mark=7"));
+    assert!(s.conntrack.lock().dump(Some(5), None).contains("mark=7"));
     s.apply(0, &Message::CtFlushZone(5), NOW).expect("flush");
-    assert!(s.conntrack.is_empty());
+    assert!(s.conntrack.lock().is_empty());
 }
 
 #[test]
@@ -730,7 +730,7 @@ fn connections_that_cannot_be_say_why() {
         "table=1 actions=output:2",
         "table=2,ct_state=+est+rpl actions=output:1",
     ]);
-    s.conntrack.set_limit(Some(2), 2);
+    s.conntrack.lock().set_limit(Some(2), 2);
     let drops = |s: &Switch| [DropReason::NatExhausted, DropReason::ZoneLimit].map(|r| s.drops.get(r));
     for n in 0..5 {
         let out = send(&mut s, 1, &udp("10.0.0.1", 5000 + n, "10.0.0.2", 1));

@@ -15,11 +15,11 @@ pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3, stats),
     ("dpctl/ct-get-nconns", "[dp]", 1, |w, args| {
         known_datapath(args)?;
-        Ok(format!("{}\n", w.switch.conntrack.len()))
+        Ok(format!("{}\n", w.switch.conntrack.lock().len()))
     }),
     ("dpctl/ct-get-maxconns", "[dp]", 1, |w, args| {
         known_datapath(args)?;
-        Ok(format!("{}\n", w.switch.conntrack.limit()))
+        Ok(format!("{}\n", w.switch.conntrack.lock().limit()))
     }),
     ("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", usize::MAX, set_limits),
     ("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 2, get_limits),
@@ -27,7 +27,7 @@ pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/ct-enable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, true)),
     ("dpctl/ct-disable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, false)),
     ("dpctl/ct-get-tcp-seq-chk", "[dp]", 1, |w, _| {
-        let on = w.switch.conntrack.windows;
+        let on = w.switch.conntrack.lock().windows;
         Ok(format!("TCP sequence checking: {}\n", if on { "enabled" } else { "disabled" }))
     }),
 ];
@@ -47,7 +47,7 @@ fn zone(args: &[String]) -> Result<Option<u16>, String> {
 
 fn dump(w: &mut MainPmd, args: &[String]) -> Answer {
     let more = args.iter().any(|a| a == "-m" || a == "--more").then(|| w.now());
-    Ok(w.switch.conntrack.dump(zone(args)?, more))
+    Ok(w.switch.conntrack.lock().dump(zone(args)?, more))
 }
 
 fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
@@ -115,7 +115,7 @@ fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
 }
 
 fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
-    let flushed = w.switch.conntrack.flush(&flushed(args)?);
+    let flushed = w.switch.conntrack.lock().flush(&flushed(args)?);
     tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
@@ -123,7 +123,8 @@ fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
 fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let zone = zone(args)?;
     let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
-    let list = w.switch.conntrack.export().filter(|c| zone.is_none_or(|z| z == c.zone));
+    let table = w.switch.conntrack.lock();
+    let list = table.export().filter(|c| zone.is_none_or(|z| z == c.zone));
     list.for_each(|c| *counts.entry(c.original.proto).or_default() += 1);
     let mut out = format!("Connections Stats:\n    Total: {}\n", counts.values().sum::<usize>());
     for (proto, n) in counts {
@@ -162,7 +163,7 @@ pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
 
 pub(super) fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse::<u32>().map_err(|_| "maxconns missing or malformed (Invalid argument)")?;
-    let ct = &mut w.switch.conntrack;
+    let mut ct = w.switch.conntrack.lock();
     if ct.set_most(most as usize) {
         Ok("setting maxconns successful\n".into())
     } else {
@@ -202,8 +203,8 @@ fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
         match z {
             // As in Open vSwitch's userspace datapath, 0 from an operator allows no connection; 0 in the database
             // (`CT_Zone:limit`) is no limit.
-            Some(z) if l == 0 => w.switch.conntrack.close_zone(z),
-            z => w.switch.conntrack.set_limit(z, l),
+            Some(z) if l == 0 => w.switch.conntrack.lock().close_zone(z),
+            z => w.switch.conntrack.lock().set_limit(z, l),
         }
     }
     Ok(String::new())
@@ -215,7 +216,7 @@ fn zones(args: &[String]) -> Result<Vec<u16>, String> {
 }
 
 fn get_limits(w: &mut MainPmd, args: &[String]) -> Answer {
-    let (default, list) = w.switch.conntrack.limits(&zones(args)?);
+    let (default, list) = w.switch.conntrack.lock().limits(&zones(args)?);
     let mut out = format!("default limit={default}\n");
     for (z, limit, n) in list {
         let _ = writeln!(out, "zone={z},limit={limit},count={n}");
@@ -230,10 +231,10 @@ fn delete_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     }
     own_limits(w, "del-zone-limit")?;
     if default {
-        w.switch.conntrack.set_limit(None, 0);
+        w.switch.conntrack.lock().set_limit(None, 0);
     }
     for z in list {
-        w.switch.conntrack.delete_limit(z);
+        w.switch.conntrack.lock().delete_limit(z);
     }
     Ok(String::new())
 }

@@ -167,7 +167,7 @@ fn loop_statistics(w: &MainPmd) -> String {
         c.jobs,
         c.longest_job.as_micros(),
         c.longest_round.as_micros(),
-        w.switch.conntrack.len()
+        w.switch.conntrack.lock().len()
     );
     for (processor, figures) in w.fast.counters() {
         let _ = writeln!(out, "pmd thread core_id {processor}:");

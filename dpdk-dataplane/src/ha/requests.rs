@@ -19,32 +19,34 @@ impl Handle {
         zones: Vec<u16>,
         to: mpsc::Sender<Batch>,
     ) -> Result<bool, PmdEnded> {
-        self.run(move |w| w.conn_sync.tell(&mut w.switch.conntrack, peer, zones, to)).await
+        self.run(move |w| w.conn_sync.tell(&mut w.switch.conntrack.lock(), peer, zones, to)).await
     }
 
     /// Tells a peer nothing more.
     pub(super) fn silence_connections(&self, peer: String) {
-        self.post(move |w| w.conn_sync.silence(&mut w.switch.conntrack, &peer));
+        self.post(move |w| w.conn_sync.silence(&mut w.switch.conntrack.lock(), &peer));
     }
 
     /// Tells a peer everything once more.
     pub(super) fn tell_connections_again(&self, peer: String) {
-        self.post(move |w| w.conn_sync.dump_again(&mut w.switch.conntrack, &peer));
+        self.post(move |w| w.conn_sync.dump_again(&mut w.switch.conntrack.lock(), &peer));
     }
 
     /// Tells a peer once more what is in these slots.
     pub(super) fn tell_slots_again(&self, peer: String, slots: Vec<u32>) {
-        self.post(move |w| slots.iter().for_each(|s| w.conn_sync.tell_again(&mut w.switch.conntrack, &peer, *s)));
+        self.post(move |w| {
+            slots.iter().for_each(|s| w.conn_sync.tell_again(&mut w.switch.conntrack.lock(), &peer, *s))
+        });
     }
 
     /// A peer's stream has begun; see [`crate::pmd::conn_sync::ConnSync::hear`].
     pub(super) fn hear_connections(&self, peer: String, owner: (Owner, bool), stream: mpsc::UnboundedSender<News>) {
-        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack, peer, owner, stream));
+        self.post(move |w| w.conn_sync.hear(&mut w.switch.conntrack.lock(), peer, owner, stream));
     }
 
     /// A peer's stream has ended.
     pub(super) fn lose_connections(&self, peer: String) {
-        self.post(move |w| w.conn_sync.lose(&mut w.switch.conntrack, &peer));
+        self.post(move |w| w.conn_sync.lose(&mut w.switch.conntrack.lock(), &peer));
     }
 
     /// Takes what a peer told; returns when it is in the table.
@@ -67,7 +69,7 @@ impl Handle {
     /// The figures of each of these peers.
     pub(super) async fn connection_figures(&self, peers: Vec<String>) -> Result<Vec<Figures>, PmdEnded> {
         self.run(move |w| {
-            let ct = &w.switch.conntrack;
+            let ct = &w.switch.conntrack.lock();
             let of = |p: &String| {
                 let (counters, held) = w.conn_sync.held(ct, p);
                 (w.conn_sync.behind(ct, p), counters, held)
@@ -82,7 +84,8 @@ impl Handle {
         self.run(|w| {
             let now = w.now();
             let left = |t: Duration| u64::try_from(t.saturating_sub(now).as_millis()).unwrap_or(u64::MAX);
-            let own = w.switch.conntrack.export().filter(|c| c.owner == 0 && c.expires > now);
+            let table = w.switch.conntrack.lock();
+            let own = table.export().filter(|c| c.owner == 0 && c.expires > now);
             own.map(|c| Connection { left: left(c.expires), ..told_connection(&c) }).collect()
         })
         .await
@@ -92,7 +95,7 @@ impl Handle {
     pub(super) async fn restore_connections(&self, all: Vec<(RemoteConnection, Duration)>) -> Result<usize, PmdEnded> {
         self.run(move |w| {
             let now = w.now();
-            all.iter().filter(|(c, left)| w.switch.conntrack.restore(c, *left, now)).count()
+            all.iter().filter(|(c, left)| w.switch.conntrack.lock().restore(c, *left, now)).count()
         })
         .await
     }

@@ -12,7 +12,7 @@ use switch::classifier::Rule;
 use switch::conntrack::journal::{Change, Put, ReaderId};
 use switch::conntrack::replica::{Lack, Owner, RemoteConnection, RemoteState, Replica, ReplicaCounters};
 use switch::conntrack::{Connection, Phase, TcpState, Translates, Tuple};
-use switch::{BridgeId, Conntrack, Switch};
+use switch::{BridgeId, Conntrack, SharedConntrack, Switch};
 use tokio::sync::mpsc;
 
 /// A batch is told that often, if something changed.
@@ -190,7 +190,7 @@ impl ConnSync {
     pub fn take(&mut self, switch: &mut Switch, peer: &str, all: Vec<Remote>, now: Duration) {
         let Some(Peer { replica, .. }) = self.peers.get_mut(peer) else { return };
         for r in all {
-            let ct = &mut switch.conntrack;
+            let connections = switch.conntrack.clone();
             match r {
                 Remote::Learn(f, idle) => {
                     if !switch.take_learned(&f, idle, now) && self.waiting.len() < WAITING {
@@ -198,17 +198,21 @@ impl ConnSync {
                     }
                 }
                 Remote::Begin => replica.begin(),
-                Remote::Put(slot, c) => replica.put(ct, slot, &c, now),
-                Remote::State(slot, s) => replica.state(ct, slot, &s),
-                Remote::Close(slot) => replica.close(ct, slot),
-                Remote::GaveWay(slot) => replica.gave_way(ct, slot, now),
+                Remote::Put(slot, c) => replica.put(&mut connections.lock(), slot, &c, now),
+                Remote::State(slot, s) => replica.state(&mut connections.lock(), slot, &s),
+                Remote::Close(slot) => replica.close(&mut connections.lock(), slot),
+                Remote::GaveWay(slot) => replica.gave_way(&mut connections.lock(), slot, now),
                 Remote::End => replica.end(),
             }
         }
     }
 
     /// When [`ConnSync::poll`] wants to be called next; none: there is nothing to do.
-    pub fn due(&self, ct: &Conntrack) -> Option<Duration> {
+    pub fn due(&self, connections: &SharedConntrack) -> Option<Duration> {
+        if self.feeds.is_empty() && self.peers.is_empty() && self.waiting.is_empty() {
+            return None;
+        }
+        let ct = connections.lock();
         if self.peers.values().any(|p| p.replica.is_sweeping()) {
             return Some(self.next);
         }
@@ -279,11 +283,12 @@ impl ConnSync {
     }
 
     /// Tells and sweeps what is due.
-    pub fn poll(&mut self, ct: &mut Conntrack, now: Duration) {
+    pub fn poll(&mut self, connections: &SharedConntrack, now: Duration) {
         if now < self.next || self.feeds.is_empty() && self.peers.is_empty() {
             return;
         }
         self.next = now + EVERY;
+        let ct = &mut *connections.lock();
         for Peer { replica, stream, next_ask } in self.peers.values_mut() {
             let mut news = replica.sweep(ct, SWEPT, now).map(News::Taken);
             if stream.is_some() && now >= *next_ask && !replica.is_sweeping() && news.is_none() {

@@ -1,9 +1,10 @@
-//! Fast PMD threads: they replay cached flows ([`switch::FastPath`]) and leave everything else to the main one.
+//! Fast PMD threads: they replay cached flows, open connections as others were opened before ([`switch::FastPath`]), and
+//! leave everything else to the main one.
 //!
 //! ```text
 //!  device queues ─► fast PMD thread ─► device queues    upcalls, packets for the host, counters (FromPmd)
 //!                         └───────────────────────────────────────────────────────────► main PMD thread
-//!                       flows, devices (ToPmd)                                          (switch, BFD, jobs)
+//!                       flows, templates, devices (ToPmd)                               (switch, BFD, jobs)
 //!                         ◄───────────────────────────────────────────────────────────────────┘
 //! ```
 //! A fast thread waits for nobody: what it gives to the main one waits in a channel. The main thread takes some of it
@@ -18,10 +19,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use switch::{FastPath, Flow, Outputs, Shown, Sums, Switch, View};
+use switch::{FastPath, Flow, News, Outputs, Shown, Sums, Switch, Ticket, Upcall, View};
 use tokio::sync::oneshot;
 
-/// The most packets that wait for an upcall: they have no flow here, so the main thread has to walk the tables.
+/// The most packets that wait for an upcall: they have no flow and no template here, so the main thread has to walk the
+/// tables.
 const UPCALLS: usize = 4096;
 /// Room for BFD packets beyond that, so that no flood of others ends a session.
 const UPCALLS_BFD: usize = UPCALLS + 1024;
@@ -87,6 +89,10 @@ impl Counters {
 /// From the main thread to a fast one.
 enum ToPmd {
     Flow(Box<Flow>),
+    /// How connections are opened.
+    News(Arc<[News]>),
+    /// Upcalls whose packets have been sent.
+    Left(Vec<Ticket>),
     View(Box<View>),
     Devices(Vec<Option<SharedPort>>),
     SleepMax(Duration),
@@ -100,7 +106,7 @@ enum ToPmd {
 /// From a fast thread to the main one.
 enum FromPmd {
     /// Upcalls of the thread with this number.
-    Missed(u64, Vec<(u32, Frame)>),
+    Missed(u64, Vec<Upcall<Frame>>),
     /// Packets that the main thread has to observe.
     Sampled(Vec<(u32, Frame)>),
     /// Packets that the main thread has to send.
@@ -130,6 +136,8 @@ pub struct FastPmds {
     /// The number of the view that the threads have.
     seen: u64,
     flows: Vec<Flow>,
+    /// By thread: what it is told of its upcalls once their packets have been sent.
+    answers: Vec<(u64, ToPmd)>,
     /// One of so many packets is observed, if any.
     observed: Option<u32>,
     ending: Ending,
@@ -172,6 +180,7 @@ impl Default for FastPmds {
             next: 1,
             seen: 0,
             flows: Vec::new(),
+            answers: Vec::new(),
             observed: None,
             ending: Ending::default(),
         }
@@ -230,6 +239,8 @@ impl FastPmds {
             self.ending.0.push((l.processor, l.thread));
         }
         self.ending.join_ended();
+        // A new thread begins with all that the others have been told.
+        self.spread(switch);
         for p in processors {
             if self.list.iter().any(|l| l.processor == *p) {
                 continue;
@@ -322,20 +333,36 @@ impl FastPmds {
         }
     }
 
-    /// Handles what the threads sent: upcalls, packets to send, counters. True if there was something.
+    /// Tells all threads how connections are opened.
+    fn spread(&self, switch: &mut Switch) {
+        let news = switch.news();
+        if news.is_empty() {
+            return;
+        }
+        let news: Arc<[News]> = news.into();
+        for l in &self.list {
+            let _ = l.to.send(ToPmd::News(news.clone()));
+        }
+    }
+
+    /// Handles what the threads sent: upcalls, packets to send, counters. True if there was something. What `out` had
+    /// at the last call has been sent by now.
     pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
         let mut any = false;
+        for (number, answer) in self.answers.drain(..) {
+            let thread = self.list.iter().find(|l| l.number == number);
+            let _ = thread.map(|l| l.to.send(answer));
+        }
         for _ in 0..MESSAGES {
             let Ok(up) = self.from.try_recv() else { break };
             any = true;
             match up {
                 FromPmd::Missed(number, packets) => {
                     self.waiting.fetch_sub(packets.len(), Relaxed);
+                    let tickets = packets.iter().map(|u| u.ticket).collect();
                     switch.walk_for(packets, now, out, &mut self.flows);
-                    let thread = self.list.iter().find(|l| l.number == number);
-                    for f in self.flows.drain(..) {
-                        let _ = thread.map(|l| l.to.send(ToPmd::Flow(Box::new(f))));
-                    }
+                    let flows = self.flows.drain(..).map(|f| (number, ToPmd::Flow(Box::new(f))));
+                    self.answers.extend(flows.chain([(number, ToPmd::Left(tickets))]));
                 }
                 FromPmd::Sampled(packets) => {
                     self.waiting.fetch_sub(packets.len(), Relaxed);
@@ -345,6 +372,7 @@ impl FastPmds {
                 FromPmd::Sums(s) => switch.settle_sums(*s, now),
             }
         }
+        self.spread(switch);
         if !self.list.is_empty()
             && let Some(view) = switch.view(&mut self.seen)
         {
@@ -401,6 +429,8 @@ impl FastLoop {
                 let now = self.clock.now();
                 match d {
                     ToPmd::Flow(f) => self.path.learn(*f, now),
+                    ToPmd::News(list) => list.iter().for_each(|n| self.path.follow(n)),
+                    ToPmd::Left(list) => list.into_iter().for_each(|t| self.path.left(t)),
                     ToPmd::View(v) => self.path.look(*v),
                     ToPmd::Devices(list) => {
                         self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
@@ -474,18 +504,22 @@ impl FastLoop {
     }
 
     /// Gives the main thread the packets without a flow.
-    fn hand_over(&mut self, missed: &mut Vec<(u32, Frame)>) {
+    fn hand_over(&mut self, missed: &mut Vec<Upcall<Frame>>) {
         if missed.is_empty() {
             return;
         }
         let waiting = self.waiting.load(Relaxed);
         let mut list = std::mem::take(missed);
         if waiting + list.len() > UPCALLS {
-            let before = list.len();
-            let room = UPCALLS_BFD.saturating_sub(waiting);
-            list.retain(|(_, p)| is_bfd(p.0.data()));
-            list.truncate(room);
-            self.lost.fetch_add((before - list.len()) as u64, Relaxed);
+            let mut room = UPCALLS_BFD.saturating_sub(waiting);
+            let mut stays = |u: &Upcall<Frame>| {
+                let stays = room > 0 && is_bfd(u.packet.0.data());
+                room -= usize::from(stays);
+                stays
+            };
+            let lost: Vec<_> = list.extract_if(.., |u| !stays(u)).collect();
+            self.lost.fetch_add(lost.len() as u64, Relaxed);
+            lost.into_iter().for_each(|u| self.path.left(u.ticket));
         }
         self.waiting.fetch_add(list.len(), Relaxed);
         self.counters.add(PmdCounter::Missed, list.len());

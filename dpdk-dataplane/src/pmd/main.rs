@@ -266,7 +266,7 @@ impl MainPmd {
         clock: Clock,
     ) -> MainPmd {
         let mut switch = Switch::new(ROOM);
-        switch.conntrack.set_most(CONNECTIONS);
+        switch.conntrack.lock().set_most(CONNECTIONS);
         switch.count_late();
         MainPmd {
             switch,
@@ -369,12 +369,12 @@ impl MainPmd {
             (busy, awake) = (busy | served, awake | served);
             self.run_timers(now);
             self.deliver(now);
-            self.conn_sync.poll(&mut self.switch.conntrack, now);
+            self.conn_sync.poll(&self.switch.conntrack, now);
             self.conn_sync.poll_learned(&mut self.switch, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;
-                self.switch.conntrack.sweep(SWEEP, now);
+                self.switch.conntrack.lock().sweep(SWEEP, now);
             }
             if busy {
                 let end = self.now();

@@ -15,7 +15,7 @@ impl Reconciler {
         self.pmd.post(move |w| {
             w.switch.set_timeouts(new.timeouts);
             w.zones_of_database = new.limited;
-            let ct = &mut w.switch.conntrack;
+            let mut ct = w.switch.conntrack.lock();
             for z in old.limits.keys().filter(|z| !new.limits.contains_key(z)) {
                 ct.delete_limit(*z);
             }

@@ -57,4 +57,9 @@ impl PacketBuf for Packet {
         p.becomes(bytes);
         Some(p)
     }
+
+    #[inline(always)]
+    fn prefetch<T>(place: &T) {
+        crate::prefetch(place);
+    }
 }

@@ -102,7 +102,12 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     Connection(Stamp, Duration),
-    None(u16, Tuple),
+    /// The place and generation are those of [`Conntrack::arrivals`] then.
+    None {
+        zone: u16,
+        tuple: Tuple,
+        arrivals: (u32, u32),
+    },
 }
 
 impl Conntrack {
@@ -202,7 +207,10 @@ impl Conntrack {
         let (mut tuple, mut connections, mut translated) = (p.tuple, plan.passed.iter(), plan.translated.iter());
         for Expected { zone, outcome } in passes {
             match outcome {
-                Outcome::None => found.push(Found::None(*zone, tuple)),
+                Outcome::None => {
+                    let arrivals = self.arrivals(*zone, &tuple);
+                    found.push(Found::None { zone: *zone, tuple, arrivals });
+                }
                 Outcome::Opens(_) => return false,
                 Outcome::Has { .. } => {
                     let Some((at, c)) = connections.next() else { return false };

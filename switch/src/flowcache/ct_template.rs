@@ -8,38 +8,33 @@
 //! in each zone (no connection, or one with some state and mark); and from some bits of the tuples after translation.
 //! The first are the template's key, the second belong to a [`Group`], the third tell the templates of a group apart. A
 //! packet that agrees in all of them passes the same zones
-//! ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and executes the same steps with its own tuples. So
-//! packets that open or change a connection need no walk. One that changes nothing gets an entry of its own for the
-//! packets after it. Templates are looked up last, before the tables.
+//! ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and executes the same steps with its own tuples
+//! ([`super::template_run`]). So packets that open or change a connection need no walk. One that changes nothing gets
+//! an entry of its own for the packets after it. Templates are looked up last, before the tables.
+//!
+//! Each thread has all templates. The main thread makes them and tells the others ([`TemplateNews`]), who do with each
+//! what the main thread did, in the same order: so all have the same ones.
 
 use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
-use super::exec::serve;
-use super::key::{PackedKey, SHAPES};
+use super::key::{BLOCK, PackedKey, SHAPES};
 use super::megaflow::{Mask, pack};
 use super::recorder::patch;
 use super::table::Table;
-use super::{At, Cache, FlowCache, Step, Sums};
-use crate::buf::PacketBuf;
-use crate::conntrack::{Conntrack, Expected, Found, Outcome, Packet, Plan, Tuple, flag};
-use crate::events::Outputs;
-use crate::extract::address;
-use crate::xlate::Backer;
+use super::{At, Cache, Step, Sums};
+use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};
 use hashbrown::{HashMap, HashTable};
-use packet::{be16, checksum, ipproto};
+use std::sync::Arc;
 
 /// Most templates; beyond it all are forgotten.
 const MOST: usize = 16_384;
 /// Most masks of a kind of frame, and most groups of a key; beyond them those are forgotten.
 const MASKS: usize = 16;
 const GROUPS: usize = 16;
-/// One of so many packets without a connection gets an entry of its own.
-const SOME: u64 = 16;
-
 /// A template.
 #[derive(Debug)]
 pub(crate) struct CtTemplate {
-    entry: Entry,
+    pub(super) entry: Entry,
     /// The steps that the entry was compiled from.
     steps: Box<[Step]>,
     /// The deciding bits of the translated tuples.
@@ -52,15 +47,14 @@ impl CtTemplate {
     }
 
     /// Compiles an entry for one key, with checks of the connections that were found.
-    fn own(&self, key: &PackedKey, found: &[Found], translated: &[[Tuple; 2]], ct: &Conntrack) -> Option<Entry> {
+    pub(super) fn own(&self, key: &PackedKey, found: &[Found], translated: &[[Tuple; 2]]) -> Option<Entry> {
         let mut checks: Vec<Check> = self.entry.checks().collect();
         let mut absent = Vec::new();
         for f in found {
-            let check = match f {
-                Found::Connection(stamp, timeout) => Check::connection(*stamp, *timeout)?,
-                Found::None(zone, t) => {
-                    absent.push((*zone, *t));
-                    let (place, arrivals) = ct.arrivals(*zone, t);
+            let check = match *f {
+                Found::Connection(stamp, timeout) => Check::connection(stamp, timeout)?,
+                Found::None { zone, tuple, arrivals: (place, arrivals) } => {
+                    absent.push((zone, tuple));
                     Check::Absent { place, arrivals }
                 }
             };
@@ -76,43 +70,60 @@ impl CtTemplate {
 }
 
 /// Templates with the same key whose packets find the same in each zone.
-#[derive(Debug)]
-struct Group {
-    passes: Box<[Expected]>,
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) passes: Arc<[Expected]>,
     /// The bits of translated tuples that decide.
-    tuple: u128,
+    pub(super) tuple: u128,
     /// Templates by those bits.
     flows: HashMap<Box<[u128]>, u32>,
 }
 
 /// Templates with the same key.
-#[derive(Debug)]
-struct Bucket {
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
     key: Box<[u64]>,
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
 }
 
 /// Keys with the same mask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Subtable {
     mask: Mask,
-    keys: HashTable<Bucket>,
+    /// Their numbers among all buckets.
+    keys: HashTable<u32>,
+}
+
+/// A change of the templates, for other threads.
+#[derive(Clone, Debug)]
+pub(crate) enum TemplateNews {
+    /// All are forgotten.
+    Clear,
+    /// One is new, of a kind of frame; see [`CtTemplateCache::keep`].
+    Keep(usize, Mask, (Arc<[Expected]>, u128), Arc<CtTemplate>),
 }
 
 /// All templates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CtTemplateCache {
     kinds: Box<[Vec<Subtable>; SHAPES]>,
-    list: Vec<CtTemplate>,
-    plan: Plan,
-    values: Vec<u128>,
-    found: Vec<Found>,
+    buckets: Vec<Bucket>,
+    list: Vec<Arc<CtTemplate>>,
+    /// What other threads have not been told; none: there are no other threads.
+    news: Option<Vec<TemplateNews>>,
 }
 
 impl Default for CtTemplateCache {
     fn default() -> CtTemplateCache {
         let kinds = Box::new(std::array::from_fn(|_| Vec::new()));
-        CtTemplateCache { kinds, list: Vec::new(), plan: Plan::default(), values: Vec::new(), found: Vec::new() }
+        CtTemplateCache { kinds, buckets: Vec::new(), list: Vec::new(), news: None }
+    }
+}
+
+impl Group {
+    /// The template for translated tuples with these deciding bits.
+    pub(super) fn flow(&self, values: &[u128]) -> Option<u32> {
+        self.flows.get(values).copied()
     }
 }
 
@@ -158,16 +169,66 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
 impl CtTemplateCache {
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
-        *self = CtTemplateCache::default();
+        let news = self.news.take().map(|mut n| {
+            n.push(TemplateNews::Clear);
+            n
+        });
+        *self = CtTemplateCache { news, ..CtTemplateCache::default() };
+    }
+
+    /// A copy for another thread, which is told of all changes from now on.
+    pub(crate) fn another(&mut self) -> CtTemplateCache {
+        self.news.get_or_insert_default();
+        CtTemplateCache { news: None, ..self.clone() }
+    }
+
+    /// What changed since the last call.
+    pub(crate) fn news(&mut self) -> Vec<TemplateNews> {
+        self.news.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Does what another thread's cache did.
+    pub(crate) fn follow(&mut self, news: &TemplateNews, table: &Table) {
+        match news {
+            TemplateNews::Clear => self.clear(),
+            TemplateNews::Keep(kind, mask, group, flow) => {
+                self.keep(*kind, mask.clone(), group.clone(), flow.clone(), table);
+            }
+        }
+    }
+
+    /// A template by its number.
+    pub(super) fn get(&self, number: u32) -> Option<&CtTemplate> {
+        self.list.get(number as usize).map(|t| &**t)
+    }
+
+    /// A bucket by its number.
+    pub(super) fn bucket(&self, number: u32) -> Option<&Bucket> {
+        self.buckets.get(number as usize)
+    }
+
+    /// The numbers of the buckets that a packet's key belongs to.
+    pub(super) fn buckets(&self, key: &PackedKey, table: &Table) -> impl Iterator<Item = u32> {
+        let kind = key.kind().and_then(|k| self.kinds.get(k));
+        kind.into_iter().flatten().filter_map(|u| {
+            let narrow = u.mask.of(key.blocks());
+            let own = narrow.get(..key.blocks().len())?;
+            u.keys.find(table.hash(own), |n| self.is(*n, own)).copied()
+        })
+    }
+
+    fn is(&self, number: u32, key: &[[u64; BLOCK]]) -> bool {
+        self.bucket(number).is_some_and(|b| *b.key == *key.as_flattened())
     }
 
     /// Valid templates, a line each.
     pub(crate) fn lines(&self, cache: &Cache) -> impl Iterator<Item = Shown> {
         let keys = self.kinds.iter().flatten().flat_map(|u| u.keys.iter().map(move |k| (u, k)));
-        let groups = keys.flat_map(|(u, k)| k.groups.iter().map(move |g| (u, g)));
+        let groups = keys.filter_map(|(u, k)| Some((u, self.bucket(*k)?)));
+        let groups = groups.flat_map(|(u, k)| k.groups.iter().map(move |g| (u, g)));
         let all = groups.flat_map(|(u, g)| g.flows.values().map(move |i| (u, g, i)));
         all.filter_map(|(u, g, i)| {
-            let flow = self.list.get(*i as usize).filter(|f| cache.table.fresh(&f.entry))?;
+            let flow = self.get(*i).filter(|f| cache.table.fresh(&f.entry))?;
             let shown = line(&flow.entry, Some(&u.mask), &cache.table.masks)?;
             let passes: Vec<String> = g.passes.iter().map(|p| p.action().to_string()).collect();
             let states: Vec<String> = g.passes.iter().map(state).collect();
@@ -179,34 +240,42 @@ impl CtTemplateCache {
         })
     }
 
-    /// Adds a template for keys like this one under a mask; `passes` is what its packets find, `tuple` the bits of
+    /// Adds a template for keys of this kind under a mask; `passes` is what its packets find, `tuple` the bits of
     /// their tuples that decide.
     pub(crate) fn keep(
         &mut self,
-        key: &PackedKey,
+        kind: usize,
         mask: Mask,
-        (passes, tuple): (Box<[Expected]>, u128),
-        flow: CtTemplate,
+        (passes, tuple): (Arc<[Expected]>, u128),
+        flow: Arc<CtTemplate>,
         table: &Table,
     ) {
         if self.list.len() >= MOST {
             self.clear();
         }
-        let CtTemplateCache { kinds, list, .. } = self;
-        let Some(kind) = key.kind().and_then(|k| kinds.get_mut(k)) else { return };
-        if kind.iter().all(|u| !u.mask.same(&mask)) {
-            if kind.len() >= MASKS {
-                kind.clear();
-            }
-            kind.push(Subtable { mask: mask.clone(), keys: HashTable::new() });
+        let CtTemplateCache { kinds, buckets, list, news } = self;
+        let Some(subtables) = kinds.get_mut(kind) else { return };
+        if let Some(n) = news {
+            n.push(TemplateNews::Keep(kind, mask.clone(), (passes.clone(), tuple), flow.clone()));
         }
-        let Some(u) = kind.iter_mut().find(|u| u.mask.same(&mask)) else { return };
+        if subtables.iter().all(|u| !u.mask.same(&mask)) {
+            if subtables.len() >= MASKS {
+                subtables.clear();
+            }
+            subtables.push(Subtable { mask: mask.clone(), keys: HashTable::new() });
+        }
+        let Some(u) = subtables.iter_mut().find(|u| u.mask.same(&mask)) else { return };
         let own = flow.entry.parts().0;
-        let hash = |k: &[u64]| table.hash(k.as_chunks().0);
         let own_hash = table.hash(own);
-        let is = |k: &Bucket| *k.key == *own.as_flattened();
-        let new = || Bucket { key: own.as_flattened().into(), groups: Vec::new() };
-        let alike = u.keys.entry(own_hash, is, |k| hash(&k.key)).or_insert_with(new).into_mut();
+        let known = u.keys.find(own_hash, |n| buckets.get(*n as usize).is_some_and(|b| *b.key == *own.as_flattened()));
+        let number = known.copied().unwrap_or_else(|| {
+            let number = buckets.len() as u32;
+            buckets.push(Bucket { key: own.as_flattened().into(), groups: Vec::new() });
+            let hash = |n: &u32| buckets.get(*n as usize).map_or(0, |b| table.hash(b.key.as_chunks().0));
+            u.keys.insert_unique(own_hash, number, hash);
+            number
+        });
+        let Some(alike) = buckets.get_mut(number as usize) else { return };
         let place = alike.groups.iter().position(|g| g.tuple == tuple && g.passes == passes);
         let place = place.unwrap_or_else(|| {
             if alike.groups.len() >= GROUPS {
@@ -253,118 +322,4 @@ fn state(p: &Expected) -> String {
     put("ct_mark", mark.into(), bits.0.into(), u32::MAX.into());
     put("ct_label", label, bits.1, u128::MAX);
     text
-}
-
-/// The tuple of a frame as it arrives, or of the frame in its tunnel; none without TCP or UDP ports.
-fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
-    let at = if key.inner_at == 0 { key.outer } else { key.inner };
-    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
-        return None;
-    }
-    let p = p.get(key.inner_at..)?;
-    let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
-    let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
-    Some(Tuple {
-        v6,
-        proto: at.proto,
-        src: address(p, src, v6)?,
-        dst: address(p, dst, v6)?,
-        sport: be16(p, l4)?,
-        dport: be16(p, l4 + 2)?,
-        icmp_type: 0,
-        icmp_code: 0,
-    })
-}
-
-impl FlowCache {
-    /// Prefetches what packets of a burst without a flow will read of the connection table. Only speed depends on it.
-    #[inline(never)]
-    pub(crate) fn expect_connections<P: PacketBuf>(&self, ct: &Conntrack, burst: &[(u32, P)], keys: &[PackedKey]) {
-        for ((_, p), key) in burst.iter().zip(keys) {
-            if key.cached() && key.found == super::key::Found::Exact {
-                arriving(p.data(), key).iter().for_each(|t| ct.near(t, P::prefetch));
-            }
-        }
-    }
-}
-
-/// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
-/// would have no such key.
-fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
-    let (frame, tuple) = (p.data(), arriving(p.data(), key)?);
-    let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
-    let (l3, l4) = (key.inner_at + usize::from(at.l3), key.inner_at + usize::from(at.l4));
-    let end = l3 + usize::from(be16(frame, l3 + 2)?);
-    let tcp = at.proto == ipproto::TCP;
-    let transport = frame.get(l4..end)?;
-    let unsaid = !tcp && be16(transport, 6) == Some(0);
-    let covered = || {
-        let addresses = frame.get(l3 + 12..l3 + 20).map_or(0, checksum::sum);
-        let pseudo = addresses + u32::from(at.proto) + transport.len() as u32;
-        checksum::finish(checksum::sum(transport) + pseudo) == 0
-    };
-    let right = checksum::of(frame.get(l3..l4)?) == 0 && (good || unsaid || covered());
-    // Port 0 is reserved (RFC 6335 section 6).
-    if !right || tuple.v6 || tuple.sport == 0 || tuple.dport == 0 {
-        return None;
-    }
-    let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
-    Some(Packet { tuple, tcp_flags, segment: None, error: false })
-}
-
-impl FlowCache {
-    /// Serves a packet from a template; without one, the packet is returned. If the packet changed nothing, an entry
-    /// for its key is returned, too.
-    pub(crate) fn serve_from_template<P: PacketBuf>(
-        &mut self,
-        backer: &mut Backer,
-        key: &PackedKey,
-        packet: P,
-        outer: &mut Vec<Option<P>>,
-        out: &mut Outputs<P>,
-    ) -> Result<Option<Entry>, P> {
-        let FlowCache { ct_templates, cache, connection_predictor, .. } = self;
-        let Backer { conntrack, now, .. } = backer;
-        let CtTemplateCache { kinds, list, plan, values, found } = ct_templates;
-        let Cache { table, views, tallies, stats, .. } = cache;
-        let masks = match key.kind().and_then(|k| kinds.get_mut(k)) {
-            Some(k) if !k.is_empty() => k,
-            _ => return Err(packet),
-        };
-        let (lengths, at) = (key.lengths(packet.data().len()), now.as_nanos() as u64);
-        let Some(seen) = seen(&packet, key) else { return Err(packet) };
-        for u in masks {
-            let narrow = u.mask.of(key.blocks());
-            let own = narrow.get(..key.blocks().len()).unwrap_or_default();
-            let Some(alike) = u.keys.find(table.hash(own), |k| *k.key == *own.as_flattened()) else { continue };
-            for g in &alike.groups {
-                if !conntrack.foresee(&seen, &g.passes, *now, plan) {
-                    continue;
-                }
-                values.clear();
-                values.extend(plan.translated.iter().map(|[_, t]| said(t) & g.tuple));
-                let flow = g.flows.get(values.as_slice()).and_then(|i| list.get(*i as usize));
-                let Some(CtTemplate { entry, .. }) = flow.filter(|f| table.fresh(&f.entry)) else { continue };
-                if entry.checks().any(|c| !views.holds(c, Some(lengths), at)) {
-                    continue;
-                }
-                // A packet without a connection may be one of many single packets: few of them get an entry.
-                let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
-                let stays = (has || stats.ct_template_packets % SOME == 0)
-                    && conntrack.unchanged(&seen, &g.passes, plan, found);
-                let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
-                conntrack.carry_out(&seen, &g.passes, *now, plan);
-                if opens {
-                    connection_predictor.opened();
-                }
-                stats.ct_template_packets += 1;
-                for c in entry.checks() {
-                    views.pass(c, &lengths, at);
-                }
-                serve(entry, entry.steps(), packet, (key.end, lengths), (&plan.translated, outer), out, tallies);
-                return Ok(flow.filter(|_| stays).and_then(|f| f.own(key, found, &plan.translated, conntrack)));
-            }
-        }
-        Err(packet)
-    }
 }

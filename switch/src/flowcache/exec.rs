@@ -6,11 +6,12 @@ use super::megaflow::LastMegaflow;
 use super::views::Views;
 use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
-use crate::conntrack::{Conntrack, Tuple};
+use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
 use crate::events::Outputs;
 use crate::xlate::Backer;
 use packet::{be16, checksum};
+use std::cell::OnceCell;
 
 /// Most packets of a burst.
 const BURST: usize = 32;
@@ -22,19 +23,29 @@ pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
 
 /// Whether all checks hold for packets of these lengths, or of any. Tuples without a connection are looked up, whatever
 /// their generations say.
-fn all_hold(e: &Entry, ct: &Conntrack, views: &Views, lengths: Option<[usize; 2]>, now: u64) -> bool {
+fn all_hold<'a>(
+    e: &Entry,
+    ct: impl FnOnce() -> &'a Conntrack,
+    views: &Views,
+    lengths: Option<[usize; 2]>,
+    now: u64,
+) -> bool {
     e.checks().all(|c| matches!(c, Check::Absent { .. }) || views.holds(c, lengths, now))
-        && e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
+        && (e.absent().is_empty() || {
+            let ct = ct();
+            e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
+        })
 }
 
 /// Whether an entry serves a packet of these lengths. Times are in nanoseconds.
 pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2], now: u64) -> bool {
-    all_hold(e, ct, views, Some(lengths), now)
+    all_hold(e, || ct, views, Some(lengths), now)
 }
 
 /// Whether an entry serves packets of some length.
-pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u64) -> bool {
-    all_hold(e, ct, views, None, now)
+pub(crate) fn holds_but_length(e: &Entry, ct: &SharedConntrack, views: &Views, now: u64) -> bool {
+    let table = OnceCell::new();
+    all_hold(e, || table.get_or_init(|| ct.lock()), views, None, now)
 }
 
 /// A megaflow whose checks held for a packet of this burst. They hold for the next ones, too, except for lengths.
@@ -65,8 +76,8 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
 pub(crate) struct ReplayContext<'a> {
     /// The time, in nanoseconds of the switch's clock.
     pub at: u64,
-    /// The connection table, which the main PMD thread alone has.
-    pub ct: Option<&'a Conntrack>,
+    /// The connection table, where the main PMD thread asks.
+    pub ct: Option<&'a SharedConntrack>,
 }
 
 /// Counts a packet for an entry, and executes its steps.
@@ -261,11 +272,19 @@ impl Cache {
     }
 
     /// Searches an entry for a packet whose candidate does not fit; returns its number.
-    fn find(&mut self, key: &PackedKey, lengths: [usize; 2], at: u64, ct: Option<&Conntrack>) -> Option<usize> {
+    pub(super) fn find(
+        &mut self,
+        key: &PackedKey,
+        lengths: [usize; 2],
+        at: u64,
+        ct: Option<&SharedConntrack>,
+    ) -> Option<usize> {
         let Cache { table, views, .. } = self;
+        // Held until the entry says that there is no connection as of now.
+        let held = OnceCell::new();
         let serves = |i: usize| {
             table.entries.get(i).is_some_and(|e| match ct {
-                Some(ct) => holds(e, ct, views, lengths, at),
+                Some(ct) => all_hold(e, || held.get_or_init(|| ct.lock()), views, Some(lengths), at),
                 None => e.checks().all(|c| views.holds(c, Some(lengths), at)),
             })
         };
@@ -290,7 +309,7 @@ impl Cache {
             own.into_iter().for_each(|e| table.insert(key.hash, e, |_| true));
         }
         let entry = table.entries.get_mut(number)?;
-        if let Some(ct) = ct {
+        if let Some(ct) = held.get() {
             entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
         }
         for c in entry.checks() {

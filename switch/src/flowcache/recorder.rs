@@ -11,7 +11,7 @@ use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, Tuple};
+use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
@@ -20,6 +20,7 @@ use crate::xlate::{Backer, Counted, Observer, Xlate};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A recorded walk, and the reason if the packet was dropped.
 pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
@@ -121,11 +122,6 @@ impl NewConnectionPredictor {
     pub(crate) fn expected(&mut self) -> bool {
         self.start = (self.start + 1) % RECORDED;
         self.row >= LIKELY && self.start != 0
-    }
-
-    /// Whether packets without a flow have been opening connections.
-    pub(crate) fn go_on(&self) -> bool {
-        self.row >= LIKELY
     }
 
     /// The walk opened a connection.
@@ -713,6 +709,9 @@ impl FlowCache {
         let tracked = !rec.passes.is_empty();
         let FlowCache { cache, xcaches, .. } = self;
         let Backer { conntrack, bridges, now, .. } = &*backer;
+        // Nothing comes or goes between what the entry says of connections and the look whether that is so.
+        let held = conntrack.lock();
+        let learned = Learned { ct: &held, bridges };
         let wide = match key.shape() {
             _ if tracked => None,
             Some(s) => rec.looked.mask(s),
@@ -720,14 +719,13 @@ impl FlowCache {
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
-            Some(m) => {
-                rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, Learned { ct: conntrack, bridges }, drop)
-            }
-            None if rec.exact => rec.compile(key, xcaches, Learned { ct: conntrack, bridges }, drop),
+            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, learned, drop),
+            None if rec.exact => rec.compile(key, xcaches, learned, drop),
             None => None,
         };
         let now = now.as_nanos() as u64;
-        let entry = entry.filter(|e| super::exec::holds(e, conntrack, &cache.views, lengths, now));
+        let entry = entry.filter(|e| super::exec::holds(e, &held, &cache.views, lengths, now));
+        std::mem::drop(held);
         let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
         self.megaflow_predictor.answer(alike);
         self.put_back(rec);
@@ -744,13 +742,14 @@ impl FlowCache {
         let answers = rec.passes.iter().any(answers);
         let Some(tuple) = rec.looked.untranslate(layer, answers).filter(|_| rec.looked.only) else { return false };
         let Some(mask) = key.shape().and_then(|s| rec.looked.mask(s)) else { return false };
+        let Some(kind) = key.kind() else { return false };
         // Each connection is translated to another port: a template that compares the port would serve one connection
         // only.
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, Learned { ct: conntrack, bridges }, drop)
-        else {
+        let learned = Learned { ct: &conntrack.lock(), bridges };
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, learned, drop) else {
             return false;
         };
         let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
@@ -762,8 +761,8 @@ impl FlowCache {
             }
         }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
-        let flow = CtTemplate::new(entry, steps.into(), values);
-        ct_templates.keep(key, mask, (passes.into(), tuple), flow, &cache.table);
+        let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
+        ct_templates.keep(kind, mask, (passes.into(), tuple), flow, &cache.table);
         cache.stats.inserted += 1;
         true
     }
@@ -775,15 +774,17 @@ impl FlowCache {
             return;
         };
         let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
-        self.insert(backer, hash, entry);
+        self.cache.insert(&backer.conntrack, backer.now, hash, entry);
     }
+}
 
+impl Cache {
     /// Puts a flow into the cache.
-    pub(crate) fn insert(&mut self, backer: &Backer, hash: u64, entry: Entry) {
-        let Backer { conntrack, now, .. } = backer;
+    pub(crate) fn insert(&mut self, conntrack: &SharedConntrack, now: Duration, hash: u64, entry: Entry) {
         let now = now.as_nanos() as u64;
-        let Cache { table, views, stats, .. } = &mut self.cache;
-        table.insert(hash, entry, |e| !super::exec::holds_but_length(e, conntrack, views, now));
+        let Cache { table, views, stats, .. } = self;
+        let holds = |e: &Entry| super::exec::holds_but_length(e, conntrack, views, now);
+        table.insert(hash, entry, |e| !holds(e));
         stats.inserted += 1;
     }
 }

@@ -2,8 +2,8 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use crate::bridge::{Bridge, BridgeId, Port, PortKind};
-use crate::conntrack::Conntrack;
 use crate::conntrack::reassembly::Fragments;
+use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
 use crate::tunnel::{Decapsulated, PacketMode, TunnelKind, Underlay};
@@ -63,8 +63,8 @@ pub struct Backer {
     pub(crate) peers: Peers,
     /// Sequence numbers of tunnels' next packets.
     sequences: HashMap<(BridgeId, PortNo), u32>,
-    /// Connections.
-    pub conntrack: Conntrack,
+    /// Connections. Fast paths open some, too.
+    pub conntrack: SharedConntrack,
     /// Fragments that wait to be tracked.
     pub fragments: Fragments,
     /// The network that tunnels cross.
@@ -96,7 +96,7 @@ impl Backer {
             ports_by_name: HashMap::new(),
             peers: Peers::default(),
             sequences: HashMap::new(),
-            conntrack: Conntrack::new(connections),
+            conntrack: SharedConntrack::new(Conntrack::new(connections)),
             fragments: Fragments::default(),
             underlay: Underlay::default(),
             drops: DropCounters::default(),

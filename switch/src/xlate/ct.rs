@@ -262,7 +262,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
         let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
-        let windows = self.backer.conntrack.windows;
+        let windows = self.backer.conntrack.lock().windows;
         let seen = match whole {
             None => seen(
                 self.packet.buf.data(),
@@ -292,9 +292,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // is to reverse the connection.
         let other_way = |x: &Pass| c.force && c.commit && x.reply;
         let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
-        if let Some(pass) = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x))
-            && let Some(v) = self.backer.conntrack.again(&p, &pass, c.nat.is_some())
-        {
+        let again = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x)).and_then(|pass| {
+            let table = self.backer.conntrack.lock();
+            Some((pass, table.again(&p, &pass, c.nat.is_some())?))
+        });
+        if let Some((pass, v)) = again {
             self.packet.conn = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
             self.observer.ct_again(zone, c.nat.is_some(), v.translated.is_some());
             if let Some(t) = v.translated {
@@ -302,16 +304,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
             return (v, Some(p.tuple));
         }
-        let (v, [before, after]) = self.backer.conntrack.process_seen(&p, &req, now);
+        let mut conntrack = self.backer.conntrack.lock();
+        let (v, [before, after]) = conntrack.process_seen(&p, &req, now);
         self.observer.ct(&CtPass {
             packet: &p,
             request: &req,
             verdict: &v,
             before,
             after,
-            conntrack: &self.backer.conntrack,
+            conntrack: &conntrack,
             base: &self.packet.base,
         });
+        drop(conntrack);
         let tuple = v.translated.unwrap_or(p.tuple);
         self.packet.conn =
             v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
@@ -337,7 +341,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         } else {
             (original.sport, original.dport) = (a, b);
         }
-        let id = self.backer.conntrack.seen(zone, &original)?.id;
+        let id = self.backer.conntrack.lock().seen(zone, &original)?.id;
         Some(Pass { zone, id, state, reply: state & flag::RPL != 0, tuple: *now })
     }
 
@@ -397,7 +401,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Gives a connection the mark and label that its packet's key has by now.
     fn set_mark_label(&mut self, zone: u16, id: ConnId, key: &FlowKey) {
         let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
-        self.backer.conntrack.set_mark_label(id, mark, label);
+        self.backer.conntrack.lock().set_mark_label(id, mark, label);
         self.observer.ct_marks(zone, mark, label);
     }
 
@@ -441,15 +445,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         k.set(F::CtState, v.state.into());
         k.set(F::CtZone, zone.into());
-        let conn = v.conn.and_then(|id| self.backer.conntrack.get(id));
-        if let Some(c) = conn {
-            k.set(F::CtMark, c.mark.into());
-            k.set(F::CtLabel, c.label);
+        let conn = v.conn.and_then(|id| {
+            let table = self.backer.conntrack.lock();
+            table.get(id).map(|c| (c.mark, c.label, c.original))
+        });
+        if let Some((mark, label, _)) = conn {
+            k.set(F::CtMark, mark.into());
+            k.set(F::CtLabel, label);
         }
         if v.state & flag::INV != 0 {
             return;
         }
-        let Some(o) = conn.map(|c| c.original).or(tuple) else { return };
+        let Some(o) = conn.map(|(.., original)| original).or(tuple) else { return };
         k.set(F::CtNwProto, o.proto.into());
         if o.v6 {
             k.set(F::CtIpv6Src, o.src);

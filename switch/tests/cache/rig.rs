@@ -46,8 +46,11 @@ impl Rig {
         let (mut missed, mut flows) = (Vec::new(), Vec::new());
         lane.process(&mut vec![p], now, out, &mut missed);
         lane.sums().into_iter().for_each(|sums| switch.settle_sums(sums, now));
+        let tickets: Vec<_> = missed.iter().map(|u| u.ticket).collect();
         switch.walk_for(missed, now, out, &mut flows);
         flows.into_iter().for_each(|f| lane.learn(f, now));
+        switch.news().iter().for_each(|n| lane.follow(n));
+        tickets.into_iter().for_each(|t| lane.left(t));
     }
 }
 
@@ -96,7 +99,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
         }
         Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
         Op::Limit(zone, limit) => {
-            s.conntrack.set_limit(Some(*zone), *limit);
+            s.conntrack.lock().set_limit(Some(*zone), *limit);
             String::new()
         }
         Op::Port(p, up) => {
@@ -221,7 +224,7 @@ pub fn state(s: &Switch) -> String {
         v.extend(b.table_stats.iter().enumerate().filter(|(_, t)| t.0 != 0).map(|t| format!("{t:?}")));
         v.extend(b.macs.iter().map(|m| format!("{m:?}")));
     }
-    v.extend(s.conntrack.export().map(|c| format!("{c:?}")));
+    v.extend(s.conntrack.lock().export().map(|c| format!("{c:?}")));
     v.sort();
     v.join("\n")
 }

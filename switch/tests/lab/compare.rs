@@ -259,7 +259,7 @@ impl<'a> Pair<'a> {
         self.dropped = overlapped || dropped(&self.ours) != before;
         let renumbered =
             |c: switch::conntrack::Connection| matches!(c.original.proto, 1 | 58) && c.original.sport != c.reply.sport;
-        self.renumbered |= self.ours.conntrack.export().any(renumbered);
+        self.renumbered |= self.ours.conntrack.lock().export().any(renumbered);
         self.strayed |= self.renumbered;
         let cast = if p[0] & 1 != 0 { "multicast" } else { "unicast" };
         self.outcome(out, &format!("port {port} {cast} packet {}", hex(p)))
@@ -419,7 +419,7 @@ impl<'a> Pair<'a> {
         }
         bad.extend(theirs.keys().map(|k| format!("flow only theirs {k:?}")));
         let theirs = self.ovs.connections();
-        let mut mine: Vec<String> = self.ours.conntrack.dump(None, None).lines().map(String::from).collect();
+        let mut mine: Vec<String> = self.ours.conntrack.lock().dump(None, None).lines().map(String::from).collect();
         mine.sort();
         self.count.connections += mine.len();
         // What a FIN has opened and is translated shows it there if it passes its zone once more.

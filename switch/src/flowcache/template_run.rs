@@ -1,0 +1,377 @@
+//! Serves packets without a flow from templates, several in a row.
+//!
+//! ```text
+//!   each by itself: frame ─► tuple ─► checksums, templates whose keys fit
+//!   the table held: all in their order: zones looked up, template chosen, connections opened and changed
+//!   each by itself: counters, steps
+//! ```
+//! Only the middle part needs the connection table, which threads share. So any thread can open connections, each in
+//! its own time but for that part. A template that became stale before the table was taken is not used: what follows a
+//! change of flows (a zone is emptied) finds no connection that old flows open later.
+
+use super::Cache;
+use super::ct_template::CtTemplateCache;
+use super::entry::Entry;
+use super::exec::{ReplayContext, serve};
+use super::key::{self, PackedKey};
+use super::table::Table;
+use crate::buf::PacketBuf;
+use crate::conntrack::{Conntrack, Found, Outcome, Packet, Plan, SharedConntrack, Tuple};
+use crate::events::Outputs;
+use crate::extract::address;
+use packet::{be16, checksum, ipproto};
+use std::time::Duration;
+
+/// One of so many packets without a connection gets an entry of its own.
+const SOME: u64 = 16;
+/// Most packets in a row.
+const MOST: usize = 32;
+/// Places of [`Waiting`].
+const PLACES: usize = 4096;
+
+/// The tuple of a frame as it arrives, or of the frame in its tunnel; none without TCP or UDP ports.
+fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
+    let at = if key.inner_at == 0 { key.outer } else { key.inner };
+    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
+        return None;
+    }
+    let p = p.get(key.inner_at..)?;
+    let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
+    let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
+    Some(Tuple {
+        v6,
+        proto: at.proto,
+        src: address(p, src, v6)?,
+        dst: address(p, dst, v6)?,
+        sport: be16(p, l4)?,
+        dport: be16(p, l4 + 2)?,
+        icmp_type: 0,
+        icmp_code: 0,
+    })
+}
+
+/// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
+/// would have no such key.
+fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
+    let frame = p.data();
+    let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
+    let (l3, l4) = (key.inner_at + usize::from(at.l3), key.inner_at + usize::from(at.l4));
+    let end = l3 + usize::from(be16(frame, l3 + 2)?);
+    let tcp = at.proto == ipproto::TCP;
+    let transport = frame.get(l4..end)?;
+    let unsaid = !tcp && be16(transport, 6) == Some(0);
+    let covered = || {
+        let addresses = frame.get(l3 + 12..l3 + 20).map_or(0, checksum::sum);
+        let pseudo = addresses + u32::from(at.proto) + transport.len() as u32;
+        checksum::finish(checksum::sum(transport) + pseudo) == 0
+    };
+    let right = checksum::of(frame.get(l3..l4)?) == 0 && (good || unsaid || covered());
+    // Port 0 is reserved (RFC 6335 section 6).
+    if !right || tuple.v6 || tuple.sport == 0 || tuple.dport == 0 {
+        return None;
+    }
+    let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
+    Some(Packet { tuple, tcp_flags, segment: None, error: false })
+}
+
+/// Packets that wait for the main thread, by hashes of their tuples: what comes behind such a packet has to wait there,
+/// too, or it would overtake it.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    counts: Box<[u16]>,
+    all: u32,
+}
+
+/// The place of a packet among those that wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WaitingPlace(u16);
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting { counts: vec![0; PLACES].into(), all: 0 }
+    }
+}
+
+impl Waiting {
+    fn place(t: &Tuple, table: &Table) -> WaitingPlace {
+        let ports = u64::from(t.sport) << 32 | u64::from(t.dport) << 8 | u64::from(t.proto);
+        let words = [t.src as u64, (t.src >> 64) as u64, t.dst as u64, (t.dst >> 64) as u64, ports, 0, 0, 0];
+        WaitingPlace((table.hash(&[words]) % PLACES as u64) as u16)
+    }
+
+    fn is_at(&self, at: WaitingPlace) -> bool {
+        self.all != 0 && self.counts.get(usize::from(at.0)).is_some_and(|n| *n != 0)
+    }
+
+    /// A packet waits.
+    fn come(&mut self, at: WaitingPlace) {
+        if let Some(n) = self.counts.get_mut(usize::from(at.0)) {
+            *n += 1;
+            self.all += 1;
+        }
+    }
+
+    /// One of them has been sent, or is lost.
+    pub(crate) fn gone(&mut self, at: WaitingPlace) {
+        if let Some(n) = self.counts.get_mut(usize::from(at.0)).filter(|n| **n != 0) {
+            *n -= 1;
+            self.all -= 1;
+        }
+    }
+}
+
+/// What is known of a packet of a run.
+#[derive(Debug, Default)]
+struct Known {
+    tuple: Option<Tuple>,
+    seen: Option<Packet>,
+    lengths: [usize; 2],
+    /// Its share of [`TemplateRuns::buckets`].
+    buckets: std::ops::Range<usize>,
+    plan: Plan,
+    /// Its template.
+    template: Option<u32>,
+    /// What an entry of its own checks, if it gets one.
+    found: Vec<Found>,
+    own: bool,
+    waits: Option<WaitingPlace>,
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunOutcome {
+    /// How many packets at its beginning are done with.
+    pub(crate) done: usize,
+    /// How many of these opened connections.
+    pub(crate) opened: usize,
+}
+
+/// Serves runs; it has the storage for that.
+#[derive(Debug)]
+pub(crate) struct TemplateRuns {
+    list: Vec<Known>,
+    buckets: Vec<u32>,
+    values: Vec<u128>,
+    /// How long a run may be: where its first packet is likely to need a walk, looking at more is of no use.
+    pub(crate) most: usize,
+}
+
+impl Default for TemplateRuns {
+    fn default() -> TemplateRuns {
+        TemplateRuns { list: Vec::new(), buckets: Vec::new(), values: Vec::new(), most: MOST }
+    }
+}
+
+/// The packets of a run, with their keys. None of them has a flow.
+pub(crate) type Run<'a, P> = (&'a [PackedKey], &'a mut [Option<(u32, P)>]);
+
+impl TemplateRuns {
+    /// Serves packets from templates, in their order, and takes them out of the run. Without `waiting` it ends with the
+    /// first packet that has no template, or that finds something else. With it, such packets are left, and all that
+    /// have to wait for them. `own` gets entries for packets that changed nothing.
+    pub(crate) fn serve<P: PacketBuf>(
+        &mut self,
+        (templates, cache): (&CtTemplateCache, &mut Cache),
+        (ct, now): (&SharedConntrack, Duration),
+        (keys, packets): Run<'_, P>,
+        waiting: Option<&mut Waiting>,
+        (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
+        mut own: impl FnMut(&mut Cache, u64, Entry),
+    ) -> RunOutcome {
+        let n = packets.len();
+        self.list.resize_with(n.max(self.list.len()), Known::default);
+        for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets.iter()) {
+            k.tuple = slot.as_ref().and_then(|(_, p)| arriving(p.data(), key));
+        }
+        if n > 1
+            && let Some(held) = ct.try_once()
+        {
+            self.list.iter().take(n).filter_map(|k| k.tuple.as_ref()).for_each(|t| held.near(t, P::prefetch));
+        }
+        self.look_at(templates, cache, keys, packets);
+        let outcome = match waiting {
+            None => self.decide(templates, cache, &mut ct.lock(), now, n, None),
+            Some(waiting) => match ct.try_lock() {
+                Some(mut held) => self.decide(templates, cache, &mut held, now, n, Some(waiting)),
+                None => {
+                    let Cache { table, .. } = cache;
+                    self.list.iter_mut().take(n).for_each(|k| k.wait(waiting, table));
+                    RunOutcome { done: n, opened: 0 }
+                }
+            },
+        };
+        self.finish(templates, cache, now, ((keys, packets), outcome.done), (outer, out), &mut own);
+        outcome
+    }
+
+    /// Of a run of `all` packets the first `done` were served.
+    pub(crate) fn judge(&mut self, all: usize, done: usize) {
+        self.most = match done {
+            0 => 1,
+            n if n == all => (2 * self.most).min(MOST),
+            _ => self.most,
+        };
+    }
+
+    /// Where a packet that a run left waits.
+    pub(crate) fn waits(&self, n: usize) -> Option<WaitingPlace> {
+        self.list.get(n)?.waits
+    }
+
+    /// What the frames say, and the templates whose keys fit.
+    fn look_at<P: PacketBuf>(
+        &mut self,
+        templates: &CtTemplateCache,
+        cache: &Cache,
+        keys: &[PackedKey],
+        packets: &[Option<(u32, P)>],
+    ) {
+        self.buckets.clear();
+        for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets) {
+            (k.template, k.own, k.waits, k.seen) = (None, false, None, None);
+            let first = self.buckets.len();
+            k.buckets = first..first;
+            let (Some((_, p)), Some(tuple)) = (slot, k.tuple) else { continue };
+            self.buckets.extend(templates.buckets(key, &cache.table));
+            if self.buckets.len() == first {
+                continue;
+            }
+            k.seen = seen(p, key, tuple);
+            k.buckets.end = self.buckets.len();
+            k.lengths = key.lengths(p.data().len());
+        }
+    }
+
+    /// Has the packets find, open and change their connections.
+    fn decide(
+        &mut self,
+        templates: &CtTemplateCache,
+        cache: &mut Cache,
+        ct: &mut Conntrack,
+        now: Duration,
+        n: usize,
+        mut waiting: Option<&mut Waiting>,
+    ) -> RunOutcome {
+        let TemplateRuns { list, buckets, values, .. } = self;
+        let mut outcome = RunOutcome::default();
+        for k in list.iter_mut().take(n) {
+            let behind = |w: &&mut Waiting| k.tuple.as_ref().is_some_and(|t| w.is_at(Waiting::place(t, &cache.table)));
+            let opened = match waiting.as_ref().is_some_and(behind) {
+                true => None,
+                false => k.choose(templates, cache, ct, now, buckets, values),
+            };
+            match (opened, &mut waiting) {
+                (Some(opened), _) => outcome.opened += usize::from(opened),
+                (None, Some(w)) => k.wait(w, &cache.table),
+                (None, None) => break,
+            }
+            outcome.done += 1;
+        }
+        outcome
+    }
+
+    /// Does what is left for packets that have a template.
+    fn finish<P: PacketBuf>(
+        &mut self,
+        templates: &CtTemplateCache,
+        cache: &mut Cache,
+        now: Duration,
+        ((keys, packets), done): (Run<'_, P>, usize),
+        (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
+        own: &mut impl FnMut(&mut Cache, u64, Entry),
+    ) {
+        let at = now.as_nanos() as u64;
+        for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets).take(done) {
+            let Some(t) = k.template.and_then(|n| templates.get(n)) else { continue };
+            let Some((_, packet)) = slot.take() else { continue };
+            let Cache { views, tallies, .. } = cache;
+            for c in t.entry.checks() {
+                views.pass(c, &k.lengths, at);
+            }
+            let tuples = &k.plan.translated;
+            serve(&t.entry, t.entry.steps(), packet, (key.end, k.lengths), (tuples, outer), out, tallies);
+            if k.own
+                && let Some(e) = t.own(key, &k.found, tuples)
+            {
+                own(cache, key.hash, e);
+            }
+        }
+    }
+}
+
+impl Known {
+    fn wait(&mut self, waiting: &mut Waiting, table: &Table) {
+        self.waits = self.tuple.as_ref().map(|t| Waiting::place(t, table));
+        self.waits.into_iter().for_each(|at| waiting.come(at));
+    }
+
+    /// Finds the packet's template and makes its changes; says whether it opened a connection. None: it has none, and
+    /// nothing has changed.
+    fn choose(
+        &mut self,
+        templates: &CtTemplateCache,
+        cache: &mut Cache,
+        ct: &mut Conntrack,
+        now: Duration,
+        buckets: &[u32],
+        values: &mut Vec<u128>,
+    ) -> Option<bool> {
+        let Known { lengths, plan, found, .. } = self;
+        let (seen, at) = (self.seen.as_ref()?, now.as_nanos() as u64);
+        let Cache { table, views, stats, .. } = cache;
+        let buckets = buckets.get(self.buckets.clone())?.iter();
+        for g in buckets.filter_map(|n| templates.bucket(*n)).flat_map(|b| &b.groups) {
+            if !ct.foresee(seen, &g.passes, now, plan) {
+                continue;
+            }
+            values.clear();
+            values.extend(plan.translated.iter().map(|[_, t]| super::ct_template::said(t) & g.tuple));
+            let number = g.flow(values);
+            let Some((number, t)) = number.and_then(|n| Some((n, templates.get(n)?))) else { continue };
+            if !table.fresh(&t.entry) || t.entry.checks().any(|c| !views.holds(c, Some(*lengths), at)) {
+                continue;
+            }
+            // A packet without a connection may be one of many single packets: few of them get an entry.
+            let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
+            let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
+            self.own = (has || stats.ct_template_packets % SOME == 0) && ct.unchanged(seen, &g.passes, plan, found);
+            ct.carry_out(seen, &g.passes, now, plan);
+            stats.ct_template_packets += 1;
+            self.template = Some(number);
+            return Some(opens);
+        }
+        None
+    }
+}
+
+impl Cache {
+    /// How many packets from `first` on have no flow, `most` at most; the first has none.
+    pub(crate) fn run_length<P: PacketBuf>(
+        &mut self,
+        keys: &[PackedKey],
+        packets: &[Option<(u32, P)>],
+        first: usize,
+        most: usize,
+        now: ReplayContext<'_>,
+    ) -> usize {
+        let behind = keys.iter().zip(packets).take(first + most).skip(first + 1);
+        1 + behind.take_while(|(key, slot)| slot.as_ref().is_some_and(|(_, p)| self.lacks(key, p, now))).count()
+    }
+
+    /// Whether no entry serves a packet.
+    fn lacks<P: PacketBuf>(&mut self, key: &PackedKey, packet: &P, now: ReplayContext<'_>) -> bool {
+        if !key.cached() || key.found != key::Found::Exact {
+            return false;
+        }
+        let lengths = key.lengths(packet.data().len());
+        let Cache { table, views, .. } = self;
+        let fits = |e: &Entry| e.is(key.blocks()) && table.fresh(e);
+        if let Some(e) = table.entries.get(key.candidate as usize).filter(|e| fits(e))
+            && e.checks().all(|c| views.holds(c, Some(lengths), now.at))
+        {
+            return false;
+        }
+        self.stats.searched += 1;
+        self.find(key, lengths, now.at, now.ct).is_none()
+    }
+}
