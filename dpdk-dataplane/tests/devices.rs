@@ -194,15 +194,17 @@ fn what_cannot_be_had_is_said() {
     let path = "x".repeat(120);
     let error = |name: &str| s.vsctl(&format!("--if-exists get interface {name} error")).trim().replace("\\\"", "");
     for (name, rest, runs, why) in [
-        ("c0", "type=dpdk".into(), false, "is missing 'options:dpdk-devargs'"),
+        ("c0", "type=dpdk".into(), false, "is missing 'options:dpdk-devargs', and there is no network device c0"),
+        ("ca", "type=dpdk options:dpdk-devargs=\"0000:ff:1f.7,representor=[0,1]\"".into(), false, "one, give each"),
+        ("cc", "type=dpdk options:dpdk-devargs=\"0000:ff:1f.7,representor=x\"".into(), false, "is no function"),
         ("c1", "type=dpdk options:dpdk-devargs=nonsense".into(), false, "neither a device"),
-        ("c2", "type=dpdk options:dpdk-devargs=0000:ff:1f.7".into(), false, "dpdk-extra"),
+        ("c2", "type=dpdk options:dpdk-devargs=0000:ff:1f.7".into(), false, "no PCI device 0000:ff:1f.7"),
         ("c3", "type=dpdk options:dpdk-devargs=\"net_af_packet77,iface=no\"".into(), false, "its driver"),
         ("c4", "type=dpdkvhostuserclient".into(), false, "vhost-server-path is missing"),
         ("c5", format!("type=dpdkvhostuserclient options:vhost-server-path=/{path}"), false, "107 at most"),
         ("c6", "type=geneve options:remote_ip=10.0.0.1 options:key=0x1000000".into(), false, "24 bits"),
-        ("c7", "type=geneve options:remote_ip=10.0.0.1 options:in_key=1 options:out_key=2".into(), false, "one key"),
-        ("c8", "type=vxlan options:remote_ip=10.0.0.1 options:exts=gbp".into(), false, "gbp"),
+        ("c7", "type=geneve options:remote_ip=10.0.0.1 options:in_key=1 options:out_key=2".into(), true, ""),
+        ("c8", "type=vxlan options:remote_ip=10.0.0.1 options:exts=gbp".into(), true, ""),
         ("c9", "type=vxlan options:remote_ip=10.0.0.1 options:ttl=1000".into(), false, "ttl=1000"),
         ("long-name-for-a-tap", "type=internal".into(), false, "File name too long"),
         ("r0", "type=vxlan options:remote_ip=10.0.0.2 options:dst_port=9".into(), true, ""),
