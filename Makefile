@@ -58,7 +58,7 @@ test-boot:
 
 test-kernel:
 	scripts/install kernel
-	$(CARGO) build -p northd -p controller --bins
+	$(CARGO) build -p northd -p controller -p dpdk-dataplane -p isthmusctl --bins
 	scripts/test-kernel
 
 # The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not. The daemon's tests are those that move

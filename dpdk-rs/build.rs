@@ -6,7 +6,7 @@ use std::path::PathBuf;
 const FUNCTIONS: &str = "rte_eal_(init|cleanup|hotplug_add|hotplug_remove)|rte_pktmbuf_pool_create|rte_mempool_avail_count|\
     rte_eth_iterator_(init|next|cleanup)|rte_eth_dev_(configure|start|stop|close|info_get|set_mtu|get_mtu|socket_id|set_link_up|count_avail)|\
     rte_eth_dev_adjust_nb_rx_tx_desc|rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_enable|rte_eth_link_get_nowait|\
-    rte_eth_stats_get|rte_eth_xstats_get(_names)?|rte_eth_macaddr_get|rte_strerror|rte_thread_(un)?register|rte_log_set_global_level|rte_vlan_insert|isthmus_.*";
+    rte_eth_stats_get|rte_eth_xstats_get(_names)?|rte_eth_macaddr_get|rte_strerror|rte_thread_(un)?register|rte_log_set_global_level|rte_eth_dev_callback_register|rte_dev_event_callback_register|rte_vlan_insert|isthmus_.*";
 const TYPES: &str = "rte_mbuf|rte_mempool|rte_dev_iterator|rte_eth_(conf|dev_info|link|stats|xstat|xstat_name|rxconf|txconf)|rte_ether_addr";
 const CONSTANTS: &str = "RTE_(MBUF_F_.*|PKTMBUF_HEADROOM|ETH_LINK_UP|MBUF_DEFAULT_BUF_SIZE|MAX_ETHPORTS)|ISTHMUS_.*";
 

@@ -55,6 +55,7 @@ impl Eal {
             let errno = unsafe { ffi::isthmus_errno() };
             return Err(Error::Eal(reason(errno)));
         }
+        crate::events::listen();
         Ok(Eal(Arc::new(Guard)))
     }
 

@@ -1,7 +1,7 @@
 //! What a device is and does: `rte_eth_dev_info`, link, counters.
 
 use crate::port::Behind;
-use crate::{Port, ffi};
+use crate::{Health, Port, ffi};
 use std::ffi::CStr;
 
 /// The speed that the kernel gives taps, in megabits a second.
@@ -114,6 +114,7 @@ impl Port {
     /// The link's state.
     pub fn link(&self) -> LinkState {
         match &self.behind {
+            Behind::Driver(..) if self.health() != Health::Working => return LinkState::default(),
             Behind::Driver(..) => {}
             Behind::Software(device) => return LinkState { up: device.up(), ..LinkState::default() },
             _ => return LinkState { up: true, speed: TAP_SPEED, full_duplex: true },
@@ -163,6 +164,9 @@ impl Port {
                 ..Statistics::default()
             };
         }
+        if self.health() != Health::Working {
+            return Statistics::default();
+        }
         let mut s = ffi::rte_eth_stats::default();
         // SAFETY: writes a plain structure.
         if unsafe { ffi::rte_eth_stats_get(self.id, &raw mut s) } < 0 {
@@ -182,7 +186,7 @@ impl Port {
 
     /// The driver's own counters, by its names.
     pub fn extended_statistics(&self) -> Vec<(String, u64)> {
-        if !matches!(self.behind, Behind::Driver(..)) {
+        if !matches!(self.behind, Behind::Driver(..)) || self.health() != Health::Working {
             return Vec::new();
         }
         // SAFETY: asks with no room for how many there are.

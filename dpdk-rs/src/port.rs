@@ -1,6 +1,7 @@
 //! Ethernet devices.
 
 use crate::error::reason;
+use crate::events::Health;
 use crate::info::{PortInfo, describe, device_info};
 use crate::socket::{Ring, Socket};
 use crate::software::{Software, SoftwareDevice};
@@ -67,8 +68,10 @@ pub struct Port {
     most: AtomicU32,
     /// Frames that were longer.
     too_long: AtomicU64,
-    /// The bus and the name there of a device that this port had attached.
-    attached: Option<[CString; 2]>,
+    /// The bus of a driver's device and its name there.
+    place: Option<[CString; 2]>,
+    /// This port had it attached.
+    attached: bool,
 }
 
 /// What moves a port's packets.
@@ -176,6 +179,7 @@ impl Port {
         };
         taken.insert(id);
         drop(taken);
+        crate::events::forget(id, name);
         // From here on dropping the port detaches it.
         let mut port = Port {
             id,
@@ -186,7 +190,8 @@ impl Port {
             behind: Behind::Driver(pool.clone(), eal.clone()),
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
-            attached: if there.is_none() { Some([c_bus, c_name]) } else { None },
+            place: Some([c_bus, c_name]),
+            attached: there.is_none(),
         };
         port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
         port.info.bus = bus.to_string();
@@ -238,7 +243,16 @@ impl Port {
             behind,
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
-            attached: None,
+            place: None,
+            attached: false,
+        }
+    }
+
+    /// What DPDK has told of the device since it was opened.
+    pub fn health(&self) -> Health {
+        match &self.behind {
+            Behind::Driver(..) => crate::events::health(self.id, &self.name),
+            _ => Health::Working,
         }
     }
 
@@ -496,7 +510,9 @@ impl Drop for Port {
         let mut taken = taken();
         // SAFETY: the port exists, and no other handle to it does: only `attach` makes ports, of devices that no port has.
         unsafe { ffi::rte_eth_dev_stop(self.id) };
-        if let Some([bus, name]) = &self.attached {
+        // A bus waits for a device that it wants back, whoever had it attached.
+        let leaves = self.attached || self.health() == Health::Removed;
+        if let Some([bus, name]) = self.place.as_ref().filter(|_| leaves) {
             // SAFETY: as above; it is stopped, and used no more.
             unsafe { ffi::rte_eth_dev_close(self.id) };
             detach(bus, name);

@@ -10,6 +10,7 @@ mod ic;
 mod nic;
 mod plan;
 mod show;
+mod switchdev;
 mod vtep;
 mod why;
 

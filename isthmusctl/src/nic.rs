@@ -22,6 +22,17 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
     },
+    /// Puts a card into switchdev mode. Without --yes it only prints the commands, and what they take away.
+    Switchdev {
+        /// The card: 0000:03:00.0, or as `nic show` has it.
+        card: String,
+        /// How many virtual functions it is to have; without it as many as it has.
+        #[arg(long, value_name = "N")]
+        vfs: Option<u32>,
+        /// Does it.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Prints what there is as JSON, as `nic show --from` and the controller's --representors take it.
     Record,
 }
@@ -129,6 +140,11 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
     let read = || kernel::read().context("this machine's network cards cannot be read");
     match command {
         Command::Record => println!("{}", serde_json::to_string_pretty(&read()?.snapshot())?),
+        Command::Switchdev { card, vfs, yes } => {
+            // Only the warning is poorer without the database.
+            let uses = local(remote, limit).await.map(|db| uses(&db)).unwrap_or_default();
+            crate::switchdev::run(&read()?, &card, vfs, yes, |link| uses.get(link).map(Use::text))?;
+        }
         Command::Show { table, from } => {
             let inventory = match from {
                 Some(f) => {

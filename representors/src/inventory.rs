@@ -222,6 +222,11 @@ impl Inventory {
         self.links.get(&ifindex)
     }
 
+    /// The network devices.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.values()
+    }
+
     /// The ports of all embedded switches. Those of drivers that devlink knows no ports of come from the names of network devices.
     pub fn representors(&self) -> impl Iterator<Item = Representor<'_>> {
         let ports = self.ports.values().map(|p| Representor {

@@ -11,10 +11,12 @@
 //! |---|---|
 //! | [`inventory`] | what there is, kept as events come; no I/O |
 //! | [`select`] | which function is asked for, and its representor |
+//! | [`devargs`] | devices as DPDK names them |
 //! | [`netlink`] | messages of devlink and rtnetlink; no I/O |
 //! | [`kernel`] | follows the kernel |
 //! | [`recorded`] | an inventory in a file |
 
+pub mod devargs;
 pub mod inventory;
 pub mod kernel;
 pub mod netlink;

@@ -35,7 +35,7 @@ pub fn packets(arguments: &[String]) -> (u32, u64) {
 }
 
 /// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
-/// hugepages, without a PCI scan where no device is named, and beside other instances. Where DPDK is not told how much
+/// hugepages, without PCI devices that no port asks for, and beside other instances. Where DPDK is not told how much
 /// memory to take, it gets `least` megabytes if there are no hugepages.
 pub fn dpdk_arguments(
     extra: &str,
@@ -65,8 +65,9 @@ pub fn dpdk_arguments(
         let megabytes = total.unwrap_or(0).max(least).to_string();
         add(&["-m", "--socket-mem"], &["-m", &megabytes]);
     }
-    if !has(&v, &["-a", "--allow", "-b", "--block", "-w"]) {
-        v.push("--no-pci".into());
+    if !has(&v, &["-a", "--allow", "-b", "--block", "-w", "--no-pci"]) {
+        // No PCI device is taken before a port asks for it.
+        v.extend(["-a", "0000:00:00.0"].map(String::from));
     }
     let mut add = |names: &[&str], args: &[&str]| {
         if !has(&v, names) {
@@ -127,10 +128,13 @@ mod tests {
     #[test]
     fn dpdk_arguments_are_completed_but_not_overridden() {
         let v = dpdk_arguments("", &map(&[]), &[0, 1], false, MEMORY).join(" ");
-        assert!(v.contains("--no-huge -m 256 --no-pci") && v.contains("--lcores=0@(0,1)"), "{v}");
+        assert!(v.contains("--no-huge -m 256 -a 0000:00:00.0") && v.contains("--lcores=0@(0,1)"), "{v}");
         let v =
             dpdk_arguments("-m 512 -a 0000:03:00.0", &map(&[("dpdk-extra", "-l 1")]), &[0], false, MEMORY).join(" ");
-        assert!(v.starts_with("-m 512 -a 0000:03:00.0 -l 1") && !v.contains("lcores") && !v.contains("no-pci"), "{v}");
+        assert!(
+            v.starts_with("-m 512 -a 0000:03:00.0 -l 1") && !v.contains("lcores") && !v.contains(" 0000:00:00.0"),
+            "{v}"
+        );
         let v = dpdk_arguments("", &map(&[("dpdk-socket-mem", "1024,0")]), &[], true, MEMORY).join(" ");
         assert!(v.contains("--socket-mem 1024,0") && !v.contains("no-huge"), "{v}");
     }

@@ -119,7 +119,8 @@ fn refuse_twins(bridges: &mut [BridgeSpec]) {
                 |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.local_of_flow, t.in_key, t.mode, t.gpe);
             what(a) == what(b)
         }
-        (Kind::Dpdk(a), Kind::Dpdk(b)) | (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,
+        (Kind::Dpdk(a), Kind::Dpdk(b)) => a.is_same(b),
+        (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,
         _ => false,
     };
     let mut had: Vec<(Kind, String)> = Vec::new();
@@ -133,8 +134,12 @@ fn refuse_twins(bridges: &mut [BridgeSpec]) {
                     continue;
                 }
                 Some((Kind::Tunnel(_), twin)) => Err(PortError::TunnelExists { port: p.name.clone(), twin }),
-                Some((Kind::Dpdk(device) | Kind::VhostClient(device), twin)) => {
-                    Err(PortError::DeviceInUse { port: p.name.clone(), device: device.clone(), twin })
+                Some((Kind::Dpdk(_), twin)) => {
+                    let Kind::Dpdk(wanted) = kind else { continue };
+                    Err(PortError::DeviceInUse { port: p.name.clone(), device: wanted.to_string(), twin })
+                }
+                Some((Kind::VhostClient(path), twin)) => {
+                    Err(PortError::DeviceInUse { port: p.name.clone(), device: path.clone(), twin })
                 }
                 Some(_) => continue,
             };

@@ -8,7 +8,37 @@ use super::{get, number};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
+use representors::devargs::{Devargs, Malformed};
+use std::fmt;
 use switch::{PriorityTags, TunnelConfig, TunnelKind, VlanMode};
+
+/// Which device of DPDK's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DpdkDevice {
+    /// That of `options:dpdk-devargs`.
+    Named(Devargs),
+    /// The card, or the representor, whose network device this is: a port without `dpdk-devargs`.
+    OfLink(String),
+}
+
+impl DpdkDevice {
+    /// Whether both are the same, in whatever words.
+    pub fn is_same(&self, other: &DpdkDevice) -> bool {
+        match (self, other) {
+            (DpdkDevice::Named(a), DpdkDevice::Named(b)) => a.is_same_device(b),
+            (a, b) => a == b,
+        }
+    }
+}
+
+impl fmt::Display for DpdkDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DpdkDevice::Named(d) => d.fmt(f),
+            DpdkDevice::OfLink(name) => f.write_str(name),
+        }
+    }
+}
 
 /// What is behind a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +51,8 @@ pub enum Kind {
     Patch(String),
     /// A tunnel.
     Tunnel(Box<TunnelConfig>),
-    /// A DPDK device: `dpdk-devargs`.
-    Dpdk(String),
+    /// A DPDK device.
+    Dpdk(DpdkDevice),
     /// A vhost-user socket.
     VhostClient(String),
     /// A device of this process alone (`--enable-dummy`).
@@ -58,9 +88,14 @@ pub enum PortError {
         /// What is wrong with them.
         error: TunnelError,
     },
-    /// `options:dpdk-devargs` is missing.
-    #[error("'{0}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")]
-    NoDevargs(String),
+    /// `options:dpdk-devargs`.
+    #[error("{port}: options:dpdk-devargs: {error}")]
+    Devargs {
+        /// The port.
+        port: String,
+        /// What is wrong with them.
+        error: Malformed,
+    },
     /// `options:vhost-server-path` is missing.
     #[error("{0}: options:vhost-server-path is missing")]
     NoSocket(String),
@@ -286,7 +321,11 @@ fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kin
         "gre" | "ip6gre" => tunnel(TunnelKind::Gre, "gre", &i.options).map_err(of_tunnel),
         "srv6" => tunnel(TunnelKind::Srv6, "srv6", &i.options).map_err(of_tunnel),
         "erspan" | "ip6erspan" => tunnel(TunnelKind::Erspan, "erspan", &i.options).map_err(of_tunnel),
-        "dpdk" => option("dpdk-devargs").map(Kind::Dpdk).ok_or_else(|| PortError::NoDevargs(port())),
+        "dpdk" => match option("dpdk-devargs").map(|text| Devargs::parse(&text)) {
+            None => Ok(Kind::Dpdk(DpdkDevice::OfLink(port()))),
+            Some(Ok(d)) => Ok(Kind::Dpdk(DpdkDevice::Named(d))),
+            Some(Err(error)) => Err(PortError::Devargs { port: port(), error }),
+        },
         "dpdkvhostuserclient" => {
             let path = option("vhost-server-path").ok_or_else(|| PortError::NoSocket(port()))?;
             match path.len() {

@@ -7,10 +7,12 @@
 //! | [`bond`] | bonds and LACP |
 //! | [`qos`] | policers, and queues that shape what a port sends |
 //! | [`netdev`] | network devices: which driver opens which |
+//! | [`absent`] | what is in the place of a device that is gone |
 //! | [`dummy`] | devices of this process alone, for test beds |
 //! | [`neighbours`] | Ethernet addresses of tunnels' next hops |
 //! | [`frame`] | packets in DPDK's memory |
 
+pub mod absent;
 pub mod bfd;
 pub mod bond;
 pub mod dummy;

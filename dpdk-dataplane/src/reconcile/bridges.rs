@@ -407,6 +407,7 @@ impl Reconciler {
             ifindex: None,
             error: None,
             wait_for_link: false,
+            presence: Default::default(),
             room: 0,
             bfd: None,
             statistics: Default::default(),
@@ -427,12 +428,14 @@ impl Reconciler {
                 tracing::warn!(target: "bridge", "bridge {}: {e}", b.spec.name);
                 p.error = Some(e.to_string());
                 p.wait_for_link = matches!(e, DeviceError::NoSuchDevice(_));
+                p.presence.wait(spec, &e, &self.kernel.snapshot());
             }
         }
         b.ports.insert(spec.name.clone(), p);
     }
 
     async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
+        p.presence.opened(&p.spec, &self.kernel.snapshot());
         (p.device, p.mac, p.ifindex, p.room) = (made.device, made.mac, made.ifindex, made.room);
         p.driver = p.ifindex.and_then(|_| dpdk_rs::driver(&p.spec.name).ok());
         let mut port = Port::new(no, &p.spec.name, made.kind);
@@ -536,7 +539,7 @@ fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
     let link = host.links.get(&p.spec.name).map(|l| l.index);
     match p.spec.kind {
         Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,
-        _ => p.wait_for_link && link.is_some(),
+        _ => p.wait_for_link && link.is_some() || p.presence.is_due(host),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opens, reconfigures and exchanges the devices of ports.
 
-use super::{Reconciler, RunningBridge, RunningPort};
+use super::{Reconciler, RunningBridge, RunningPort, presence};
 use crate::config::BridgeSpec;
 use crate::config::port::{Kind, PortError, PortSpec};
 use crate::pmd::{Jobs, MainPmd, PmdEnded};
@@ -8,6 +8,8 @@ use crate::ports::frame::memory;
 use crate::ports::netdev::{self, Device, DeviceSpec};
 use dpdk_rs::Port;
 use packet::Mac;
+use representors::devargs::{Devargs, NotOfDpdk};
+use representors::select::Missing;
 use std::sync::Arc;
 use switch::PortKind;
 
@@ -38,9 +40,15 @@ pub(super) enum DeviceError {
     /// The kernel's tables cannot be read.
     #[error("{port}: {error}")]
     Netlink { port: String, error: rtnetlink::Error },
+    /// The port names no device, and there is none by its name.
+    #[error("'{port}' is missing 'options:dpdk-devargs', and {error}")]
+    NoDevargs { port: String, error: NotOfDpdk },
+    /// The card has no such function, or none at all.
+    #[error("{port}: {error}")]
+    Function { port: String, error: Missing },
     /// DPDK refused the device.
     #[error("{port}: {error}{hint}")]
-    Dpdk { port: String, error: dpdk_rs::Error, hint: &'static str },
+    Dpdk { port: String, error: dpdk_rs::Error, hint: String },
     /// There is no memory for packets.
     #[error("DPDK has no packet memory")]
     NoMemory,
@@ -61,8 +69,12 @@ pub(super) enum DeviceError {
 /// The MTU of a dummy that asks for none.
 const DUMMY_MTU: u32 = 1500;
 
-/// What to do about a PCI device that DPDK does not know.
-const PCI_HINT: &str = "; PCI devices are looked for at the start, if other_config:dpdk-extra says so (-a ADDRESS)";
+impl DeviceError {
+    /// It may be mended by functions that a card gets.
+    pub(super) fn is_of_functions(&self) -> bool {
+        matches!(self, DeviceError::Function { .. } | DeviceError::NoDevargs { .. })
+    }
+}
 
 impl Reconciler {
     /// Opens what is behind a port.
@@ -96,10 +108,12 @@ impl Reconciler {
                 let stays = !local && spec.mac.is_none() && there;
                 DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
             }
-            Kind::Dpdk(devargs) => {
-                let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
-                let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };
-                DeviceSpec::Dpdk { bus: bus.into(), name: name.into(), arguments: arguments.into() }
+            Kind::Dpdk(named) => {
+                let (opened, complaint) = self.open_dpdk(spec, named).await?;
+                let mac = opened.port.mac();
+                let number = self.pmd.run(move |w| w.add_device(opened)).await?;
+                let kind = PortKind::Device(number);
+                return Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint });
             }
             Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
         };
@@ -169,12 +183,14 @@ impl Reconciler {
         Ok(Made { kind, device: Some(number), mac, ifindex, room, complaint })
     }
 
-    async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, DeviceError> {
+    pub(super) async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, DeviceError> {
         let Some(memory) = memory() else { return Err(DeviceError::NoMemory) };
         let (eal, setup) = (self.pmd.eal.clone(), spec.setup.clone());
-        let pci = matches!(&device, DeviceSpec::Dpdk { name, .. } if name.contains(':'));
+        let pci = match &device {
+            DeviceSpec::Dpdk { name, .. } => Devargs::parse(name).ok().and_then(|d| d.pci()),
+            _ => None,
+        };
         let opened = tokio::task::spawn_blocking(move || netdev::open(&eal, memory, &device, &setup)).await;
-        let hint = if pci && matches!(spec.kind, Ok(Kind::Dpdk(_))) { PCI_HINT } else { "" };
         let port = spec.name.clone();
         let kernel = matches!(spec.kind, Ok(Kind::Internal | Kind::System));
         opened?.map_err(|e| match e {
@@ -182,7 +198,10 @@ impl Reconciler {
                 let reason = reason.split_once(" (os error").map_or(&*reason, |(text, _)| text).into();
                 DeviceError::Kernel { port, reason }
             }
-            error => DeviceError::Dpdk { port, error, hint },
+            error => {
+                let hint = pci.as_deref().map(presence::pci_hint).unwrap_or_default();
+                DeviceError::Dpdk { port, error, hint }
+            }
         })
     }
 
@@ -213,7 +232,7 @@ impl Reconciler {
         if spec.kind == Ok(Kind::Internal) {
             let Some(memory) = memory() else { return Ok(()) };
             let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
-            return made?.map_err(|error| DeviceError::Dpdk { port: spec.name.clone(), error, hint: "" });
+            return made?.map_err(|error| DeviceError::Dpdk { port: spec.name.clone(), error, hint: String::new() });
         }
         let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
         opened.port.limit(Some(mtu));
@@ -235,7 +254,7 @@ impl Reconciler {
         };
         match done {
             Ok(complaint) => {
-                if let Some(p) = b.ports.get_mut(&spec.name) {
+                if let Some(p) = b.ports.get_mut(&spec.name).filter(|p| !p.presence.is_lost()) {
                     p.error = complaint;
                 }
             }
@@ -257,7 +276,7 @@ impl Reconciler {
                 (Some(p), Some(m)) => m
                     .for_frames(netdev::buffer(&setup))
                     .and_then(|pool| p.reconfigure(pool, &setup))
-                    .map_err(|error| DeviceError::Dpdk { port, error, hint: "" }),
+                    .map_err(|error| DeviceError::Dpdk { port, error, hint: String::new() }),
                 (None, _) => Err(DeviceError::InUse(port)),
                 (_, None) => Err(DeviceError::NoMemory),
             };
@@ -293,7 +312,7 @@ fn wanted_number(name: &str) -> Option<u32> {
 }
 
 /// The error text where a DPDK device has not taken the requested MTU.
-fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
+pub(super) fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
     let (asked, has) = (spec.mtu?, device.port.mtu()?);
     let dpdk = matches!(spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
     (dpdk && has != asked).then(|| format!("{}: mtu_request {asked}: its device keeps {has}", spec.name))

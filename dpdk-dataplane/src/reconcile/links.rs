@@ -111,7 +111,9 @@ impl Reconciler {
                         mtu,
                     },
                 };
-                p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
+                if !p.presence.is_lost() {
+                    p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
+                }
                 if link != p.link {
                     // The first reading is no change.
                     p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());

@@ -5,6 +5,7 @@
 //! | here | the loop: events in, one pass over everything that may differ |
 //! | `bridges`, `devices` | bridges and ports; what is behind ports |
 //! | `links` | links, MTUs and bonds as they change |
+//! | `presence` | DPDK's devices that go and come back |
 //! | `underlay` | the kernel's routes and neighbours, for tunnels |
 //! | `zones`, `collectors` | connection tracking zones; IPFIX, sFlow, NetFlow |
 //! | `ha` | what gateways tell each other |
@@ -17,6 +18,7 @@ pub(crate) mod datapath_features;
 mod devices;
 mod ha;
 mod links;
+mod presence;
 mod requests;
 mod status;
 mod underlay;
@@ -113,6 +115,8 @@ pub(crate) struct RunningPort {
     pub error: Option<String>,
     /// Its device does not exist yet; it is made when that comes.
     pub wait_for_link: bool,
+    /// Where its device is, if that is DPDK's.
+    pub presence: presence::Presence,
     /// The MTU for which its buffers have room.
     pub room: u32,
     pub bfd: Option<BfdStatus>,
@@ -346,7 +350,7 @@ impl Reconciler {
             while let Ok(e) = self.db.events.try_recv() {
                 rows |= self.db.take(e);
             }
-            if rows || host && self.links_changed() {
+            if rows || (host || time) && self.links_changed() {
                 self.reconcile().await;
                 host = true;
             }
@@ -354,6 +358,7 @@ impl Reconciler {
                 self.apply_underlay().await;
             }
             if time || host {
+                self.follow_presence().await;
                 self.update_links().await;
                 self.follow_mtus().await;
                 self.publish_port_facts();
