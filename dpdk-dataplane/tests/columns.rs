@@ -211,6 +211,15 @@ fn columns_of_dpdk_ports_are_as_in_open_vswitch() {
             let (Some(o), Some(t)) = (ours.get_mut(&key), theirs.get_mut(&key)) else { return Err(name.into()) };
             // Paths of the run, and the number that a program gives its devices.
             [&mut *o, &mut *t].into_iter().for_each(|r| drop(r.remove("options")));
+            // A port without devargs is that of a network device here; Open vSwitch's text goes on about its old names.
+            if name == "w1" {
+                for r in [&mut *o, &mut *t] {
+                    let text = r.remove("error").map(|e| e.to_string()).unwrap_or_default();
+                    if !text.contains("'w1' is missing 'options:dpdk-devargs'") {
+                        bad.push(format!("w1 error: {text}"));
+                    }
+                }
+            }
             let status =
                 |r: &mut BTreeMap<String, Value>| r.remove("status").as_ref().and_then(is_map).unwrap_or_default();
             let (mine, other) = (status(o), status(t));

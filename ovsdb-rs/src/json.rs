@@ -18,9 +18,13 @@ pub struct Framer {
     escaped: bool,
 }
 
+/// Room for what is received next, in bytes: most messages come with one read.
+const ROOM: usize = 2048;
+
 impl Framer {
-    /// The buffer to append what was received to.
+    /// The buffer to append what was received to; it has room.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer.reserve(ROOM);
         &mut self.buffer
     }
 

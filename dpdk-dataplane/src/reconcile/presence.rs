@@ -93,8 +93,8 @@ pub(super) fn pci_hint(address: &str) -> String {
 /// Where a port's device is.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// What it stood on when it was opened.
-    opened_on: Option<(Below, u32)>,
+    /// What it stands on since it was opened; none: the kernel has not told of it yet.
+    opened_on: Option<(Below, Option<u32>)>,
     /// Why it is gone; none: it is not.
     lost: Option<String>,
     /// When it was last tried to open it again.
@@ -115,7 +115,10 @@ impl Presence {
             Ok(Kind::Dpdk(d)) => Below::of(d),
             _ => None,
         };
-        self.opened_on = below.and_then(|b| b.index(host).map(|n| (b, n)));
+        self.opened_on = below.map(|b| {
+            let index = b.index(host);
+            (b, index)
+        });
         (self.lost, self.tried, self.waits) = (None, None, None);
     }
 
@@ -135,7 +138,7 @@ impl Presence {
     }
 
     /// Why the device of a running port is gone; none: it is there.
-    fn gone(&self, health: Health, host: &KernelSnapshot) -> Option<String> {
+    fn gone(&mut self, health: Health, host: &KernelSnapshot) -> Option<String> {
         match health {
             Health::Removed => return Some("it is being taken away".into()),
             Health::Failed => return Some("its driver could not recover it from an error".into()),
@@ -143,9 +146,14 @@ impl Presence {
             Health::Recovering => return None,
             Health::Working => {}
         }
-        let (below, index) = self.opened_on.as_ref()?;
-        match (below.index(host), below) {
-            (Some(n), _) if n == *index => None,
+        let (below, index) = self.opened_on.as_mut()?;
+        let now = below.index(host);
+        let Some(index) = *index else {
+            *index = now;
+            return None;
+        };
+        match (now, &*below) {
+            (Some(n), _) if n == index => None,
             (Some(_), Below::Link(l) | Below::Tap(l)) => Some(format!("network device {l} was made anew")),
             (_, Below::Link(l) | Below::Tap(l)) => Some(format!("there is no network device {l}")),
             (_, Below::Pci(address)) => Some(format!("there is no PCI device {address}")),
