@@ -589,15 +589,21 @@ impl MainPmd {
     /// Asks for the next hop of a tunnel's packets, if its Ethernet address is not known.
     pub fn look_for(&mut self, end: IpAddr, local: Option<IpAddr>) {
         if let Some(hop) = self.switch.underlay.unknown_next_hop(end, local) {
-            self.resolve_next_hop(hop, self.now());
+            let now = self.now();
+            if self.neighbours.foresee(hop, now) {
+                self.ask_next_hop(hop);
+            }
         }
     }
 
     /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
     fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
-        if !self.neighbours.want(a, now) {
-            return;
+        if self.neighbours.want(a, now) {
+            self.ask_next_hop(a);
         }
+    }
+
+    fn ask_next_hop(&mut self, a: IpAddr) {
         // The route with this next hop says by which device a link-local address is reached; its prefix may be of the
         // other IP version.
         let underlay = &self.switch.underlay;

@@ -23,8 +23,8 @@ pub struct Neighbours {
     kernel: HashMap<IpAddr, Mac>,
     /// With the time at which each was learned; none: an operator has set it.
     learned: HashMap<IpAddr, (Mac, Option<Duration>)>,
-    /// When each was last asked for.
-    asked: HashMap<IpAddr, Duration>,
+    /// When each was last asked for; none: not yet for a packet.
+    asked: HashMap<IpAddr, Option<Duration>>,
 }
 
 impl Default for Neighbours {
@@ -40,9 +40,18 @@ impl Neighbours {
         if self.asked.len() >= MOST && !self.asked.contains_key(&a) {
             return false;
         }
-        let due = self.asked.get(&a).is_none_or(|t| *t + ASK <= now);
+        let due = self.asked.get(&a).is_none_or(|t| t.is_none_or(|t| t + ASK <= now));
         if due {
-            self.asked.insert(a, now);
+            self.asked.insert(a, Some(now));
+        }
+        due
+    }
+
+    /// Whether to send a request for this address before there is a packet for it. The packet asks again.
+    pub fn foresee(&mut self, a: IpAddr, now: Duration) -> bool {
+        let due = self.want(a, now);
+        if due {
+            self.asked.insert(a, None);
         }
         due
     }
@@ -69,7 +78,7 @@ impl Neighbours {
 
     /// Learns from an operator. Such an address is not confirmed and does not age; packets may teach another.
     pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration) {
-        self.asked.entry(a).or_insert(now);
+        self.asked.entry(a).or_insert(Some(now));
         self.learned.insert(a, (mac, None));
     }
 
