@@ -127,11 +127,14 @@ impl Controller {
         self.choose_rows(&settings);
         self.publish();
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
-        // What is here is known once the rows of all local datapaths are; until then what was before stays. A chassis that was not in
-        // the database had none.
+        // What is here is known once the rows of all local datapaths are; until then what was before stays. A chassis that is not in
+        // the database has none, and where nothing was derived yet its row is waited for, as it brings them.
         let present = self.input.local.chassis.is_some();
         self.settled &= present;
-        self.known = southbound_ready && (self.settled || self.has_all_rows()) && self.exchange_neighbours(&settings);
+        self.known = southbound_ready
+            && (present || self.derived)
+            && (self.settled || self.has_all_rows())
+            && self.exchange_neighbours(&settings);
         if southbound_ready {
             if self.known {
                 self.assign_zones(&settings);
