@@ -105,6 +105,27 @@ fn a_device_that_its_driver_makes_and_one_that_comes_later() {
         let told = (is(&s, "t1", "error"), ns.exec("ip link show tap1").is_ok(), is(&s, "t1", "ofport"));
         if told == ("[]".into(), true, number.clone()) { Ok(()) } else { Err(format!("{told:?}")) }
     });
+    // One that is handed to a machine, which names it as it likes, is there still; it is made again here when it goes there.
+    let vm = Namespace::new("pm");
+    ns.ip(&format!("link set tap1 netns {}", vm.0));
+    vm.ip("link set tap1 name eth0");
+    vm.ip("addr add 10.9.1.2/24 dev eth0");
+    vm.ip("link set eth0 up");
+    ns.ip("addr add 10.9.1.1/24 dev br0");
+    ns.ip("link set br0 up");
+    s.ofctl(&["add-flow", "br0", "actions=NORMAL"]);
+    ns.reaches("10.9.1.2");
+    // Longer than a port's device is looked at.
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        ns.ping("10.9.1.2").expect("the tap of a machine goes on");
+        assert_eq!(is(&s, "t1", "error"), "[]");
+    }
+    vm.ip("link del eth0");
+    eventually("the tap is back here", SOON, || {
+        let told = (is(&s, "t1", "error"), ns.exec("ip link show tap1").is_ok(), is(&s, "t1", "ofport"));
+        if told == ("[]".into(), true, number.clone()) { Ok(()) } else { Err(format!("{told:?}")) }
+    });
     s.vsctl(
         "--no-wait add-port br0 w1 -- set interface w1 type=dpdk options:dpdk-devargs=\"net_af_packet8,iface=late\"",
     );

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Whether a device is there is looked at, in what DPDK was told ([`dpdk_rs::Health`]), in the kernel's network devices and in its
-//! list of PCI devices. A port that lost its device keeps number and rows.
+//! list of PCI devices. A tap may be moved to another namespace and named anew there: whether it is there, the descriptors tell by which
+//! its driver holds it (the line `iff:` of proc_pid_fdinfo(5), which is empty once the tap is deleted). A port that lost its device
+//! keeps number and rows.
 
 use super::devices::DeviceError;
 use super::{Reconciler, RunningPort};
@@ -90,11 +92,37 @@ pub(super) fn pci_hint(address: &str) -> String {
     }
 }
 
+/// The descriptors by which this process holds a tap that now has this name.
+fn tap_descriptors(name: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    // The driver cuts a name to what the kernel takes (IFNAMSIZ).
+    let name = name.get(..15).unwrap_or(name);
+    numbers.filter(|fd| tap_of(*fd).as_deref() == Some(name)).collect()
+}
+
+/// The tap that a descriptor of this process holds, by its present name in whatever namespace.
+fn tap_of(descriptor: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
+    let name = text.lines().find_map(|l| l.strip_prefix("iff:"))?.trim();
+    (!name.is_empty()).then(|| name.to_string())
+}
+
+/// How a device is known to be there still.
+#[derive(Debug)]
+enum Proof {
+    /// What it stands on has this index; none: the kernel has not told of it yet.
+    Index(Below, Option<u32>),
+    /// One of these descriptors holds a tap, whose name was this when it was opened; there are none if it was deleted before
+    /// anybody looked.
+    Descriptors(String, Vec<u32>),
+}
+
 /// Where a port's device is.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
-    /// What it stands on since it was opened; none: the kernel has not told of it yet.
-    opened_on: Option<(Below, Option<u32>)>,
+    /// Since it was opened; none: it stands on nothing that could go.
+    proof: Option<Proof>,
     /// Why it is gone; none: it is not.
     lost: Option<String>,
     /// When it was last tried to open it again.
@@ -115,9 +143,15 @@ impl Presence {
             Ok(Kind::Dpdk(d)) => Below::of(d),
             _ => None,
         };
-        self.opened_on = below.map(|b| {
-            let index = b.index(host);
-            (b, index)
+        self.proof = below.map(|b| match b {
+            Below::Tap(name) => {
+                let descriptors = tap_descriptors(&name);
+                Proof::Descriptors(name, descriptors)
+            }
+            b => {
+                let index = b.index(host);
+                Proof::Index(b, index)
+            }
         });
         (self.lost, self.tried, self.waits) = (None, None, None);
     }
@@ -146,7 +180,11 @@ impl Presence {
             Health::Recovering => return None,
             Health::Working => {}
         }
-        let (below, index) = self.opened_on.as_mut()?;
+        let (below, index) = match self.proof.as_mut()? {
+            Proof::Index(below, index) => (below, index),
+            Proof::Descriptors(_, all) if all.iter().any(|d| tap_of(*d).is_some()) => return None,
+            Proof::Descriptors(name, _) => return Some(format!("there is no network device {name}")),
+        };
         let now = below.index(host);
         let Some(index) = *index else {
             *index = now;
