@@ -23,10 +23,10 @@ use std::process::ExitCode;
 #[command(version)]
 struct Args {
     /// The northbound database.
-    #[arg(long, env = "OVN_NB_DB", default_value = "unix:/var/run/ovn/ovnnb_db.sock", global = true)]
+    #[arg(long, env = "OVN_NB_DB", default_value_t = daemon::dirs::default_nb_db(), global = true)]
     nb: String,
     /// The southbound database.
-    #[arg(long, env = "OVN_SB_DB", default_value = "unix:/var/run/ovn/ovnsb_db.sock", global = true)]
+    #[arg(long, env = "OVN_SB_DB", default_value_t = daemon::dirs::default_sb_db(), global = true)]
     sb: String,
     /// Seconds to wait for databases and chassis.
     #[arg(long, default_value_t = 30, global = true)]
@@ -91,7 +91,7 @@ enum Command {
     /// Configures a chassis: its local database's settings, bridges and interfaces.
     Chassis {
         /// The chassis' Open_vSwitch database.
-        #[arg(long, env = "OVS_DB", default_value = "unix:/var/run/openvswitch/db.sock")]
+        #[arg(long, env = "OVS_DB", default_value_t = daemon::dirs::default_ovs_db())]
         ovs: String,
         #[command(subcommand)]
         command: chassis::Command,
@@ -99,7 +99,7 @@ enum Command {
     /// This machine's network cards: functions, representors, and the logical ports that they serve.
     Nic {
         /// The chassis' Open_vSwitch database.
-        #[arg(long, env = "OVS_DB", default_value = "unix:/var/run/openvswitch/db.sock")]
+        #[arg(long, env = "OVS_DB", default_value_t = daemon::dirs::default_ovs_db())]
         ovs: String,
         #[command(subcommand)]
         command: nic::Command,
@@ -107,7 +107,7 @@ enum Command {
     /// Zones that are joined.
     Ic {
         /// The interconnection southbound database.
-        #[arg(long, env = "OVN_IC_SB_DB", default_value = "unix:/var/run/ovn/ovn_ic_sb_db.sock")]
+        #[arg(long, env = "OVN_IC_SB_DB", default_value_t = daemon::dirs::default_ic_sb_db())]
         ic_sb: String,
         #[command(subcommand)]
         command: ic::Command,
@@ -115,7 +115,7 @@ enum Command {
     /// Top-of-rack switches that are joined to logical networks.
     Vtep {
         /// A switch's hardware_vtep database; may be given several times.
-        #[arg(long, value_name = "DATABASE", default_value = "unix:/var/run/openvswitch/db.sock")]
+        #[arg(long, value_name = "DATABASE", default_values_t = [daemon::dirs::default_ovs_db()])]
         vtep_db: Vec<String>,
         #[command(subcommand)]
         command: vtep::Command,

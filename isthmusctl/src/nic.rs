@@ -1,13 +1,13 @@
 //! `isthmusctl nic`: this machine's network cards, their functions, and which logical ports these serve.
 
 use crate::database::{connect, rows};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ovn_schema::ovs;
 use representors::inventory::{Event, Inventory, Mode, Representor};
 use representors::{DeviceName, kernel, recorded};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to do with the cards.
@@ -129,6 +129,12 @@ const TABLES: [&str; 1] = ["Interface"];
 
 /// What the local database says of network devices. Without it the cards are shown all the same.
 async fn local(remote: &str, limit: Duration) -> Result<ovs::Database> {
+    // A machine without a switch is not waited for, as ovs-vsctl does not.
+    if let Some(socket) = remote.strip_prefix("unix:")
+        && !Path::new(socket).exists()
+    {
+        bail!("there is no database server at {socket}: start the switch, or name its database by --ovs");
+    }
     let client = connect(remote, "Open_vSwitch", &TABLES, limit).await?;
     let mut db = ovs::Database::default();
     rows(&client, &TABLES, |table, schema, id, row| db.apply(table, schema, id, row))?;

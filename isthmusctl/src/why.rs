@@ -62,8 +62,7 @@ pub struct Program<'a> {
 impl Program<'_> {
     /// Runs a command of its control socket.
     pub async fn ask(&self, method: &str, arguments: &[String], limit: Duration) -> Result<String> {
-        let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
-        let socket = self.find(&rundir)?;
+        let socket = self.find(&daemon::dirs::ovn_rundir())?;
         let answer = tokio::time::timeout(limit, ask(&socket, method, arguments)).await;
         answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))?
     }
