@@ -46,17 +46,24 @@ pub fn through(n: &mut Network) -> Result<()> {
     // With its first address the others of the network go.
     n.lab.ip("ext", &["addr", "del", &address, "dev", "eth0"])?;
     n.lab.ip("ext", &["addr", "add", "172.16.0.199/24", "dev", "eth0"])?;
-    for gateway in ["gw1", "gw2"] {
-        until(&format!("{gateway} says that it has lost its next hop"), LIMIT, || match lost(n, gateway)? {
-            true => Ok(()),
-            false => bail!("not yet"),
-        })?;
-    }
+    both(n, true)?;
     serves(n, &["gw1", "gw2"])?;
     reach(&n.lab, "ext", "172.16.0.13")?;
     n.lab.ip("ext", &["addr", "add", &address, "dev", "eth0"])?;
+    // The one that finds its next hop first serves until the other has found it too.
+    both(n, false)?;
     serves(n, &["gw1"])?;
     both_ways(n)
+}
+
+/// Waits until both gateways have published that their next hop is lost, or that it is there.
+fn both(n: &Network, gone: bool) -> Result<()> {
+    ["gw1", "gw2"].iter().try_for_each(|gateway| {
+        until(&format!("{gateway} says lost: {gone}"), LIMIT, || match lost(n, gateway)? == gone {
+            true => Ok(()),
+            false => bail!("not yet"),
+        })
+    })
 }
 
 /// What a gateway has published of its networks.
