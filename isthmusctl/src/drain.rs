@@ -142,7 +142,9 @@ async fn write(client: &Client, changes: &[Change]) -> Result<()> {
 }
 
 /// For each gateway port, by the port of the router: who serves it, and the preferred one of the chassis that are there.
-fn served(db: &sb::Database) -> BTreeMap<Str, (Option<Str>, Option<Str>)> {
+type Served = BTreeMap<Str, (Option<Str>, Option<Str>)>;
+
+fn served(db: &sb::Database) -> Served {
     let name = |c: Uuid| db.chassis.get(&c).map(|c| c.name.clone());
     let of = |p: &sb::PortBinding| {
         let group = db.ha_chassis_group.get(&p.ha_chassis_group?)?;
@@ -175,19 +177,29 @@ pub async fn drain(nb: &str, sb: &str, chassis: &str, limit: Duration) -> Result
     let (client, db) = load(nb, limit).await?;
     let groups = groups(&db);
     let (changes, stays) = drained(&groups, chassis)?;
+    let before = served(&southbound(sb, limit).await?);
     write(&client, &changes).await?;
     stays.iter().for_each(|s| println!("{s}"));
     until(sb, limit, |db| {
         // Without a change northd has nothing to copy; where the chassis is alone it stays the preferred one.
         let copied = changes.is_empty() || has_priority(db, chassis, 0);
-        let here = served(db).into_iter().filter(|(_, (holder, preferred))| {
-            holder.as_deref() == Some(chassis) && !(copied && preferred.as_deref() == Some(chassis))
-        });
-        here.map(|(port, _)| format!("{port} is still served by {chassis}")).collect()
+        left(&before, &served(db), chassis, copied)
     })
     .await?;
     println!("{chassis} is drained; isthmusctl gateways undrain {chassis} gives it its ports back");
     Ok(())
+}
+
+/// What a drained chassis still serves, and what it served when nobody has taken that over yet: OVN's own controller releases a port
+/// before another chassis claims it.
+fn left(before: &Served, now: &Served, chassis: &str, copied: bool) -> Vec<String> {
+    let held = |port: &Str| before.get(port).is_some_and(|(holder, _)| holder.as_deref() == Some(chassis));
+    let of = |(port, (holder, preferred)): (&Str, &(Option<Str>, Option<Str>))| match holder.as_deref() {
+        _ if copied && preferred.as_deref() == Some(chassis) => None,
+        Some(h) => (h == chassis).then(|| format!("{port} is still served by {chassis}")),
+        None => held(port).then(|| format!("{port} is served by nobody")),
+    };
+    now.iter().filter_map(of).collect()
 }
 
 /// Gives a chassis back what it had before it was drained, and waits until it serves it.
@@ -287,6 +299,21 @@ mod tests {
         assert_eq!(priorities(&db, "gw1"), [5, 7, 20]);
         assert!(db.gateway_chassis.values().all(|g| g.external_ids.is_empty()));
         assert_eq!(undrained(&groups(&db), "gw1"), []);
+    }
+
+    #[test]
+    fn a_port_between_two_gateways_is_waited_for() {
+        let served = |of: &[(&str, Option<&str>, &str)]| -> Served {
+            of.iter().map(|(p, holder, first)| ((*p).into(), (holder.map(Into::into), Some((*first).into())))).collect()
+        };
+        let before = served(&[("a", Some("gw1"), "gw1"), ("b", None, "gw2"), ("c", Some("gw1"), "gw1")]);
+        let now = |a, c| served(&[("a", a, "gw2"), ("b", None, "gw2"), ("c", c, "gw2")]);
+        let left = |now: &Served| left(&before, now, "gw1", true);
+        assert_eq!(left(&now(Some("gw1"), None)), ["a is still served by gw1", "c is served by nobody"]);
+        assert_eq!(left(&now(Some("gw2"), Some("gw2"))), Vec::<String>::new(), "nobody served b before");
+        // Where it is alone it goes on, once its new priority is there.
+        assert_eq!(left(&before), Vec::<String>::new());
+        assert_eq!(super::left(&before, &before, "gw1", false).len(), 2);
     }
 
     #[test]
