@@ -11,7 +11,7 @@
 
 mod ceiling;
 mod frames;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod meter;
 mod traffic;
 

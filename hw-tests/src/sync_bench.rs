@@ -4,6 +4,7 @@
 
 use crate::lab::{Lab, until};
 use crate::programs::Programs;
+use crate::switch_bench::machine::ADD_DATAPATH;
 use crate::switch_bench::meter::processor_time;
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
@@ -61,21 +62,7 @@ impl Pair {
         let set = format!("external_ids:system-id={m}");
         self.vs(m, &["set", "Open_vSwitch", ".", &set, "external_ids:isthmus-ha-listen=ptcp:6655"])?;
         self.vs(m, &["add-br", "br-int", "--", "set", "Bridge", "br-int", "external_ids:ct-zone-lr_snat=5"])?;
-        self.vs(
-            m,
-            &[
-                "--",
-                "--id=@d",
-                "create",
-                "Datapath",
-                "datapath_version=x",
-                "--",
-                "set",
-                "Open_vSwitch",
-                ".",
-                "datapaths:netdev=@d",
-            ],
-        )?;
+        self.vs(m, &ADD_DATAPATH)?;
         let times = ["udp_first", "udp_single", "udp_multiple"].map(|k| format!("{k}={KEPT}"));
         let times: Vec<&str> = times.iter().map(String::as_str).collect();
         self.vs(m, &[&["add-zone-tp", "netdev", "zone=5"], &times[..]].concat())?;

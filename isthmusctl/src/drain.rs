@@ -144,6 +144,7 @@ async fn write(client: &Client, changes: &[Change]) -> Result<()> {
 /// For each gateway port, by the port of the router: who serves it, and the preferred one of the chassis that are there.
 type Served = BTreeMap<Str, (Option<Str>, Option<Str>)>;
 
+/// What the southbound database says of that.
 fn served(db: &sb::Database) -> Served {
     let name = |c: Uuid| db.chassis.get(&c).map(|c| c.name.clone());
     let of = |p: &sb::PortBinding| {

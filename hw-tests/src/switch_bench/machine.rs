@@ -49,6 +49,19 @@ const BESIDE: u16 = 20;
 const STEP: usize = 1024;
 /// Zones of connections that controllers choose.
 const ZONES: std::ops::Range<u16> = 1..32;
+/// What `ovs-vsctl` makes the row of the userspace datapath with, to which zones and their timeouts belong.
+pub const ADD_DATAPATH: [&str; 10] = [
+    "--",
+    "--id=@datapath",
+    "create",
+    "Datapath",
+    "datapath_version=x",
+    "--",
+    "set",
+    "Open_vSwitch",
+    ".",
+    "datapaths:netdev=@datapath",
+];
 
 /// The logical network.
 const NETWORK: &str = r#"
@@ -433,18 +446,7 @@ impl Machine {
     /// # Errors
     /// The database's.
     pub fn keep_connections(&self, seconds: u32) -> Result<()> {
-        self.vs(&[
-            "--",
-            "--id=@datapath",
-            "create",
-            "Datapath",
-            "datapath_version=x",
-            "--",
-            "set",
-            "Open_vSwitch",
-            ".",
-            "datapaths:netdev=@datapath",
-        ])?;
+        self.vs(&ADD_DATAPATH)?;
         let timeouts = ["udp_first", "udp_single", "udp_multiple"].map(|k| format!("{k}={seconds}"));
         let zones: Vec<String> = ZONES.map(|z| format!("zone={z}")).collect();
         let mut all = Vec::new();
