@@ -45,6 +45,10 @@
 //! all; it waits for [`CONNECTIONS`] at most.
 //!
 //! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim.
+//!
+//! A switch may stand still while its controller and its database live, and then what the database says of sessions is what
+//! they were. So a chassis claims a port only if its switch has answered a question within [`FRESH`]
+//! ([`Takeover::switch_answers`]). One that owes the answer for [`LATE`] is taken for one that was away.
 
 use crate::View;
 use std::collections::BTreeMap;
@@ -73,6 +77,10 @@ const DOUBT: Duration = Duration::from_secs(2);
 const LINGER: Duration = Duration::from_millis(500);
 /// How long a chassis' connections are waited for before a port is claimed from it: a dump of a million takes 3 s.
 const CONNECTIONS: Duration = Duration::from_secs(10);
+/// How long an answer of the switch proves that it lives.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a switch may owe an answer until what it said of sessions is not believed any more.
+const LATE: Duration = Duration::from_secs(1);
 /// The longest time that a claimant is trusted without a session.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -258,6 +266,10 @@ pub struct Takeover {
     lingering: BTreeMap<Arc<str>, Instant>,
     /// Chassis whose connections are not all here, and until when they are waited for.
     behind: BTreeMap<Arc<str>, Instant>,
+    /// Since when the switch owes an answer.
+    asked: Option<Instant>,
+    /// When it answered last.
+    answered: Option<Instant>,
 }
 
 impl Takeover {
@@ -306,7 +318,7 @@ impl Takeover {
             (n, p)
         }));
         self.lingering.retain(|_, end| now < *end);
-        self.follow_switch(switch_is_there, now);
+        self.follow_switch(switch_is_there && self.asked.is_none_or(|t| now < t + LATE), now);
         // Its sessions are down because it has resigned. When they come up again, it is as after a start.
         let summary = if self.has_resigned() { Sessions::Held } else { self.summary(switch_is_there, watched) };
         self.phase = next_phase(self.phase, summary, now);
@@ -370,6 +382,21 @@ impl Takeover {
         self.lingering.insert(port.clone(), now + LINGER);
     }
 
+    /// The switch is asked for a sign of life.
+    pub fn ask(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+    }
+
+    /// The switch has answered.
+    pub fn answered(&mut self, now: Instant) {
+        (self.asked, self.answered) = (None, Some(now));
+    }
+
+    /// Whether the switch has shown a moment ago that it lives. Otherwise it is to be asked before a port is claimed.
+    pub fn switch_answers(&self, now: Instant) -> bool {
+        self.answered.is_some_and(|t| now < t + FRESH)
+    }
+
     /// What follows from all this.
     pub fn view(&self, now: Instant) -> View {
         let names = |which: &dyn Fn(&Peer) -> bool| {
@@ -403,7 +430,8 @@ impl Takeover {
             Uplink::There | Uplink::Lost => None,
         };
         let ports = self.lingering.values().chain(self.behind.values()).copied().chain(uplink);
-        let all = peers.chain(ports).chain(phase).chain(confirm);
+        let late = self.asked.map(|t| t + LATE);
+        let all = peers.chain(ports).chain(phase).chain(confirm).chain(late);
         all.filter(|t| *t > now).min()
     }
 }
@@ -688,6 +716,29 @@ mod tests {
         assert!(t.view(at(11.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
         see(t, true, &[UpBoth, UpBoth], 12.0);
         assert!(t.view(at(12.0)).lingering.is_empty());
+    }
+
+    #[test]
+    fn a_switch_that_stands_still_is_not_believed() {
+        let t = &mut Takeover::default();
+        see(t, true, &[UpBoth, UpBoth, UpBoth], 1.0);
+        assert!(!t.switch_answers(at(1.0)), "it was not asked yet");
+        t.ask(at(11.0));
+        t.answered(at(11.01));
+        assert!(t.switch_answers(at(12.0)) && !t.switch_answers(at(11.01) + FRESH));
+        t.ask(at(20.0));
+        assert_eq!(see(t, true, &[UpBoth, UpBoth, UpBoth], 20.1), 'S');
+        t.ask(at(20.5));
+        assert_eq!(t.next(at(20.6)), Some(at(20.0) + LATE), "it owes the answer since it was first asked");
+        assert_eq!(see(t, true, &[UpBoth, UpBoth, UpBoth], 21.0), 's');
+        t.answered(at(24.0));
+        assert_eq!(
+            see(t, true, &[UpBoth, UpBoth, UpBoth], 24.0),
+            's',
+            "it goes on, and has not looked at its sessions"
+        );
+        assert_eq!(see(t, true, &[Down, Down, Down], 24.1), 's');
+        assert_eq!(see(t, true, &[UpBoth, UpBoth, UpBoth], 24.3), 'S');
     }
 
     #[test]

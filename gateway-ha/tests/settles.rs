@@ -25,6 +25,8 @@ enum Event {
     HealNode(usize),
     CutLink(usize, usize),
     HealLink(usize, usize),
+    Freeze(usize),
+    Thaw(usize),
 }
 
 struct Node {
@@ -41,6 +43,10 @@ struct Node {
     active_since: Option<u64>,
     /// A write under way is not repeated before it is seen.
     quiet_until: u64,
+    /// Since when its switch stands still: nothing is sent, heard, reported or answered, while its controller lives.
+    frozen_since: Option<u64>,
+    /// When its controller asked the switch for a sign of life.
+    asked: Option<u64>,
 }
 
 struct World {
@@ -62,6 +68,12 @@ fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
+impl Node {
+    fn runs(&self) -> bool {
+        self.alive && self.frozen_since.is_none()
+    }
+}
+
 impl World {
     fn new(gateways: usize, hypervisors: usize, seed: u64) -> World {
         let n = gateways + hypervisors;
@@ -78,6 +90,8 @@ impl World {
             coming: Vec::new(),
             active_since: None,
             quiet_until: 0,
+            frozen_since: None,
+            asked: None,
         };
         let nodes = (0..n).map(|_| node()).collect();
         let start = Instant::now();
@@ -105,7 +119,7 @@ impl World {
     }
 
     fn linked(&self, a: usize, b: usize) -> bool {
-        let up = |i: usize| self.nodes[i].alive && !self.nodes[i].cut && self.now >= self.nodes[i].started + 250;
+        let up = |i: usize| self.nodes[i].runs() && !self.nodes[i].cut && self.now >= self.nodes[i].started + 250;
         up(a) && up(b) && !self.cut_links.contains(&pair(a, b))
     }
 
@@ -116,7 +130,7 @@ impl World {
             Event::Revive(i) if !self.nodes[i % n].alive => {
                 let now = self.now;
                 let node = &mut self.nodes[i % n];
-                (node.alive, node.started) = (true, now);
+                (node.alive, node.frozen_since, node.started) = (true, None, now);
             }
             Event::Revive(_) => {}
             Event::CutNode(i) => self.nodes[i % n].cut = true,
@@ -124,12 +138,14 @@ impl World {
             Event::CutLink(a, b) if a % n != b % n => drop(self.cut_links.insert(pair(a % n, b % n))),
             Event::HealLink(a, b) => drop(self.cut_links.remove(&pair(a % n, b % n))),
             Event::CutLink(..) => {}
+            Event::Freeze(i) => drop(self.nodes[i % n].frozen_since.get_or_insert(self.now)),
+            Event::Thaw(i) => self.nodes[i % n].frozen_since = None,
         }
     }
 
     fn sessions(&mut self) {
         for i in 0..self.nodes.len() {
-            if !self.nodes[i].alive {
+            if !self.nodes[i].runs() {
                 continue;
             }
             // A switch that came back reports nothing for a moment, then that it holds its sessions down.
@@ -208,6 +224,11 @@ impl World {
             let watched = (0..names.len()).filter(|j| *j != i && (i < self.gateways || *j < self.gateways));
             let reports: Vec<_> = watched.map(|j| (&names[j], node.sessions[j].0)).collect();
             let connected = node.alive && (node.started == 0 || ms >= node.started + 50);
+            // A switch that died answers on its next connection.
+            if node.asked.is_some_and(|t| ms >= t + 2 * STEP) && connected && node.frozen_since.is_none() {
+                node.asked = None;
+                node.takeover.answered(now);
+            }
             node.takeover.observe(connected, reports, now);
             if i >= self.gateways {
                 continue;
@@ -222,12 +243,18 @@ impl World {
                 continue;
             }
             let may = view.may_claim(&names[i], &self.members, holder);
-            let claim = may && installed && node.holder != Some(i);
+            let wants = may && installed && node.holder != Some(i);
+            if wants && !node.takeover.switch_answers(now) && node.asked.is_none() {
+                node.asked = Some(ms);
+                node.takeover.ask(now);
+            }
+            let claim = wants && node.takeover.switch_answers(now);
             let release = !active && node.holder == Some(i);
             if claim || release {
                 node.quiet_until = ms + 100;
             }
             if claim {
+                self.nobody_claims_who_stands_still(i);
                 self.others_send_here(i);
                 self.write(Some(i));
             } else if release {
@@ -259,7 +286,7 @@ impl World {
             });
             // A switch that has just started prepares its tables, and nobody sends to it yet.
             let settled = self.now > node.started + 6000;
-            if node.alive && silent && settled && self.nodes.len() > 2 && (0..self.gateways).any(|g| self.hears(g)) {
+            if node.runs() && silent && settled && self.nodes.len() > 2 && (0..self.gateways).any(|g| self.hears(g)) {
                 assert!(
                     node.active_since.is_none(),
                     "{} serves at {} ms, though it hears nobody",
@@ -270,10 +297,21 @@ impl World {
         }
     }
 
+    /// A gateway whose switch stands still may claim for as long as an answer proves that it lives, and no longer.
+    fn nobody_claims_who_stands_still(&self, i: usize) {
+        let since = self.nodes[i].frozen_since;
+        assert!(
+            since.is_none_or(|t| self.now <= t + 1000),
+            "{} claims at {} ms, and stands still since {since:?}",
+            self.names[i],
+            self.now
+        );
+    }
+
     /// A gateway takes a port from one that serves only when those that hear it have their sessions to it up: they would
     /// send to the other one otherwise, which stops serving when it sees the claim.
     fn others_send_here(&self, i: usize) {
-        let Some(serving) = self.holder.filter(|h| *h != i && self.nodes[*h].alive && self.hears(*h)) else { return };
+        let Some(serving) = self.holder.filter(|h| *h != i && self.nodes[*h].runs() && self.hears(*h)) else { return };
         for hv in (self.gateways..self.nodes.len()).filter(|hv| !self.nodes[i].cut && self.linked(serving, *hv)) {
             let long = self.nodes[hv].sessions[i].1.is_some_and(|since| self.now > since + 2600);
             let up = matches!(self.nodes[hv].sessions[i].0, Session::Up | Session::UpBoth);
@@ -289,7 +327,7 @@ impl World {
 
     /// The gateways that can serve, the preferred first.
     fn able(&self) -> Vec<usize> {
-        (0..self.gateways).filter(|g| self.nodes[*g].alive && self.hears(*g)).collect()
+        (0..self.gateways).filter(|g| self.nodes[*g].runs() && self.hears(*g)).collect()
     }
 }
 
@@ -301,6 +339,8 @@ fn event(n: usize) -> impl Strategy<Value = Event> {
         (0..n).prop_map(Event::HealNode),
         (0..n, 0..n).prop_map(|(a, b)| Event::CutLink(a, b)),
         (0..n, 0..n).prop_map(|(a, b)| Event::HealLink(a, b)),
+        (0..n).prop_map(Event::Freeze),
+        (0..n).prop_map(Event::Thaw),
     ]
 }
 

@@ -30,6 +30,9 @@ const ONCE: u8 = 1;
 const ON: u8 = 2;
 /// How often the server says something by itself.
 const PUSH: Duration = Duration::from_millis(250);
+/// How often an idle datagram socket asks: a switch forgets what was silent for 30 s (ovs-vswitchd.conf.db(5),
+/// `CT_Timeout_Policy:timeouts`, udp_multiple), with and without a failure.
+const IDLE: Duration = Duration::from_secs(20);
 /// For how long it does so over UDP, which has no end.
 const PUSHES: usize = 1200;
 
@@ -168,7 +171,7 @@ fn plain(a: SocketAddr) -> SocketAddr {
 enum Habit {
     /// It asks all the time.
     Asks,
-    /// It asks at the beginning and at the end only.
+    /// It asks at the beginning and at the end only, over UDP also every [`IDLE`].
     Idles,
     /// It asks once; then the other end alone speaks.
     Listens,
@@ -180,6 +183,8 @@ enum Habit {
 #[derive(Clone)]
 struct Times {
     every: Duration,
+    /// How often it asks if it is idle.
+    idle: Duration,
     habit: Habit,
     over: watch::Receiver<bool>,
     /// The place of its story in [`Held::stories`].
@@ -190,7 +195,7 @@ impl Times {
     /// Waits until the next question; true if it is the last one.
     async fn is_last(&mut self) -> bool {
         let every = match self.habit {
-            Habit::Idles => Duration::MAX,
+            Habit::Idles => self.idle,
             // The next answer comes by itself.
             Habit::Listens => Duration::ZERO,
             Habit::Asks | Habit::Anew => self.every,
@@ -231,7 +236,8 @@ pub struct Plan {
 pub const OPEN: &str = "all are open";
 
 /// Opens connections of TCP and as many of UDP, says [`OPEN`], and holds them until it is asked to end (SIGTERM). Of four
-/// one says nothing between its first question and its last, and one hears the other end, and says nothing.
+/// one is idle (over TCP it says nothing between its first question and its last), and one hears the other end, and says
+/// nothing.
 ///
 /// # Errors
 /// The system allows too few sockets, or no signals.
@@ -250,7 +256,7 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
         };
         let own = from.iter().cycle().nth(i.into()).copied().unwrap_or(any);
         let from = SocketAddr::new(own, if anew { 0 } else { port + i });
-        let times = |protocol: &str| {
+        let times = |protocol: &str, idle| {
             let mut story = None;
             if stories {
                 let (protocol, habit, port) = (protocol.into(), format!("{habit:?}").to_lowercase(), from.port());
@@ -259,9 +265,9 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
                     h.stories.push(Story { protocol, habit, port, ..Story::default() });
                 });
             }
-            Times { every, habit, over: over.clone(), story }
+            Times { every, idle, habit, over: over.clone(), story }
         };
-        let (tcp, udp) = (times("TCP"), times("UDP"));
+        let (tcp, udp) = (times("TCP", Duration::MAX), times("UDP", IDLE));
         tasks.spawn(by_tcp(from, to, tcp, all.clone()));
         tasks.spawn(by_udp(from, to, udp, all.clone()));
     }

@@ -120,6 +120,16 @@ pub struct Claims {
     /// What was said of ports that are not claimed.
     said: HashMap<Str, Str>,
     next: Option<Instant>,
+    waits_for_switch: bool,
+}
+
+/// What is known of the switch when ports are claimed.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    /// It has the flows of what was claimed before, so that ports can be reported up.
+    pub installed: bool,
+    /// It has shown a moment ago that it lives.
+    pub answers: bool,
 }
 
 impl Claims {
@@ -135,9 +145,14 @@ impl Claims {
         until.is_some()
     }
 
-    /// Puts claims and releases into the plan: what is to be done, where it may be done now. `installed` says whether the flows of what
-    /// was claimed before are in the switch, so that ports can be reported up.
-    pub fn reconcile(&mut self, input: &Input, here: &Presence, installed: bool, now: Instant, plan: &mut Plan) {
+    /// Whether a gateway port is claimed as soon as the switch has shown that it lives.
+    pub fn waits_for_switch(&self) -> bool {
+        self.waits_for_switch
+    }
+
+    /// Puts claims and releases into the plan: what is to be done, where it may be done now.
+    pub fn reconcile(&mut self, input: &Input, here: &Presence, switch: Switch, now: Instant, plan: &mut Plan) {
+        self.waits_for_switch = false;
         let Some(me) = input.local.chassis else { return };
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
@@ -147,7 +162,11 @@ impl Claims {
             encapsulate(*id, p, me, input, plan);
         }
         for (id, p, step) in here.steps.iter().filter_map(|(id, step)| Some((id, row(id)?, *step))) {
-            if !may(step, p, input, installed) {
+            if !may(step, p, input, switch.installed) {
+                continue;
+            }
+            if step == Step::Claim && is_gateway(p) && !switch.answers {
+                self.waits_for_switch = true;
                 continue;
             }
             let name = &p.logical_port;
@@ -178,14 +197,18 @@ impl Claims {
     }
 }
 
+/// Whether a port is with one chassis of a group, which others may take over.
+fn is_gateway(p: &PortBinding) -> bool {
+    matches!(&*p.r#type, "chassisredirect" | "external") && p.ha_chassis_group.is_some()
+}
+
 /// Whether a step may be taken now. Others let go of a gateway port when it is claimed, so that is done when everything is in place.
 fn may(step: Step, p: &PortBinding, input: &Input, installed: bool) -> bool {
-    let gateway = matches!(&*p.r#type, "chassisredirect" | "external") && p.ha_chassis_group.is_some();
     match step {
-        Step::Claim if gateway => {
+        Step::Claim if is_gateway(p) => {
             !input.local.gateways.starting && installed && binding::may_claim(p, input, &input.local)
         }
-        Step::Release if gateway => !input.local.gateways.starting,
+        Step::Release if is_gateway(p) => !input.local.gateways.starting,
         Step::Up => installed,
         _ => true,
     }
@@ -421,7 +444,8 @@ mod tests {
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         let mut here = Presence::default();
         here.settle(input, &[]);
-        claims.reconcile(input, &here, true, now, &mut plan);
+        let switch = Switch { installed: true, answers: true };
+        claims.reconcile(input, &here, switch, now, &mut plan);
         plan.into_log()
     }
 

@@ -199,7 +199,12 @@ impl Controller {
                 }
             }
             SwitchEvent::Disconnected => self.switch_up = false,
-            SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
+            SwitchEvent::Installed(n) => {
+                self.installed = self.installed.max(n);
+                if self.installed >= self.asked {
+                    self.takeover.answered(Instant::now());
+                }
+            }
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
             SwitchEvent::Features(f) => self.features = Some(f),
             SwitchEvent::Statistics(flows) => {

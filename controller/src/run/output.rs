@@ -56,6 +56,16 @@ impl Controller {
         self.announcer.restart(Instant::now());
     }
 
+    /// Asks the switch for a sign of life, unless it owes one: a bundle without changes is confirmed like any other.
+    pub(super) fn ask_switch(&mut self, now: Instant) {
+        if self.switch_up && self.asked <= self.installed {
+            self.sequence += 1;
+            self.asked = self.sequence;
+            self.takeover.ask(now);
+            self.bundle(Changes::default());
+        }
+    }
+
     pub(super) fn bundle(&self, Changes { meters, tables, unused, .. }: Changes) {
         if let Some(b) = &self.switch {
             b.flows.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });

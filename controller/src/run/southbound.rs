@@ -4,7 +4,7 @@ use super::state::Done;
 use super::{Controller, milliseconds};
 use crate::input::settings::Settings;
 use crate::plan::{self, Plan};
-use crate::{rows::chassis, rows::learned};
+use crate::{rows::chassis, rows::claims, rows::learned};
 use ovn_schema::{Write, sb};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,8 @@ impl Controller {
             let here = chassis::Here { ovs: &self.ovs.db, settings: s, lost: &unreached, features: self.features };
             self.chassis_writer.reconcile(input, &here, plan);
         });
-        self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
+        let switch = claims::Switch { installed, answers: self.takeover.switch_answers(now) };
+        self.claims.reconcile(input, &self.presence, switch, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
         self.monitors.write(&self.input, &self.presence, now, &mut plan);
@@ -35,10 +36,10 @@ impl Controller {
         self.aging.write(&self.input, &mut plan);
         learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
         let operations = self.sb_attempts.choose(plan, now);
-        if operations.is_empty() {
-            return;
+        if self.claims.waits_for_switch() {
+            self.ask_switch(now);
         }
-        let Some(l) = &mut self.sb else { return };
+        let Some(l) = self.sb.as_mut().filter(|_| !operations.is_empty()) else { return };
         l.busy = true;
         let (client, done, number) = (l.client.clone(), self.done_tx.clone(), l.number);
         tokio::spawn(async move {

@@ -221,6 +221,8 @@ pub struct Controller {
     pub(super) waits: bool,
     pub(super) sequence: u64,
     pub(super) installed: u64,
+    /// The number with which the switch was asked for a sign of life last.
+    pub(super) asked: u64,
     pub(super) pending_cfg: Vec<Configuration>,
     /// `nb_cfg` and its time, of what the switch has.
     pub(super) realised_cfg: Option<(i64, i64)>,
@@ -457,6 +459,7 @@ impl Controller {
             waits: true,
             sequence: 0,
             installed: 0,
+            asked: 0,
             pending_cfg: Vec::new(),
             realised_cfg: None,
             realised_at: 0,
