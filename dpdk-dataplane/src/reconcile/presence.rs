@@ -32,11 +32,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a device of DPDK's stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Below {
+enum Below {
+    /// What was there before it.
+    Place(Place),
+    /// A tap, which its driver makes.
+    Tap(String),
+}
+
+/// What is there before DPDK opens a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
     /// A network device of the kernel.
     Link(String),
-    /// One that its driver makes.
-    Tap(String),
     /// A PCI device.
     Pci(String),
 }
@@ -44,28 +51,34 @@ pub(super) enum Below {
 impl Below {
     /// Of a device by its arguments. Vdevs without a network device stand on nothing.
     fn of(device: &DpdkDevice) -> Option<Below> {
-        match device {
-            DpdkDevice::OfLink(name) => Some(Below::Link(name.clone())),
+        let place = match device {
+            DpdkDevice::OfLink(name) => Place::Link(name.clone()),
             DpdkDevice::Named(d) => match d.pci() {
-                Some(address) => Some(Below::Pci(address)),
+                Some(address) => Place::Pci(address),
                 None if d.name_and_arguments().0.starts_with("net_tap") => {
-                    d.argument("iface").map(|l| Below::Tap(l.into()))
+                    return d.argument("iface").map(|l| Below::Tap(l.into()));
                 }
-                None => d.argument("iface").map(|l| Below::Link(l.into())),
+                None => Place::Link(d.argument("iface")?.into()),
             },
+        };
+        Some(Below::Place(place))
+    }
+
+    /// What has to be there, and is not, before a device that stands on it can be opened.
+    fn missing(self, host: &KernelSnapshot) -> Option<Place> {
+        match self {
+            Below::Tap(_) => None,
+            Below::Place(p) => p.index(host).is_none().then_some(p),
         }
     }
+}
 
-    /// Whether a device that stands on it can be opened.
-    fn allows(&self, host: &KernelSnapshot) -> bool {
-        matches!(self, Below::Tap(_)) || self.index(host).is_some()
-    }
-
+impl Place {
     /// Whether it is there: the index of a network device, 0 for a PCI device.
     fn index(&self, host: &KernelSnapshot) -> Option<u32> {
         match self {
-            Below::Link(name) | Below::Tap(name) => host.links.get(name).map(|l| l.index),
-            Below::Pci(address) => pci(address).exists().then_some(0),
+            Place::Link(name) => host.links.get(name).map(|l| l.index),
+            Place::Pci(address) => pci(address).exists().then_some(0),
         }
     }
 }
@@ -112,7 +125,7 @@ fn tap_of(descriptor: u32) -> Option<String> {
 #[derive(Debug)]
 enum Proof {
     /// What it stands on has this index; none: the kernel has not told of it yet.
-    Index(Below, Option<u32>),
+    Index(Place, Option<u32>),
     /// One of these descriptors holds a tap, whose name was this when it was opened; there are none if it was deleted before
     /// anybody looked.
     Descriptors(String, Vec<u32>),
@@ -128,7 +141,7 @@ pub(crate) struct Presence {
     /// When it was last tried to open it again.
     tried: Option<Instant>,
     /// A port without a number waits until this is there, or until other network devices are there than these.
-    waits: Option<(Option<Below>, u64)>,
+    waits: Option<(Option<Place>, u64)>,
 }
 
 impl Presence {
@@ -148,9 +161,9 @@ impl Presence {
                 let descriptors = tap_descriptors(&name);
                 Proof::Descriptors(name, descriptors)
             }
-            b => {
-                let index = b.index(host);
-                Proof::Index(b, index)
+            Below::Place(p) => {
+                let index = p.index(host);
+                Proof::Index(p, index)
             }
         });
         (self.lost, self.tried, self.waits) = (None, None, None);
@@ -159,14 +172,14 @@ impl Presence {
     /// Waits for what could not be opened, if it may come.
     pub(super) fn wait(&mut self, spec: &PortSpec, error: &DeviceError, host: &KernelSnapshot) {
         let Ok(Kind::Dpdk(d)) = &spec.kind else { return };
-        let below = Below::of(d).filter(|b| !b.allows(host));
-        self.waits = (below.is_some() || error.is_of_functions()).then(|| (below, fingerprint(host)));
+        let missing = Below::of(d).and_then(|b| b.missing(host));
+        self.waits = (missing.is_some() || error.is_of_functions()).then(|| (missing, fingerprint(host)));
     }
 
     /// What was waited for may be there.
     pub(super) fn is_due(&self, host: &KernelSnapshot) -> bool {
-        self.waits.as_ref().is_some_and(|(below, links)| match below {
-            Some(b) => b.index(host).is_some(),
+        self.waits.as_ref().is_some_and(|(place, links)| match place {
+            Some(p) => p.index(host).is_some(),
             None => *links != fingerprint(host),
         })
     }
@@ -180,21 +193,21 @@ impl Presence {
             Health::Recovering => return None,
             Health::Working => {}
         }
-        let (below, index) = match self.proof.as_mut()? {
-            Proof::Index(below, index) => (below, index),
+        let (place, index) = match self.proof.as_mut()? {
+            Proof::Index(place, index) => (place, index),
             Proof::Descriptors(_, all) if all.iter().any(|d| tap_of(*d).is_some()) => return None,
             Proof::Descriptors(name, _) => return Some(format!("there is no network device {name}")),
         };
-        let now = below.index(host);
+        let now = place.index(host);
         let Some(index) = *index else {
             *index = now;
             return None;
         };
-        match (now, &*below) {
+        match (now, &*place) {
             (Some(n), _) if n == index => None,
-            (Some(_), Below::Link(l) | Below::Tap(l)) => Some(format!("network device {l} was made anew")),
-            (_, Below::Link(l) | Below::Tap(l)) => Some(format!("there is no network device {l}")),
-            (_, Below::Pci(address)) => Some(format!("there is no PCI device {address}")),
+            (Some(_), Place::Link(l)) => Some(format!("network device {l} was made anew")),
+            (None, Place::Link(l)) => Some(format!("there is no network device {l}")),
+            (_, Place::Pci(address)) => Some(format!("there is no PCI device {address}")),
         }
     }
 }
@@ -253,7 +266,7 @@ impl Reconciler {
                 let Some(health) = health.get(&n).copied() else { continue };
                 let key = (bridge.clone(), p.spec.name.clone(), n);
                 if p.presence.is_lost() {
-                    let there = Below::of(d).is_none_or(|b| b.allows(&host));
+                    let there = Below::of(d).is_none_or(|b| b.missing(&host).is_none());
                     if there && p.presence.tried.is_none_or(|t| now >= t + PAUSE) {
                         p.presence.tried = Some(now);
                         back.push(key);
