@@ -73,6 +73,14 @@ fn a_port_outlives_its_device() {
         ns.reaches("10.9.0.2");
     }
     assert_eq!(is(&s, "d1", "status:n_rxq_desc"), "\"1024\"");
+    // Its driver cannot start a device that it stopped.
+    s.vsctl("set interface d1 options:n_rxq_desc=2048");
+    eventually("it is opened anew", SOON, || match is(&s, "d1", "status:n_rxq_desc") {
+        n if n == "\"2048\"" => Ok(()),
+        n => Err(n),
+    });
+    assert_eq!(is(&s, "d1", "ofport"), "5");
+    ns.reaches("10.9.0.2");
     // One that is replaced at once is noticed too.
     let old = is(&s, "d1", "mac_in_use");
     ns.exec("sh -c true").expect("sh");
@@ -81,6 +89,17 @@ fn a_port_outlives_its_device() {
     ns.reaches("10.9.0.2");
     s.becomes("get interface d1 error", "[]", SOON);
     assert_ne!(is(&s, "d1", "mac_in_use"), old, "the other card's address is told");
+    // One that comes down, and is set up later, is used from then on.
+    ns.ip("link del v1");
+    says(&s, "d1", "the device is gone");
+    ns.ip(&format!("link add v1 type veth peer name eth0 address 02:00:00:00:00:99 netns {}", vm.0));
+    s.becomes("get interface d1 error", "[]", SOON);
+    assert!(ns.ping("10.9.0.2").is_err());
+    vm.ip("addr add 10.9.0.2/24 dev eth0");
+    vm.ip("link set eth0 up");
+    ns.ip("link set v1 up");
+    vm.exec("ethtool -K eth0 tx off").expect("ethtool");
+    ns.reaches("10.9.0.2");
     // A port whose device is gone goes like any other.
     ns.ip("link del v1");
     says(&s, "d1", "the device is gone");
@@ -97,13 +116,12 @@ fn a_device_that_its_driver_makes_and_one_that_comes_later() {
     let ns = Namespace::new("pt");
     let s = Switch::ours(&ns);
     s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev");
-    s.vsctl("--no-wait add-port br0 t1 -- set interface t1 type=dpdk options:dpdk-devargs=\"net_tap1,iface=tap1\"");
-    s.becomes("get interface t1 error", "[]", SOON);
-    let number = is(&s, "t1", "ofport");
+    s.vsctl("--no-wait add-port br0 t1 -- set interface t1 type=dpdk options:dpdk-devargs=\"net_tap1,iface=tap1\" ofport_request=4");
+    s.becomes("get interface t1 ofport", "4", SOON);
     ns.ip("link del tap1");
     eventually("the tap is back", SOON, || {
         let told = (is(&s, "t1", "error"), ns.exec("ip link show tap1").is_ok(), is(&s, "t1", "ofport"));
-        if told == ("[]".into(), true, number.clone()) { Ok(()) } else { Err(format!("{told:?}")) }
+        if told == ("[]".into(), true, "4".into()) { Ok(()) } else { Err(format!("{told:?}")) }
     });
     // One that is handed to a machine, which names it as it likes, is there still; it is made again here when it goes there.
     let vm = Namespace::new("pm");
@@ -124,7 +142,7 @@ fn a_device_that_its_driver_makes_and_one_that_comes_later() {
     vm.ip("link del eth0");
     eventually("the tap is back here", SOON, || {
         let told = (is(&s, "t1", "error"), ns.exec("ip link show tap1").is_ok(), is(&s, "t1", "ofport"));
-        if told == ("[]".into(), true, number.clone()) { Ok(()) } else { Err(format!("{told:?}")) }
+        if told == ("[]".into(), true, "4".into()) { Ok(()) } else { Err(format!("{told:?}")) }
     });
     s.vsctl(
         "--no-wait add-port br0 w1 -- set interface w1 type=dpdk options:dpdk-devargs=\"net_af_packet8,iface=late\"",
