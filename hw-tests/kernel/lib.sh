@@ -6,7 +6,8 @@ export OVN_NB_DB=unix:$run/ovnnb_db.sock OVN_SB_DB=unix:$run/ovnsb_db.sock
 ip link set lo up
 
 now() { cut -d' ' -f1 /proc/uptime; }
-fail() { echo "FAILED: $*"; grep -v 'Prefix lookup' "$run"/{controller,dpdk-dataplane}.log 2> /dev/null | tail -n 30 || true; devlink port show; ovs-vsctl --columns=name,external_ids,error find Interface; exit 1; }
+# A script may define what its failure is to show besides, as `explain`.
+fail() { echo "FAILED: $*"; grep -v 'Prefix lookup' "$run"/{controller,dpdk-dataplane}.log 2> /dev/null | tail -n 30 || true; devlink port show; ovs-vsctl --columns=name,external_ids,error find Interface; ! command -v explain > /dev/null || explain; exit 1; }
 
 # until SECONDS WHAT COMMAND...: waits until the command succeeds.
 until_() {

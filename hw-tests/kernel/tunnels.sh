@@ -57,8 +57,15 @@ theirs ovs-vswitchd --detach --no-chdir --pidfile --log-file 2> /dev/null
 theirs ovs-vsctl add-br br0 -- add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=192.0.2.1 options:key=flow -- \
   add-port br0 i1 -- set interface i1 type=internal mtu_request=1400
 ip -n far addr add 10.1.0.2/24 dev i1; ip -n far link set i1 up
+# The address is another device's now, which the kernel would find out in up to 45 s (arp(7), base_reachable_time).
+ip neigh flush dev i1
 map='{class=0x102,type=0x80,len=4}->tun_metadata0'
 ovs-ofctl add-tlv-map br0 "$map"; theirs ovs-ofctl add-tlv-map br0 "$map"
+explain() {
+  ovs-ofctl dump-flows br0; ovs-ofctl dump-ports br0; ovs-appctl -t dpdk-dataplane dpctl/dump-flows; ovs-appctl -t dpdk-dataplane tnl/neigh/show
+  theirs ovs-ofctl dump-flows br0; theirs ovs-ofctl dump-ports br0; theirs ovs-dpctl dump-flows
+  ip neigh; ip -n far neigh; ip -n far -s link
+}
 n() { ovs-vsctl get Interface "$1" ofport; }
 t() { theirs ovs-vsctl get Interface "$1" ofport; }
 ovs-vsctl set interface g1 options:key=flow
