@@ -32,7 +32,7 @@ const ON: u8 = 2;
 const PUSH: Duration = Duration::from_millis(250);
 /// How often an idle datagram socket asks: a switch forgets what was silent for 30 s (ovs-vswitchd.conf.db(5),
 /// `CT_Timeout_Policy:timeouts`, udp_multiple), with and without a failure.
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE: Duration = Duration::from_secs(10);
 /// For how long it does so over UDP, which has no end.
 const PUSHES: usize = 1200;
 

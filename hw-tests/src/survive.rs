@@ -25,6 +25,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// How long what has changed may take to get to the peer, on a machine that has much to do.
 const TOLD: Duration = Duration::from_secs(1);
 
+/// How long the databases are away when a gateway dies meanwhile.
+const HEADLESS: Duration = Duration::from_secs(6);
+
 /// How a gateway is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Loss {
@@ -40,11 +43,24 @@ pub enum Loss {
     Drain,
     /// Its switch stands still for some seconds, and then goes on as if nothing had been: it takes itself for active.
     Pause,
+    /// So do all of its programs, as those of a virtual machine that is suspended.
+    Suspend,
+    /// Its switch is killed while the databases and northd do not answer for some seconds.
+    Headless,
 }
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Loss; 6] = [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Order, Loss::Drain, Loss::Pause];
+    pub const ALL: [Loss; 8] = [
+        Loss::Kill,
+        Loss::Underlay,
+        Loss::Uplink,
+        Loss::Order,
+        Loss::Drain,
+        Loss::Pause,
+        Loss::Suspend,
+        Loss::Headless,
+    ];
 
     /// gw1 is lost.
     fn strike(self, n: &mut Network) -> Result<()> {
@@ -55,6 +71,13 @@ impl Loss {
             Loss::Order => prefer(n, "gw2")?,
             Loss::Drain => drop(n.ctl("central", &["gateways", "drain", "gw1"])?),
             Loss::Pause => n.lab.signal("gw1", "switch", Signal::SIGSTOP),
+            Loss::Suspend => ["switch", "controller"].iter().for_each(|p| n.lab.signal("gw1", p, Signal::SIGSTOP)),
+            Loss::Headless => {
+                n.lab.signal("central", "northd", Signal::SIGSTOP);
+                n.lab.kill("gw1", "switch");
+                n.lab.pause(HEADLESS)?;
+                n.lab.signal("central", "northd", Signal::SIGCONT);
+            }
         }
         Ok(())
     }
@@ -62,7 +85,7 @@ impl Loss {
     /// gw1 comes back.
     fn mend(self, n: &mut Network) -> Result<()> {
         match self {
-            Loss::Kill => {
+            Loss::Kill | Loss::Headless => {
                 n.switch("gw1")?;
                 n.address("gw1")
             }
@@ -72,6 +95,10 @@ impl Loss {
             Loss::Drain => n.ctl("central", &["gateways", "undrain", "gw1"]).map(drop),
             Loss::Pause => {
                 n.lab.signal("gw1", "switch", Signal::SIGCONT);
+                Ok(())
+            }
+            Loss::Suspend => {
+                ["controller", "switch"].iter().for_each(|p| n.lab.signal("gw1", p, Signal::SIGCONT));
                 Ok(())
             }
         }

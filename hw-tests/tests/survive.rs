@@ -30,7 +30,9 @@ fn of_a_gateway_that_is_lost_and_comes_back() {
     }
     let mut n = start("issurv", Cast::default()).expect("network");
     share_connections(&n).expect("peers");
-    survive(&mut n, &[Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Drain, Loss::Pause]);
+    let one_after_the_other =
+        [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Drain, Loss::Pause, Loss::Suspend, Loss::Headless];
+    survive(&mut n, &one_after_the_other);
 }
 
 /// Both switches are ours, all else is OVN's: the operator has written who the peers are.
