@@ -17,6 +17,7 @@ pub(crate) mod vlan;
 
 pub use groups::GroupState;
 pub use tables::flow_stats;
+pub use validate::check_table;
 pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;

@@ -38,5 +38,7 @@ pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::Shown;
 pub use trace::{TraceRequest, parse_ct_state};
-pub use tunnel::{Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
+pub use tunnel::{
+    Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay, metadata_field,
+};
 pub use xlate::backer::{Backer, SwitchError};

@@ -481,6 +481,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
     let r = switch::TraceRequest {
+        tunnel_key: None,
         bridge: 0,
         metadata,
         packet: p,
@@ -820,6 +821,7 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
         source_mac: packet::Mac([2; 6]),
         egress,
         own: false,
+        mark: 0,
         table,
     };
     let mut u = switch::Underlay::default();
@@ -829,14 +831,14 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
         route("10.9.0.0", 16, Egress::Bridge("br-other".into()), 42),
     ]);
     let egress = |u: &switch::Underlay, to: &str, from: Option<&str>| {
-        u.route_from(address(to), from.map(address)).map(|r| r.egress.to_string()).unwrap_or_default()
+        u.route_from(address(to), from.map(address), 0).map(|r| r.egress.to_string()).unwrap_or_default()
     };
     assert_eq!(egress(&u, "10.9.1.1", None), "mgmt");
     assert_eq!(egress(&u, "10.8.1.1", None), "br-phys");
     // A rule for a source names another table.
     let mut rules = switch::RouteRule::standard();
     let from = Some((address("10.0.0.0"), 24));
-    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42 });
+    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42, own: false });
     u.set_rules(rules);
     assert_eq!(egress(&u, "10.9.1.1", Some("10.0.0.7")), "br-other");
     assert_eq!(egress(&u, "10.9.1.1", Some("10.0.1.7")), "mgmt");

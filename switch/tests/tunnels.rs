@@ -78,6 +78,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         hop_source: None,
         table: Route::MAIN,
         own: false,
+        mark: 0,
     }]);
     let out_flow = format!(
         "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
@@ -537,6 +538,7 @@ fn traces_tell_tunnels() {
     for (kind, (a, b), options, pushed, told) in cases {
         let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
         let request = || switch::TraceRequest {
+            tunnel_key: None,
             bridge: 0,
             metadata: Match::new().with(FieldId::InPort, 3),
             packet: udp("10.0.0.1", 5, "10.0.0.2", 6),

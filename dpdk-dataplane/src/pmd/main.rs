@@ -503,14 +503,27 @@ impl MainPmd {
             if let Some(processors) = self.fast.ended() {
                 self.set_fast_pmds(&processors);
             }
+            self.forget_neighbours();
             let (ask, forget) = self.neighbours.age(now);
-            for a in forget {
-                let kernel = self.neighbours.of_kernel(a);
-                self.switch.underlay.set_neighbour(a, kernel);
-            }
+            self.neighbours_gone(forget);
             for a in ask {
                 self.resolve_next_hop(a, now);
             }
+        }
+    }
+
+    /// Forgets neighbours of ports that are gone.
+    pub fn forget_neighbours(&mut self) {
+        let MainPmd { neighbours, switch, .. } = self;
+        let gone = neighbours.forget_devices(|name| switch.has_port(name));
+        self.neighbours_gone(gone);
+    }
+
+    /// Tells the switch of forgotten neighbours, which the kernel may still know.
+    fn neighbours_gone(&mut self, gone: Vec<IpAddr>) {
+        for a in gone {
+            let kernel = self.neighbours.of_kernel(a);
+            self.switch.underlay.set_neighbour(a, kernel);
         }
     }
 
@@ -703,10 +716,15 @@ impl MainPmd {
                 }
                 continue;
             }
-            if slot.device.internal
-                && let Some((a, mac)) = self.neighbours.snoop(m.data(), now)
-            {
-                self.switch.underlay.set_neighbour(a, Some(mac));
+            if slot.device.internal {
+                let switch = &self.switch;
+                let bridge = || {
+                    let port = switch.port_of_device(d).and_then(|(id, _)| switch.bridge(id));
+                    port.map(|b| b.name.as_str()).unwrap_or_default().into()
+                };
+                if let Some((a, mac)) = self.neighbours.snoop(m.data(), now, |a| switch.underlay.is_local(a), bridge) {
+                    self.switch.underlay.set_neighbour(a, Some(mac));
+                }
             }
             match &mut slot.egress {
                 EgressLimit::Free => slot.queue.push(m),

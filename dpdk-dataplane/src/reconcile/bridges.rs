@@ -444,13 +444,18 @@ impl Reconciler {
         port.protected = p.spec.protected;
         // A session begins down.
         (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
+        // So does LACP, until the bond has its members.
+        let negotiates = p.spec.negotiates;
+        port.lacp = negotiates.then_some(false);
         let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.bfd.set(id, no, bfd, now);
-                w.update_liveness();
+                if !negotiates {
+                    w.update_liveness();
+                }
                 device.into_iter().for_each(|d| w.poll_device(d));
                 w.switch.bridge(id).and_then(|b| b.ports.get(&no)).cloned()
             })

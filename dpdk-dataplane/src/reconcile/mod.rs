@@ -250,6 +250,7 @@ pub struct Reconciler {
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
+    own_rules: Vec<switch::RouteRule>,
     /// The other ends of tunnels, with their own address where that is set, whose next hops were asked for.
     tunnel_ends: BTreeSet<(IpAddr, Option<IpAddr>)>,
     host: watch::Receiver<KernelSnapshot>,
@@ -294,6 +295,7 @@ impl Reconciler {
             bfd,
             requests,
             own_routes: Vec::new(),
+            own_rules: Vec::new(),
             tunnel_ends: BTreeSet::new(),
             host,
             test_bed,
@@ -312,7 +314,7 @@ impl Reconciler {
     /// The first pass: brings up what the database asks for.
     pub async fn first(&mut self) {
         if let Some(name) = self.test_bed.mode.datapath() {
-            self.pmd.post(move |w| w.datapath = name);
+            self.pmd.post(move |w| (w.datapath, w.switch.numbers_by_name) = (name, true));
         }
         self.wait_for_peers();
         self.reconcile().await;

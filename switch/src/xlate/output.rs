@@ -213,6 +213,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // Ethernet stays behind where the tunnel has none.
         let skipped = if kind == PacketType::ETHERNET { 0 } else { ETHERNET };
         cfg.follows().for_each(|f| self.observer.decides(f));
+        self.examines_followed(cfg);
+        if self.backer.underlay.looks_at_marks() {
+            self.observer.decides(F::PktMark);
+        }
         let entropy = tunnel::entropy(&self.packet.key);
         let mut sequence = 0;
         if cfg.kind.is_gre() {
@@ -302,11 +306,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let key = &self.packet.key;
         self.observer.datapath(|| super::tunnel_text::text(cfg, key, &tlv));
+        self.examines_followed(cfg);
         if self.commit() {
-            let number = if cfg.kind.is_udp() { cfg.udp_port.into() } else { self.backer.free_number() };
+            let number = self.backer.tunnel_number(cfg);
             self.observer.tell(Kind::Detail, || "output to kernel tunnel".into());
             self.observer.datapath(|| number.to_string());
             self.pipeline.sent += 1;
+        }
+    }
+
+    /// Tells a trace which fields of an IP packet the tunnel's header follows.
+    fn examines_followed(&mut self, cfg: &TunnelConfig) {
+        if O::TRACES && matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
+            cfg.follows().for_each(|f| self.observer.examines(f));
         }
     }
 
@@ -435,6 +447,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return true;
         }
         self.observer.decides(F::IpEcn);
+        if O::TRACES {
+            self.observer.examines(F::IpEcn);
+        }
         let capable = self.packet.key.get(F::IpEcn) != 0;
         if capable {
             self.set(F::IpEcn, tunnel::CE.into(), u128::MAX);
