@@ -96,7 +96,7 @@ pub(super) fn show_json(w: &MainPmd, args: Vec<String>) -> Result<Value, String>
 fn learned(w: &MainPmd, args: &[String]) -> Result<Vec<Known>, String> {
     let id = bridge(w, args)?;
     let mut rows: Vec<_> = w.switch.bridge(id).into_iter().flat_map(|b| b.macs.iter()).collect();
-    rows.sort_by_key(|k| (k.seen, *k));
+    rows.sort_by_key(|k| (k.seen, k.order));
     Ok(rows)
 }
 

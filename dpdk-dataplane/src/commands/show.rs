@@ -36,15 +36,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
         PortKind::Internal(_) => "internal".into(),
         PortKind::Patch(peer) => format!("patch: peer={peer}"),
         PortKind::Tunnel(t) => {
-            let name = match t.kind {
-                TunnelKind::Geneve => "geneve",
-                TunnelKind::Vxlan => "vxlan",
-                TunnelKind::Gre if t.v6_type => "ip6gre",
-                TunnelKind::Gre => "gre",
-                TunnelKind::Erspan if t.v6_type => "ip6erspan",
-                TunnelKind::Erspan => "erspan",
-                TunnelKind::Srv6 => "srv6",
-            };
+            let name = type_name(t);
             let erspan = match t.erspan {
                 _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
                 Erspan::V1 { index } => {
@@ -87,7 +79,20 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
     }
 }
 
-fn mode(m: PacketMode) -> &'static str {
+/// A tunnel's type, as its row has it.
+pub(super) fn type_name(t: &TunnelConfig) -> &'static str {
+    match t.kind {
+        TunnelKind::Geneve => "geneve",
+        TunnelKind::Vxlan => "vxlan",
+        TunnelKind::Gre if t.v6_type => "ip6gre",
+        TunnelKind::Gre => "gre",
+        TunnelKind::Erspan if t.v6_type => "ip6erspan",
+        TunnelKind::Erspan => "erspan",
+        TunnelKind::Srv6 => "srv6",
+    }
+}
+
+pub(super) fn mode(m: PacketMode) -> &'static str {
     match m {
         PacketMode::LegacyL2 => "legacy_l2",
         PacketMode::LegacyL3 => "legacy_l3",

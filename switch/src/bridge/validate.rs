@@ -335,6 +335,18 @@ pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
     Some(list)
 }
 
+/// A match as flows get it, if it differs from what was sent: an option without a value only has to be there.
+pub(crate) fn without_values(bridge: &Bridge, m: &Match) -> Option<Match> {
+    let empty = bridge.tlv.iter().filter(|t| t.len == 0).filter_map(|t| crate::tunnel::metadata_field(t.index));
+    let matched: Vec<F> = empty.filter(|f| m.get(*f).1 != 0).collect();
+    let mut out = m.clone();
+    for f in &matched {
+        out.clear(*f);
+        out.require(*f);
+    }
+    (!matched.is_empty()).then_some(out)
+}
+
 fn table(n: u8) -> Check {
     if n == 255 { Err(E::FlowModBadTable.because("table 255 does not exist")) } else { Ok(()) }
 }
@@ -503,6 +515,7 @@ impl Walk<'_> {
             Action::WriteActions(v) => self.set(v),
             Action::Ct(c) => self.ct(c),
             Action::Learn(l) => self.learn(l),
+            Action::Multipath(m) => self.writable_bits(&m.dst),
             Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable(d)),
             Action::Sample(s) => sample(s),
             Action::GotoTable(t) if *t <= self.table => Err(E::InstructionBadTable

@@ -374,6 +374,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Ok(None) => return false,
             Ok(Some(d)) => d,
             Err(tunnel::Malformed) => {
+                if O::TRACES {
+                    self.tell_pop();
+                }
                 self.because(DropReason::TunnelMalformed);
                 return true;
             }
@@ -417,6 +420,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
         }
         true
+    }
+
+    /// Tells that a packet with such an outer header ends at a tunnel, though nothing is in it: traces are often asked
+    /// for the header alone.
+    fn tell_pop(&mut self) {
+        let kind = tunnel::tunnel_kind(self.packet.buf.data(), &self.packet.headers, &self.backer.underlay.local);
+        let fits = |t: &&TunnelConfig| kind.map_or(t.kind.is_gre(), |k| k == t.kind);
+        let ports = self.backer.bridges.iter().flat_map(|b| b.ports.values());
+        let mut tunnels =
+            ports.filter_map(|p| if let PortKind::Tunnel(t) = &p.kind { Some(&**t) } else { None }).filter(fits);
+        if let Some(number) = tunnels.next().map(|t| self.backer.tunnel_number(t)) {
+            self.observer.datapath(|| format!("tnl_pop({number})"));
+        }
     }
 
     /// Hands a BFD packet to the session of its port; false if it is another packet.
