@@ -334,6 +334,7 @@ impl Switch {
         let mut x = Xlate::new(backer, out, p, c.bridge, flowcache.observer());
         x.of_type(&m.metadata);
         x.overlay(&m.metadata);
+        x.packet.mirrored = c.mirrored;
         x.pipeline.stack = c.stack;
         x.pipeline.action_set = c.action_set;
         x.note_set();

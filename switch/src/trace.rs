@@ -465,6 +465,7 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
     tracer.tunnel_key = request.tunnel_key;
     let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
     x.overlay(&request.metadata);
+    x.packet.base.set(F::PktMark, x.packet.key.get(F::PktMark));
     if request.untyped {
         x.packet.key.set(F::EthType, 0);
         x.packet.base.set(F::EthType, 0);

@@ -301,6 +301,13 @@ impl MacTable {
         self.retain(|s, _| s.port != port);
     }
 
+    /// Forgets an address, unless it was put there by hand.
+    pub fn forget(&mut self, vlan: u16, mac: u64) {
+        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_none()) {
+            self.remove(vlan, mac);
+        }
+    }
+
     /// Forgets all but those put there by hand.
     pub fn flush(&mut self) {
         self.retain(|s, _| s.fixed.is_some());

@@ -516,7 +516,7 @@ impl Walk<'_> {
             Action::Ct(c) => self.ct(c),
             Action::Learn(l) => self.learn(l),
             Action::Multipath(m) => self.writable_bits(&m.dst),
-            Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable(d)),
+            Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable_bits(d)),
             Action::Sample(s) => sample(s),
             Action::GotoTable(t) if *t <= self.table => Err(E::InstructionBadTable
                 .because(format!("goto_table:{t}: from table {} it goes forward only", self.table))),

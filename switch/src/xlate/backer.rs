@@ -181,8 +181,14 @@ impl Backer {
         self.peers = Peers::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
+        let behind: Vec<(u16, u64)> =
+            b.macs.iter().filter(|k| k.port == no && !k.fixed).map(|k| (k.vlan, k.mac)).collect();
         b.forget_port(no);
         b.epoch += 1;
+        // What was behind the port is no longer where other bridges, which are patched to this one, have seen it.
+        for other in &mut self.bridges {
+            behind.iter().for_each(|(vlan, mac)| other.macs.forget(*vlan, *mac));
+        }
         self.ports_by_name.remove(&p.name);
         if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
             self.devices.remove(d);

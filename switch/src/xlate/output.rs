@@ -307,7 +307,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let key = &self.packet.key;
         self.observer.datapath(|| super::tunnel_text::text(cfg, key, &tlv));
         self.examines_followed(cfg);
-        if self.commit() {
+        if self.type_in(cfg).is_some() && self.commit() {
             let number = self.backer.tunnel_number(cfg);
             self.observer.tell(Kind::Detail, || "output to kernel tunnel".into());
             self.observer.datapath(|| number.to_string());

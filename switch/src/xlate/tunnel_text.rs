@@ -66,7 +66,8 @@ fn options(key: &FlowKey, tlv: &[TlvMap]) -> String {
         if key.0.get(word).is_some_and(|w| w & bit != 0) {
             let (class, kind, len) = (m.class, m.kind, m.len);
             let kind = if kind == 0 { "0".into() } else { format!("{kind:#x}") };
-            let _ = write!(out, "{{class={class:#x},type={kind},len={len},{:#x}}}", key.get(f));
+            let value = if len == 0 { String::new() } else { format!(",{:#x}", key.get(f)) };
+            let _ = write!(out, "{{class={class:#x},type={kind},len={len}{value}}}");
         }
     }
     out
