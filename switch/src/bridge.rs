@@ -88,6 +88,33 @@ impl Default for PortLink {
     }
 }
 
+/// What the spanning tree lets a port do (IEEE 802.1D-1998 section 8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StpState {
+    /// Nothing: its link is down.
+    Disabled,
+    /// Nothing: another port leads to the root.
+    Blocking,
+    /// Nothing yet.
+    Listening,
+    /// Learns addresses.
+    Learning,
+    /// All.
+    Forwarding,
+}
+
+impl StpState {
+    /// Addresses of what it receives are learned.
+    pub fn learns(self) -> bool {
+        matches!(self, StpState::Learning | StpState::Forwarding)
+    }
+
+    /// It carries packets.
+    pub fn forwards(self) -> bool {
+        self == StpState::Forwarding
+    }
+}
+
 /// Which IPv4 packets to BFD's port belong to a port's session; others are forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BfdPackets {
@@ -129,6 +156,8 @@ pub struct Port {
     pub bfd: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
     pub lacp: Option<bool>,
+    /// What the spanning tree lets it do; none: it takes no part. Change it with [`crate::Switch::set_inputs`].
+    pub stp: Option<StpState>,
     /// When it was added.
     pub created: Duration,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
@@ -161,9 +190,15 @@ impl Port {
             bfd_packets: None,
             bfd: None,
             lacp: None,
+            stp: None,
             created: Duration::ZERO,
             stats: [0; 6],
         }
+    }
+
+    /// Whether the spanning tree lets it carry packets.
+    pub(crate) fn stp_forwards(&self) -> bool {
+        self.stp.is_none_or(StpState::forwards)
     }
 
     /// Whether it carries packets: what groups watch, and OpenFlow's OFPPS_LIVE. It is derived, never stored.

@@ -501,10 +501,10 @@ impl Switch {
     pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
         let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
         let Some(p) = b.ports.get_mut(&no) else { return false };
-        let (before, config) = (p.live(), p.config);
+        let (before, config) = (p.live(), (p.config, p.stp));
         change(p);
         let changed = p.live() != before;
-        if p.config != config {
+        if (p.config, p.stp) != config {
             b.epoch += 1;
         }
         if changed {

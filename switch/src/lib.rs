@@ -25,7 +25,8 @@ pub use bridge::misses::TableMiss;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{
-    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, VlanMode, is_live,
+    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
+    is_live,
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};

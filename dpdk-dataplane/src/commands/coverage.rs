@@ -25,7 +25,8 @@ const NAMES: [&str; 11] = [
 ];
 
 /// Open vSwitch's counters of drops, and the reasons that they stand for.
-const OF_OPEN_VSWITCH: [(&str, &[DropReason]); 12] = [
+const OF_OPEN_VSWITCH: [(&str, &[DropReason]); 13] = [
+    ("drop_action_forwarding_disabled", &[DropReason::StpState]),
     ("drop_action_of_pipeline", &[DropReason::Action, DropReason::TableMiss]),
     ("drop_action_recursion_too_deep", &[DropReason::TooDeep]),
     ("drop_action_too_many_resubmit", &[DropReason::TooManyResubmits]),

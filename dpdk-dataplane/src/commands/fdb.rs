@@ -1,7 +1,7 @@
-//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, and the answers of `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answers of `cfm/*` and `rstp/*`, which do not exist here
 //! (ovs-vswitchd(8)).
 
-use super::{bridge, bridges};
+use super::{bridge, bridges, stp};
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
@@ -25,7 +25,8 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
     ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
-    ("stp/show", "[bridge]", 0, 1, spanning),
+    ("stp/show", "[bridge]", 0, 1, stp::show),
+    ("stp/tcn", "[bridge]", 0, 1, stp::change),
     ("rstp/show", "[bridge]", 0, 1, spanning),
 ];
 

@@ -13,6 +13,7 @@ mod frame_text;
 mod others;
 mod qos;
 mod show;
+mod stp;
 mod trace;
 mod tunnel_text;
 mod underlay;

@@ -3,6 +3,7 @@
 use super::bfd::{BfdSpec, bfd};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
+use super::stp::{self, StpPortSpec};
 use super::tunnel::{TunnelError, tunnel};
 use super::{get, number};
 use dpdk_rs::PortConfig;
@@ -130,6 +131,8 @@ pub enum PortError {
 /// A port: one interface.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortSpec {
+    /// How it takes part in a spanning tree, if its bridge has one; none: not.
+    pub stp: Option<StpPortSpec>,
     /// It negotiates with LACP whether it may carry packets (`Port:lacp`).
     pub negotiates: bool,
     /// The Interface row.
@@ -188,6 +191,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
+        stp: stp::port(p, matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))),
         negotiates: p.lacp.as_deref().is_some_and(|l| l != "off"),
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
         interface: uuid,

@@ -310,6 +310,7 @@ impl Connections {
                 }
                 ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
                 ControllerEvent::Event(_) => {}
+                ControllerEvent::Spanning(change) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                 ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
             }
         }

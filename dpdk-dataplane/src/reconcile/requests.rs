@@ -31,9 +31,9 @@ pub enum Request {
 pub type OperatorRequest = (Request, oneshot::Sender<Result<String, String>>);
 
 impl Reconciler {
-    /// Carries a command out; true if the routes of tunnels have changed.
-    pub(super) fn serve_request(&mut self, (ask, answer): OperatorRequest) -> bool {
-        let routes = !matches!(ask, Request::Reconnect(_));
+    /// Carries a command out; true if the routes of tunnels or links have changed. The second is its answer.
+    pub(super) fn serve_request(&mut self, ask: Request) -> (bool, Result<String, String>) {
+        let routes = !matches!(ask, Request::Reconnect(_) | Request::Tick);
         let done = match ask {
             Request::Reconnect(bridge) => self.reconnect(bridge.as_deref()),
             Request::AddRoute(r) => self.add_route(r),
@@ -45,9 +45,7 @@ impl Reconciler {
             Request::Tick => Ok(String::new()),
             Request::SetAdminState(name, up) => self.set_admin_state(name.as_deref(), up),
         };
-        // The one who asked may have gone.
-        let _ = answer.send(done);
-        routes
+        (routes, done)
     }
 
     fn add_address(&self, name: &str, address: IpAddr, len: u8) -> Result<String, String> {

@@ -10,7 +10,7 @@ use crate::xlate::encap::packet_type;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo};
-use packet::ipproto;
+use packet::{bpdu, ipproto};
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
@@ -35,7 +35,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
             return self.because(DropReason::PortConfig);
         }
-        let session = port.and_then(|p| p.bfd_packets);
+        let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
+        if let Some(state) = stp {
+            if self.bpdu(no) {
+                return;
+            }
+            if !state.learns() {
+                return self.because(DropReason::StpState);
+            }
+        }
         self.copy(no, true);
         if !session.is_some_and(|b| self.bfd(&b, no)) && !self.slow_protocol(no) {
             self.run_table(0);
@@ -84,6 +92,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         };
         if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
             return self.because(DropReason::PortConfig);
+        }
+        if (!port.stp_forwards() || self.arrived_too_early())
+            && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
+        {
+            self.observer.tell(Kind::Warning, || "STP not in forwarding state, skipping output".into());
+            return self.because(DropReason::StpState);
         }
         let to = match &port.kind {
             PortKind::Device(d) => PortTarget::Device(*d),
@@ -433,6 +447,27 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(number) = tunnels.next().map(|t| self.backer.tunnel_number(t)) {
             self.observer.datapath(|| format!("tnl_pop({number})"));
         }
+    }
+
+    /// Whether the port that the packet came by may only learn its address yet.
+    fn arrived_too_early(&self) -> bool {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        b.and_then(|b| b.ports.get(&self.own_port())).is_some_and(|p| !p.stp_forwards())
+    }
+
+    /// Hands a BPDU to the spanning tree; false if it is another packet.
+    fn bpdu(&mut self, no: PortNo) -> bool {
+        if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
+            return false;
+        }
+        self.observer.decides(F::EthDst);
+        let its = self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64();
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Bpdu { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
     }
 
     /// Hands a BFD packet to the session of its port; false if it is another packet.
