@@ -238,6 +238,8 @@ pub struct Bridge {
     pub collectors: Vec<u32>,
     /// An exporter wants some of its packets ([`crate::Switch::observe`]).
     pub observed: bool,
+    /// A port of it takes part in a spanning tree.
+    pub(crate) spans: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
     /// What becomes of packets that no flow matches.
@@ -306,6 +308,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            spans: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
             table_config: BTreeMap::new(),

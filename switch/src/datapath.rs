@@ -506,6 +506,7 @@ impl Switch {
         let changed = p.live() != before;
         if (p.config, p.stp) != config {
             b.epoch += 1;
+            b.spans = b.ports.values().any(|p| p.stp.is_some());
         }
         if changed {
             b.touched.push(Invalidation::Live(no));

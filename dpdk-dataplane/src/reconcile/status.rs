@@ -112,14 +112,14 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, peers: &BTreeMap<Str
 pub(crate) fn spanning(db: &ovs::Database, b: &RunningBridge, txn: &mut Transaction) {
     let Some(bridge) = db.bridge.get(&b.spec.uuid) else { return };
     for (id, row) in bridge.ports.iter().filter_map(|id| Some((*id, db.port.get(id)?))) {
-        let of = b.stp.iter().flat_map(|s| &s.ports).find(|(name, ..)| **name == *row.name);
+        let of = b.stp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
         let told = row.status.contains_key("stp_state");
         if of.is_none() && !told {
             continue;
         }
         let status: Map<Str, Str> =
-            of.iter().flat_map(|(_, s, _)| s).map(|(k, v)| ((*k).into(), v.as_str().into())).collect();
-        let counts: Map<Str, i64> = of.iter().flat_map(|(.., c)| c).map(|(k, n)| ((*k).into(), *n)).collect();
+            of.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect();
+        let counts: Map<Str, i64> = of.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect();
         let columns = differing!(ovs::Port, row, status = status.clone(), statistics = counts.clone());
         if !columns.is_empty() {
             txn.update_row(id, columns);

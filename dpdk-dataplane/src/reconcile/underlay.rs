@@ -332,6 +332,39 @@ mod tests {
     }
 
     #[test]
+    fn rules_get_the_priority_before_a_run() {
+        let of = |own: &[u32]| {
+            let mut taken = [&[0, 32766, 32767], own].concat();
+            taken.sort_unstable();
+            free_priority(&taken)
+        };
+        assert_eq!([of(&[]), of(&[32765]), of(&[32762, 32764, 32765])], [32765, 32764, 32763]);
+    }
+
+    #[test]
+    fn own_routes_want_an_address_near() {
+        let ours = HashMap::from([(1, "br0".to_string())]);
+        let own = |prefix: &str, gateway: Option<&str>, source: Option<&str>| OwnRoute {
+            prefix: address(prefix),
+            len: 24,
+            device: "br0".into(),
+            gateway: gateway.map(address),
+            source: source.map(address),
+            mark: 3,
+            table: 11,
+        };
+        let r = own("192.168.10.0", Some("192.168.9.1"), None).route(&host(), &ours).expect("a route");
+        assert_eq!((r.source, r.mark, r.table), (address("192.168.9.2"), 3, 11));
+        for (prefix, gateway, source) in [
+            ("192.168.10.0", None, None),
+            ("192.168.10.0", Some("192.168.11.1"), None),
+            ("192.168.10.0", Some("192.168.9.1"), Some("192.168.9.99")),
+        ] {
+            assert_eq!(own(prefix, gateway, source).route(&host(), &ours), None, "{prefix} {gateway:?} {source:?}");
+        }
+    }
+
+    #[test]
     fn the_best_of_each_prefix_is_kept() {
         let (ours, host) = (HashMap::new(), host());
         let list = [(1, 10), (2, 0), (3, 0)];

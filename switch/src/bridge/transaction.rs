@@ -86,6 +86,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            spans: false,
             fragments: self.fragments,
             misses: self.misses.clone(),
             table_config: self.table_config.clone(),

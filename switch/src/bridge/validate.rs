@@ -665,6 +665,9 @@ impl Walk<'_> {
             if let LearnSrc::Field(f) = &s.src {
                 self.readable(f)?;
             }
+            if let LearnDst::Match(d) | LearnDst::Load(d) = &s.dst {
+                self.fits(d)?;
+            }
             match &s.dst {
                 LearnDst::Match(d) => {
                     if !learned.satisfies(d.field.def().prereq) {

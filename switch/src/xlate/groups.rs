@@ -48,7 +48,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (h, n) = (self.hash_of(m.fields, m.basis), u64::from(m.links.max(1)));
         let link = match m.algorithm {
             MultipathAlgorithm::ModuloN => h % n,
-            MultipathAlgorithm::HashThreshold => (u128::from(h) * u128::from(n) >> 64) as u64,
+            MultipathAlgorithm::HashThreshold => ((u128::from(h) * u128::from(n)) >> 64) as u64,
             MultipathAlgorithm::Hrw if n <= 64 => (0..n).max_by_key(|link| mix(h ^ link)).unwrap_or(0),
             MultipathAlgorithm::Hrw => again(h, n, n.next_power_of_two()),
             MultipathAlgorithm::IterHash => {

@@ -93,7 +93,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
             return self.because(DropReason::PortConfig);
         }
-        if (!port.stp_forwards() || self.arrived_too_early())
+        if self.spans()
+            && (!port.stp_forwards() || self.arrived_too_early())
             && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
         {
             self.observer.tell(Kind::Warning, || "STP not in forwarding state, skipping output".into());
@@ -447,6 +448,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(number) = tunnels.next().map(|t| self.backer.tunnel_number(t)) {
             self.observer.datapath(|| format!("tnl_pop({number})"));
         }
+    }
+
+    /// Whether the bridge has a spanning tree.
+    fn spans(&self) -> bool {
+        self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
     }
 
     /// Whether the port that the packet came by may only learn its address yet.

@@ -46,8 +46,19 @@ pub struct Trees {
 pub struct StpStatus {
     /// `Bridge:status`.
     pub bridge: Vec<(&'static str, String)>,
-    /// By port: `Port:status` and `Port:statistics`.
-    pub ports: Vec<(String, Vec<(&'static str, String)>, [(&'static str, i64); 3])>,
+    /// Its ports.
+    pub ports: Vec<StpPortStatus>,
+}
+
+/// A port as the database has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StpPortStatus {
+    /// Its name.
+    pub name: String,
+    /// `Port:status`.
+    pub status: Vec<(&'static str, String)>,
+    /// `Port:statistics`.
+    pub counts: [(&'static str, i64); 3],
 }
 
 /// What trees have done.
@@ -116,7 +127,8 @@ impl BridgeTree {
                 ("stp_state", state.to_string()),
             ];
             let [sent, received, wrong] = t.counts.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
-            (p.name.clone(), status, [("stp_tx_count", sent), ("stp_rx_count", received), ("stp_error_count", wrong)])
+            let counts = [("stp_tx_count", sent), ("stp_rx_count", received), ("stp_error_count", wrong)];
+            StpPortStatus { name: p.name.clone(), status, counts }
         };
         StpStatus { bridge, ports: self.ports.iter().zip(&self.tree.ports).enumerate().map(of).collect() }
     }
