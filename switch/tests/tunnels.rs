@@ -524,7 +524,7 @@ fn traces_tell_tunnels() {
             v4,
             &gpe,
             "pop_eth,tnl_push(tnl_port(4789),header(size=50,type=4,",
-            "tp_dst=4789,flags(df))),4789",
+            "tp_dst=4789,flags(df))),pop_eth,4789",
         ),
         (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
         (
@@ -532,7 +532,7 @@ fn traces_tell_tunnels() {
             v6,
             &l3,
             "srv6(segments_left=0,segs(fd00::2))",
-            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),4",
+            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),pop_eth,4",
         ),
     ];
     for (kind, (a, b), options, pushed, told) in cases {
