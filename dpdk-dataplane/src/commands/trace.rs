@@ -110,8 +110,8 @@ fn is_datapath_flow(text: &str) -> bool {
     text.contains("eth(") || text.contains("in_port(")
 }
 
-/// Where a packet of a flow in the words of ovs-dpctl(8) comes in, its metadata, and if it came by a tunnel, whether with
-/// a key. Without a port, it is the bridge's own one.
+/// Where a packet of a flow in the words of ovs-dpctl(8) comes in, its metadata, and if it came by a tunnel, whether
+/// with a key. Without a port, it is the bridge's own one.
 fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match, Option<bool>), String> {
     let tunnel = frame_text::text_of(text, "tunnel");
     let (mut m, mut tunnel_key) = (Match::new(), None);

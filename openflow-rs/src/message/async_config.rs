@@ -54,8 +54,8 @@ impl AsyncConfig {
         }
     }
 
-    /// The body of [`super::Message::SetAsync`] and [`super::Message::GetAsyncReply`]; of the kinds that only 1.4 and later
-    /// know, those that are wanted.
+    /// The body of [`super::Message::SetAsync`] and [`super::Message::GetAsyncReply`]; of the kinds that only 1.4 and
+    /// later know, those that are wanted.
     pub fn body(&self, v: Version) -> Vec<u8> {
         let mut o = Vec::new();
         let kinds = [self.packet_in, self.port_status, self.flow_removed];
