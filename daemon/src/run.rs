@@ -77,6 +77,30 @@ impl Daemon {
         self.0.coverage.register(counters);
     }
 
+    /// Has `coverage/show` and `coverage/read-counter` wait for this first: the counters are those of another thread.
+    pub fn before_coverage<F, Fut>(&self, refresh: F)
+    where
+        F: Fn() -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = bool> + Send + 'static,
+    {
+        let (c, coverage, first) = (self.commands(), self.0.coverage.clone(), refresh.clone());
+        c.register_async("coverage/show", "", 0, 0, move |_| {
+            let (coverage, first) = (coverage.clone(), first());
+            async move {
+                first.await;
+                Ok(coverage.show())
+            }
+        });
+        let coverage = self.0.coverage.clone();
+        c.register_async("coverage/read-counter", "COUNTER", 1, 1, move |args| {
+            let (coverage, first) = (coverage.clone(), refresh());
+            async move {
+                first.await;
+                read_counter(&coverage, &args)
+            }
+        });
+    }
+
     /// Adds a source of figures for `memory/show`.
     pub fn memory<F: Fn() -> Vec<(String, u64)> + Send + Sync + 'static>(&self, report: F) {
         self.0.memory.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(report));
@@ -308,6 +332,12 @@ fn become_user(spec: &str) -> anyhow::Result<()> {
     setuid(user.uid).with_context(|| format!("--user={spec}"))
 }
 
+/// The answer of `coverage/read-counter`.
+fn read_counter(coverage: &Coverage, args: &[String]) -> Result<String, String> {
+    let value = args.first().and_then(|name| coverage.read(name));
+    value.map(|v| v.to_string()).ok_or_else(|| "No such counter".to_string())
+}
+
 fn built_in_commands(daemon: &Daemon, version: &str) {
     let c = daemon.commands();
     let (commands, d) = (c.clone(), daemon.clone());
@@ -321,10 +351,7 @@ fn built_in_commands(daemon: &Daemon, version: &str) {
     let coverage = daemon.0.coverage.clone();
     c.register("coverage/show", "", 0, 0, move |_| Ok(coverage.show()));
     let coverage = daemon.0.coverage.clone();
-    c.register("coverage/read-counter", "COUNTER", 1, 1, move |args| {
-        let value = args.first().and_then(|name| coverage.read(name));
-        value.map(|v| v.to_string()).ok_or_else(|| "No such counter".to_string())
-    });
+    c.register("coverage/read-counter", "COUNTER", 1, 1, move |args| read_counter(&coverage, &args));
     let reports = daemon.0.memory.clone();
     c.register("memory/show", "", 0, 0, move |_| {
         let mut out = String::new();

@@ -230,6 +230,27 @@ fn ovs_appctl_speaks_with_it() {
     assert!(bad.stderr.starts_with(b"no destination, level, or module \"bogus\"\n"));
     assert!(run(&["vlog/list"]).stdout.starts_with(b"                 console    syslog    file\n"));
     assert!(run(&["vlog/disable-rate-limit"]).status.success());
+    // Newer clients ask for JSON; a command without values gives its text, and an error stays one.
+    let mut c = UnixStream::connect(s.path(&format!("ovn-idle.{pid}.ctl"))).unwrap();
+    for (method, params) in [
+        ("set-options", "--format=json"),
+        ("greet", "a"),
+        ("set-options", "--format=yaml"),
+        ("set-options", "--format=text"),
+        ("greet", "b"),
+    ] {
+        c.write_all(serde_json::json!({"id": 1, "method": method, "params": [params]}).to_string().as_bytes()).unwrap();
+    }
+    c.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut text = String::new();
+    c.read_to_string(&mut text).unwrap();
+    let replies: Vec<serde_json::Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
+    let [set, greeted, wrong, back, again] = replies.as_slice() else { panic!("{text}") };
+    assert_eq!(set["result"], serde_json::json!({"reply-format": "plain", "reply": ""}));
+    assert_eq!(greeted["result"], serde_json::json!({"reply-format": "plain", "reply": "hello a"}));
+    assert_eq!(wrong["error"], "option format has invalid value yaml\n");
+    assert_eq!((&back["result"], &again["result"]), (&"".into(), &"hello b\n".into()));
     assert!(run(&["exit"]).status.success());
     s.gone(pid);
 }

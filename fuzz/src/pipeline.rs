@@ -101,6 +101,7 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
         hop_source: None,
         table: Route::MAIN,
         own: false,
+        mark: 0,
     }]);
     s.underlay.set_neighbour(THERE.into(), Some(PEER));
     Some(s)

@@ -349,6 +349,12 @@ pub fn lacp() -> Vec<Vec<u8>> {
     vec![compose(one(0x3d), one(0x05)), compose(one(0xc7), Info::default())]
 }
 
+pub fn bpdu() -> Vec<Vec<u8>> {
+    use packet::bpdu::{Bpdu, Config, compose};
+    let config = Config { change: true, root: 1 << 63, cost: 19, port: 0x8001, ..Config::default() };
+    [Bpdu::Config(config), Bpdu::Notification].iter().map(|b| compose(packet::Mac([2; 6]), b)).collect()
+}
+
 pub fn ha_records() -> Vec<Vec<u8>> {
     use gateway_ha::sync::{Connection, Record, State, VERSION};
     let v4 = Connection { zone: 7, proto: 6, translates: 1, ..Connection::default() };

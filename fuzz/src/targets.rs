@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "bfd", run: bfd, seeds: seeds::bfd },
     Target { name: "ha-records", run: ha_records, seeds: seeds::ha_records },
     Target { name: "lacp", run: lacp, seeds: seeds::lacp },
+    Target { name: "bpdu", run: bpdu, seeds: seeds::bpdu },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
     Target { name: "dns", run: packet_in, seeds: seeds::dns },
@@ -50,6 +51,15 @@ fn lacp(input: &[u8]) -> Outcome_ {
     match packet::lacp::parse(&packet::lacp::compose(actor, partner)) {
         Some(again) if again == (actor, partner) => Ok(format!("state {:#x}", actor.state)),
         other => Err(format!("{other:?} is not {actor:?} {partner:?}")),
+    }
+}
+
+/// The same of a BPDU.
+fn bpdu(input: &[u8]) -> Outcome_ {
+    let Some(b) = packet::bpdu::parse(input) else { return refused("no BPDU") };
+    match packet::bpdu::parse(&packet::bpdu::compose(packet::Mac::ZERO, &b)) {
+        Some(again) if again == b => Ok("a BPDU".into()),
+        other => Err(format!("{other:?} is not {b:?}")),
     }
 }
 

@@ -239,7 +239,48 @@ pub enum BundleAlgorithm {
     Hrw,
 }
 
-/// What `bundle` hashes.
+/// How `multipath` chooses a link by a hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u16)]
+pub enum MultipathAlgorithm {
+    /// The remainder.
+    ModuloN = 0,
+    /// Regions of equal size.
+    HashThreshold = 1,
+    /// The highest random weight.
+    Hrw = 2,
+    /// Hash again until a link is found.
+    IterHash = 3,
+}
+
+impl MultipathAlgorithm {
+    /// All of them, with the text name.
+    pub const ALL: [(MultipathAlgorithm, &'static str); 4] = [
+        (MultipathAlgorithm::ModuloN, "modulo_n"),
+        (MultipathAlgorithm::HashThreshold, "hash_threshold"),
+        (MultipathAlgorithm::Hrw, "hrw"),
+        (MultipathAlgorithm::IterHash, "iter_hash"),
+    ];
+}
+
+/// A `multipath` action: puts the number of a link into a field.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MultipathAction {
+    /// What to hash.
+    pub fields: HashFields,
+    /// Hash basis.
+    pub basis: u16,
+    /// How to choose.
+    pub algorithm: MultipathAlgorithm,
+    /// How many links there are, 1 to 65,536.
+    pub links: u32,
+    /// For `iter_hash`: the numbers below this are tried.
+    pub arg: u32,
+    /// Where the number goes.
+    pub dst: Subfield,
+}
+
+/// What `bundle` and `multipath` hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u16)]
 pub enum HashFields {
@@ -429,6 +470,8 @@ pub enum Action {
     Sample(Box<SampleAction>),
     /// `bundle(...)`, `bundle_load(...)`.
     Bundle(Box<BundleAction>),
+    /// `multipath(...)`.
+    Multipath(Box<MultipathAction>),
     /// `note:HEX`.
     Note(Vec<u8>),
     /// `fin_timeout(...)`.

@@ -107,6 +107,25 @@ impl Match {
         self
     }
 
+    /// Requires a `tun_metadata` field to be there, whatever its value.
+    pub fn require(&mut self, id: FieldId) {
+        self.set_presence(id, true);
+    }
+
+    /// Requires a `tun_metadata` field to be there, or not to be.
+    pub fn set_presence(&mut self, id: FieldId, there: bool) {
+        if let Some((word, bit)) = id.presence() {
+            self.set_word(word, if there { bit } else { 0 }, bit);
+        }
+    }
+
+    /// Whether a `tun_metadata` field has to be there, or not to be; none: either will do.
+    pub fn presence(&self, id: FieldId) -> Option<bool> {
+        let (word, bit) = id.presence()?;
+        let (value, mask) = self.word(word);
+        (mask & bit != 0).then_some(value & bit != 0)
+    }
+
     /// Builder form of [`Match::set`].
     pub fn with(mut self, id: FieldId, value: u128) -> Self {
         self.set(id, value);
@@ -277,7 +296,8 @@ impl Match {
         let mut out = Vec::with_capacity(self.words.len() + 4);
         let mut put = |id: FieldId| {
             let (v, m) = self.get(id);
-            if m != 0 {
+            // An option that only has to be there has a mask of no bits.
+            if m != 0 || self.presence(id) == Some(true) {
                 out.push((id, v, m));
             }
         };

@@ -196,10 +196,14 @@ errors! {
     OptionMapBadOptionLength = (0xffff, 17),
     /// NXTTMFC_BAD_FIELD_IDX.
     OptionMapBadField = (0xffff, 18),
+    /// NXTTMFC_TABLE_FULL.
+    OptionMapFull = (0xffff, 19),
     /// NXTTMFC_ALREADY_MAPPED.
     OptionMapAlreadyMapped = (0xffff, 20),
     /// NXTTMFC_DUP_ENTRY.
     OptionMapDuplicate = (0xffff, 21),
+    /// NXTTMFC_INVALID_TLV_DEL: a flow uses the option.
+    OptionMapInUse = (0xffff, 38),
     /// NXBAC_BAD_HEADER_TYPE: no such packets in `encap` or `decap`.
     ActionBadHeaderType = (0xffff, 39),
     /// NXBAC_UNKNOWN_ED_PROP.

@@ -332,7 +332,16 @@ fn messages_of_1_1_and_1_2_round_trip() {
         Message::MultipartRequest(MultipartRequest::Aggregate(q)),
         Message::MultipartReply {
             more: false,
-            body: MultipartReply::Table(vec![TableStats { table: 7, active: 1, lookups: 2, matched: 3 }; 3]),
+            body: MultipartReply::Table(vec![
+                TableStats {
+                    table: 7,
+                    active: 1,
+                    lookups: 2,
+                    matched: 3,
+                    ..TableStats::default()
+                };
+                3
+            ]),
         },
         Message::MultipartReply {
             more: false,

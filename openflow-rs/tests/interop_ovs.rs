@@ -168,6 +168,7 @@ fn used(lines: &[String], word: &str) -> BTreeSet<u32> {
 const EXTRA: &[&str] = &[
     "table=200, priority=1,in_port=1 actions=check_pkt_larger(1500)->NXM_NX_REG1[3],output:NXM_NX_REG0[0..15],output(port=1,max_len=64)",
     "table=200, priority=2,in_port=1 actions=bundle_load(symmetric_l4,0,hrw,ofport,NXM_NX_REG0[0..15],members:1,2)",
+    "table=200, priority=20,in_port=1 actions=multipath(symmetric_l3l4,7,hrw,12,0,NXM_NX_REG0[0..3])",
     "table=200, priority=3,in_port=1 actions=sample(probability=9,collector_set_id=1,obs_domain_id=2,obs_point_id=3,sampling_port=1,ingress)",
     "table=200, priority=4,in_port=1 actions=learn(table=3,idle_timeout=5,hard_timeout=6,priority=9,cookie=0x1,limit=7,result_dst=NXM_NX_REG0[1],NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])",
     "table=200, priority=5,in_port=1 actions=write_metadata:0x5/0xff,goto_table:201",

@@ -17,6 +17,7 @@ pub(crate) mod vlan;
 
 pub use groups::GroupState;
 pub use tables::flow_stats;
+pub use validate::check_table;
 pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;
@@ -87,6 +88,33 @@ impl Default for PortLink {
     }
 }
 
+/// What the spanning tree lets a port do (IEEE 802.1D-1998 section 8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StpState {
+    /// Nothing: its link is down.
+    Disabled,
+    /// Nothing: another port leads to the root.
+    Blocking,
+    /// Nothing yet.
+    Listening,
+    /// Learns addresses.
+    Learning,
+    /// All.
+    Forwarding,
+}
+
+impl StpState {
+    /// Addresses of what it receives are learned.
+    pub fn learns(self) -> bool {
+        matches!(self, StpState::Learning | StpState::Forwarding)
+    }
+
+    /// It carries packets.
+    pub fn forwards(self) -> bool {
+        self == StpState::Forwarding
+    }
+}
+
 /// Which IPv4 packets to BFD's port belong to a port's session; others are forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BfdPackets {
@@ -128,6 +156,8 @@ pub struct Port {
     pub bfd: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
     pub lacp: Option<bool>,
+    /// What the spanning tree lets it do; none: it takes no part. Change it with [`crate::Switch::set_inputs`].
+    pub stp: Option<StpState>,
     /// When it was added.
     pub created: Duration,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
@@ -160,9 +190,15 @@ impl Port {
             bfd_packets: None,
             bfd: None,
             lacp: None,
+            stp: None,
             created: Duration::ZERO,
             stats: [0; 6],
         }
+    }
+
+    /// Whether the spanning tree lets it carry packets.
+    pub(crate) fn stp_forwards(&self) -> bool {
+        self.stp.is_none_or(StpState::forwards)
     }
 
     /// Whether it carries packets: what groups watch, and OpenFlow's OFPPS_LIVE. It is derived, never stored.
@@ -202,6 +238,8 @@ pub struct Bridge {
     pub collectors: Vec<u32>,
     /// An exporter wants some of its packets ([`crate::Switch::observe`]).
     pub observed: bool,
+    /// A port of it takes part in a spanning tree.
+    pub(crate) spans: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
     /// What becomes of packets that no flow matches.
@@ -270,6 +308,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            spans: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
             table_config: BTreeMap::new(),

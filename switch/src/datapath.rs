@@ -334,6 +334,7 @@ impl Switch {
         let mut x = Xlate::new(backer, out, p, c.bridge, flowcache.observer());
         x.of_type(&m.metadata);
         x.overlay(&m.metadata);
+        x.packet.mirrored = c.mirrored;
         x.pipeline.stack = c.stack;
         x.pipeline.action_set = c.action_set;
         x.note_set();
@@ -500,11 +501,12 @@ impl Switch {
     pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
         let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
         let Some(p) = b.ports.get_mut(&no) else { return false };
-        let (before, config) = (p.live(), p.config);
+        let (before, config) = (p.live(), (p.config, p.stp));
         change(p);
         let changed = p.live() != before;
-        if p.config != config {
+        if (p.config, p.stp) != config {
             b.epoch += 1;
+            b.spans = b.ports.values().any(|p| p.stp.is_some());
         }
         if changed {
             b.touched.push(Invalidation::Live(no));

@@ -25,6 +25,8 @@ reasons! {
     MirrorPort = "mirror_port",
     /// A controller has the port down, or forbids it to receive or to send (`ovs-ofctl mod-port`).
     PortConfig = "port_config",
+    /// The spanning tree does not let the port carry packets.
+    StpState = "stp_state",
     /// No flow matched.
     TableMiss = "table_miss",
     /// The flows drop it, or send it only to the port that it came from.

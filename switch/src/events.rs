@@ -44,6 +44,15 @@ pub enum Event {
         /// The frame.
         packet: Vec<u8>,
     },
+    /// A BPDU for a bridge's spanning tree; it never reaches the tables.
+    Bpdu {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The port that it came by.
+        port: PortNo,
+        /// The frame.
+        packet: Vec<u8>,
+    },
     /// A flow with the flag `send_flow_rem` was removed.
     FlowRemoved {
         /// Bridge.

@@ -25,7 +25,8 @@ pub use bridge::misses::TableMiss;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{
-    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, VlanMode, is_live,
+    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
+    is_live,
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};
@@ -38,5 +39,7 @@ pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::Shown;
 pub use trace::{TraceRequest, parse_ct_state};
-pub use tunnel::{Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};
+pub use tunnel::{
+    Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay, metadata_field,
+};
 pub use xlate::backer::{Backer, SwitchError};

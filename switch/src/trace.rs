@@ -40,6 +40,8 @@ pub struct TraceRequest {
     pub untyped: bool,
     /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
+    /// The packet came by a tunnel, and whether its header had a key; none: it did not.
+    pub tunnel_key: Option<bool>,
     /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
     pub ct_next: Vec<u32>,
     /// The actions of a packet-out; none: the packet is received.
@@ -83,6 +85,8 @@ pub(crate) struct Tracer {
     recirculations: u32,
     /// An action is one that the datapath is configured not to support.
     slow: bool,
+    /// The packet came by a tunnel, and whether its header had a key.
+    tunnel_key: Option<bool>,
 }
 
 impl Tracer {
@@ -97,6 +101,7 @@ impl Tracer {
             resume: VecDeque::new(),
             recirculations: 0,
             slow: false,
+            tunnel_key: None,
         }
     }
 
@@ -229,10 +234,16 @@ impl Observer for Tracer {
     fn flows_change(&mut self, _: &mut Backer) {}
 
     fn commits(&mut self, base: &FlowKey, key: &FlowKey) {
-        // What is written counts as examined, and so does which protocol it belongs to.
+        // What is written counts as examined, and so does which protocol it belongs to, but for what a tunnel tells of
+        // congestion.
         let mut written = false;
         for f in WRITTEN {
-            if base.get(f) != key.get(f) {
+            let (was, is) = (base.get(f), key.get(f));
+            if f == F::NwTos && (was ^ is) & !u128::from(crate::tunnel::CE) == 0 {
+                if was != is {
+                    self.examined(F::IpEcn);
+                }
+            } else if was != is {
                 self.examined(f);
                 written = true;
             }
@@ -327,7 +338,7 @@ impl Observer for Tracer {
         let via = egress.to_string();
         self.leaf(Kind::Detail, format!("tunneling to {dst} via {via}"));
         self.leaf(Kind::Detail, format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
-        let port = if cfg.kind.is_udp() { cfg.udp_port.into() } else { backer.free_number() };
+        let port = backer.tunnel_number(cfg);
         let out = match egress {
             Egress::Bridge(b) => backer.device_of_bridge(b).map_or(via, |n| n.to_string()),
             Egress::Device(n) => n.to_string(),
@@ -450,9 +461,11 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     let mut text = String::new();
     let mut next = VecDeque::from(request.ct_next.clone());
-    let tracer = Tracer::new(request.effects);
+    let mut tracer = Tracer::new(request.effects);
+    tracer.tunnel_key = request.tunnel_key;
     let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
     x.overlay(&request.metadata);
+    x.packet.base.set(F::PktMark, x.packet.key.get(F::PktMark));
     if request.untyped {
         x.packet.key.set(F::EthType, 0);
         x.packet.base.set(F::EthType, 0);
@@ -508,6 +521,11 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let mut before = x.packet.key.clone();
     let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
     x.observer.open(Kind::Bridge, || name);
+    if x.observer.tunnel_key.is_some() {
+        // By these the port of the tunnel was found, and congestion.
+        let ends = [F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst].into_iter().filter(|f| before.get(*f) != 0);
+        ends.chain([F::TunId, F::TunTos]).for_each(|f| x.observer.examined(f));
+    }
     match start {
         Start::Received if !x.take_notice(x.packet.key.get(F::TunTos) as u8) => {
             x.because(crate::drops::DropReason::TunnelCongestion);
@@ -537,7 +555,8 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         queue => queue.unwrap_or_default() + &text::flow(&key, recirculated),
     };
     let _ = writeln!(text, "\nFinal flow: {after}");
-    let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &key, &trace.wildcards, recirculated));
+    let _ =
+        writeln!(text, "Megaflow: {}", text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key));
     trace.queue = 0;
     let done = std::mem::take(&mut trace.datapath);
     let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };

@@ -119,6 +119,8 @@ pub struct TunnelConfig {
     pub sequence: bool,
     /// The header of ERSPAN.
     pub erspan: Erspan,
+    /// Its type is that for peers of IPv6 (`ip6gre`, `ip6erspan`): by name alone, as either kind takes both.
+    pub v6_type: bool,
 }
 
 /// The bits of congestion notification (RFC 3168) in a type of service: congestion was experienced; the sender takes notice of it.
@@ -130,6 +132,19 @@ impl TunnelConfig {
     pub(crate) fn follows(&self) -> impl Iterator<Item = F> {
         let dscp = self.inherits_tos.then_some(F::IpDscp);
         [F::EthType, F::IpEcn].into_iter().chain(dscp).chain(self.inherits_ttl.then_some(F::IpTtl))
+    }
+
+    /// The name of the port of the datapath that packets of all tunnels of this kind come by, as in Open vSwitch.
+    pub fn datapath_port(&self) -> &'static str {
+        match self.kind {
+            TunnelKind::Geneve => "genev_sys",
+            TunnelKind::Vxlan => "vxlan_sys",
+            TunnelKind::Gre if self.v6_type => "ip6gre_sys",
+            TunnelKind::Gre => "gre_sys",
+            TunnelKind::Erspan if self.v6_type => "ip6erspan_sys",
+            TunnelKind::Erspan => "erspan_sys",
+            TunnelKind::Srv6 => "srv6_sys",
+        }
     }
 
     /// Type of service and time to live of the outer header. Of congestion it says that the sender takes notice, and not
@@ -180,6 +195,7 @@ impl TunnelConfig {
             udp_port,
             sequence: false,
             erspan: Erspan::V1 { index: 0 },
+            v6_type: false,
         }
     }
 }
@@ -509,7 +525,8 @@ pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut Fl
     }
 }
 
-pub(crate) fn metadata_field(index: u16) -> Option<F> {
+/// The field of an index in the map of tunnel options.
+pub fn metadata_field(index: u16) -> Option<F> {
     (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
 }
 
@@ -538,7 +555,8 @@ pub(crate) fn outer_headers(
     needs(Dependency::Routes);
     let asked = cfg.local.or(flow_src.filter(|_| cfg.local_of_flow)).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
-    let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
+    let mark = key.get(F::PktMark) as u32;
+    let route = underlay.route_from(dst, asked, mark).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);
     needs(Dependency::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;

@@ -481,6 +481,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
     let r = switch::TraceRequest {
+        tunnel_key: None,
         bridge: 0,
         metadata,
         packet: p,
@@ -820,6 +821,7 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
         source_mac: packet::Mac([2; 6]),
         egress,
         own: false,
+        mark: 0,
         table,
     };
     let mut u = switch::Underlay::default();
@@ -829,18 +831,78 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
         route("10.9.0.0", 16, Egress::Bridge("br-other".into()), 42),
     ]);
     let egress = |u: &switch::Underlay, to: &str, from: Option<&str>| {
-        u.route_from(address(to), from.map(address)).map(|r| r.egress.to_string()).unwrap_or_default()
+        u.route_from(address(to), from.map(address), 0).map(|r| r.egress.to_string()).unwrap_or_default()
     };
     assert_eq!(egress(&u, "10.9.1.1", None), "mgmt");
     assert_eq!(egress(&u, "10.8.1.1", None), "br-phys");
     // A rule for a source names another table.
     let mut rules = switch::RouteRule::standard();
     let from = Some((address("10.0.0.0"), 24));
-    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42 });
+    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42, own: false });
     u.set_rules(rules);
     assert_eq!(egress(&u, "10.9.1.1", Some("10.0.0.7")), "br-other");
     assert_eq!(egress(&u, "10.9.1.1", Some("10.0.1.7")), "mgmt");
     assert_eq!(egress(&u, "10.8.1.1", Some("10.0.0.7")), "br-phys", "the next table, where one has none");
+    // The operator's own come first within their table; those of a mark are for it alone, and others serve it, too.
+    let own = |prefix, len, bridge: &str, mark| Route {
+        own: true,
+        mark,
+        ..route(prefix, len, Egress::Bridge(bridge.into()), Route::MAIN)
+    };
+    u.set_routes(vec![
+        route("10.9.0.0", 16, Egress::Bridge("br-kernel".into()), Route::MAIN),
+        own("10.0.0.0", 8, "br-own", 0),
+        own("10.9.0.0", 16, "br-marked", 7),
+    ]);
+    let marked =
+        |to: &str, mark| u.route_from(address(to), None, mark).map(|r| r.egress.to_string()).unwrap_or_default();
+    assert_eq!(
+        ["br-own", "br-own", "br-marked"],
+        [marked("10.9.1.1", 0), marked("10.9.1.1", 5), marked("10.9.1.1", 7)]
+    );
+    assert_eq!(marked("10.8.1.1", 7), "br-own", "the mark has no route there");
+}
+
+/// What the spanning tree does to a port: BPDUs go to it alone, other packets wait until it forwards.
+#[test]
+fn the_spanning_tree_holds_ports() {
+    use switch::StpState as S;
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    let now = Duration::from_secs(1);
+    for no in [1, 2] {
+        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(no.into()))).expect("port");
+    }
+    s.apply(b, &openflow_rs::Message::FlowMod(parse_flow("actions=normal").expect("flow")), now).expect("flow");
+    let source = packet::Mac([2, 0, 0, 0, 0, 1]);
+    let mut frame = [&[0xff; 6][..], &source[..], &[0x12, 0x34]].concat();
+    frame.resize(60, 0);
+    let bpdu = packet::bpdu::compose(source, &packet::bpdu::Bpdu::Notification);
+    // Twice each: the second packet meets what the first has left in the cache.
+    let receive = |s: &mut Switch, frame: &[u8]| {
+        let mut out = Outputs::default();
+        for _ in 0..2 {
+            s.process(&mut vec![(1, frame.to_vec())], now, &mut out);
+        }
+        (out.packets.len(), out.events.len())
+    };
+    assert_eq!((receive(&mut s, &frame), receive(&mut s, &bpdu)), ((2, 0), (0, 0)), "no tree");
+    for (state, learns, sent) in [
+        (S::Disabled, false, 0),
+        (S::Blocking, false, 0),
+        (S::Listening, false, 0),
+        (S::Learning, true, 0),
+        (S::Forwarding, true, 2),
+    ] {
+        s.set_inputs(b, PortNo(1), |p| p.stp = Some(state));
+        s.with_tables(b, |b| b.forget_addresses());
+        assert_eq!((receive(&mut s, &frame), receive(&mut s, &bpdu)), ((sent, 0), (0, 2)), "from {state:?}");
+        assert_eq!(s.bridge(b).expect("bridge").macs.iter().count(), usize::from(learns), "{state:?}");
+        s.set_inputs(b, PortNo(1), |p| p.stp = Some(S::Forwarding));
+        s.set_inputs(b, PortNo(2), |p| p.stp = Some(state));
+        assert_eq!(receive(&mut s, &frame).0, sent, "to {state:?}");
+        s.set_inputs(b, PortNo(2), |p| p.stp = None);
+    }
 }
 
 /// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller, translated.

@@ -78,6 +78,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         hop_source: None,
         table: Route::MAIN,
         own: false,
+        mark: 0,
     }]);
     let out_flow = format!(
         "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
@@ -523,7 +524,7 @@ fn traces_tell_tunnels() {
             v4,
             &gpe,
             "pop_eth,tnl_push(tnl_port(4789),header(size=50,type=4,",
-            "tp_dst=4789,flags(df))),4789",
+            "tp_dst=4789,flags(df))),pop_eth,4789",
         ),
         (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
         (
@@ -531,12 +532,13 @@ fn traces_tell_tunnels() {
             v6,
             &l3,
             "srv6(segments_left=0,segs(fd00::2))",
-            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),4",
+            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),pop_eth,4",
         ),
     ];
     for (kind, (a, b), options, pushed, told) in cases {
         let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
         let request = || switch::TraceRequest {
+            tunnel_key: None,
             bridge: 0,
             metadata: Match::new().with(FieldId::InPort, 3),
             packet: udp("10.0.0.1", 5, "10.0.0.2", 6),

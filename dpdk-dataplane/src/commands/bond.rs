@@ -68,7 +68,7 @@ fn show(w: &mut MainPmd, args: &[String]) -> Answer {
             b.spec.basis
         );
         if b.spec.spread == Spread::Source {
-            out += "all members active: false\n";
+            let _ = writeln!(out, "all members active: {}", b.spec.all_active);
         }
         let _ = writeln!(out, "updelay: {} ms\ndowndelay: {} ms", ms(0), ms(1));
         if b.spec.spread != Spread::Active && b.spec.rebalance.is_some() {

@@ -1,7 +1,7 @@
 //! The state of the fast path: `dpctl/show`, `upcall/show`, `pmd-rxq-show` and the like (ovs-dpctl(8),
 //! ovs-vswitchd(8)).
 
-use super::show::kind;
+use super::show::{mode, type_name};
 use crate::pmd::{Command, MainPmd};
 use std::fmt::Write;
 use switch::{Port, PortKind};
@@ -13,7 +13,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
     ("dpctl/dump-dps", "", 0, datapaths),
     ("dpctl/show", "[-s] [dp...]", 8, show),
     ("dpctl/del-flows", "[netdev]", 2, purge),
-    ("dpif/dump-dps", "", 0, datapaths),
+    ("dpif/dump-dps", "", 0, of_bridges),
     ("upcall/show", "", 0, upcalls),
     ("revalidator/wait", "", 0, |_, _| Ok(String::new())),
     ("revalidator/purge", "", 0, purge),
@@ -85,14 +85,53 @@ fn queues(w: &mut MainPmd, _: &[String]) -> Answer {
     Ok(out)
 }
 
+/// The datapath's type and the bridges' names.
+fn of_bridges(w: &mut MainPmd, _: &[String]) -> Answer {
+    let kind = w.datapath.split('@').next().unwrap_or_default();
+    let mut names: Vec<&str> = w.switch.bridges().map(|(_, b)| b.name.as_str()).collect();
+    names.sort_unstable();
+    Ok(names.iter().map(|n| format!("{kind}@{n}\n")).collect())
+}
+
+/// The tunnels, as Open vSwitch tells them.
 fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
-    let mut out = String::new();
+    let mut lines = Vec::new();
     for p in w.switch.bridges().flat_map(|(_, b)| b.ports.values()) {
-        if matches!(p.kind, PortKind::Tunnel(_)) {
-            let _ = writeln!(out, "port {}: {} ({})", p.no, p.name, kind(w, p));
-        }
+        let PortKind::Tunnel(t) = &p.kind else { continue };
+        let (number, local) = (w.switch.tunnel_number(t), t.local.map_or("::".into(), |a| a.to_string()));
+        let ends = match (t.remote, t.local_of_flow) {
+            (Some(r), _) => format!("{local}->{r}"),
+            (None, false) => format!("{local}->flow"),
+            (None, true) => "flow->flow".into(),
+        };
+        let key = |k: Option<u32>| match k {
+            None => "flow".to_string(),
+            Some(0) => "0".into(),
+            Some(k) => format!("{k:#x}"),
+        };
+        let out_key = (t.key != t.in_key).then(|| match t.key {
+            Some(0) => ", out_key=none".into(),
+            k => format!(", out_key={}", key(k)),
+        });
+        let ttl = if t.inherits_ttl { "inherit".into() } else { if t.ttl == 0 { 64 } else { t.ttl }.to_string() };
+        let tos = match (t.inherits_tos, t.tos) {
+            (true, _) => ", tos=inherit".into(),
+            (false, 0) => String::new(),
+            (false, tos) => format!(", tos={tos:#x}"),
+        };
+        let df = if t.df { "" } else { ", df=false" };
+        let csum = t.csum.map(|c| format!(", csum={c}")).unwrap_or_default();
+        let (kind, mode, key, out_key) = (type_name(t), mode(t.mode), key(t.in_key), out_key.unwrap_or_default());
+        lines.push((
+            number,
+            format!(
+                "port {number}: {} ({kind}: {ends}, key={key}, {mode}, dp port={number}{out_key}, ttl={ttl}{tos}{df}{csum})\n",
+                p.name
+            ),
+        ));
     }
-    Ok(out)
+    lines.sort();
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
 }
 
 fn memory(w: &mut MainPmd, _: &[String]) -> Answer {

@@ -1,13 +1,15 @@
-//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, and the answers of `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answers of `cfm/*` and `rstp/*`, which do not exist here
 //! (ovs-vswitchd(8)).
 
-use super::{bridge, bridges};
+use super::{bridge, bridges, stp};
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
 use packet::Mac;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use switch::Bridge;
+use switch::bridge::mac::Known;
 
 type Answer = Result<String, String>;
 
@@ -23,7 +25,8 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
     ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
-    ("stp/show", "[bridge]", 0, 1, spanning),
+    ("stp/show", "[bridge]", 0, 1, stp::show),
+    ("stp/tcn", "[bridge]", 0, 1, stp::change),
     ("rstp/show", "[bridge]", 0, 1, spanning),
 ];
 
@@ -66,22 +69,36 @@ fn key(vlan: &str, mac: &str) -> Result<(u16, u64), String> {
 }
 
 fn show(w: &mut MainPmd, args: &[String]) -> Answer {
-    let id = bridge(w, args)?;
-    let mut out = String::from(
-        " port  VLAN  MAC                Age
-",
-    );
-    let now = w.now();
-    let Some(b) = w.switch.bridge(id) else { return Ok(out) };
-    let mut rows: Vec<_> = b.macs.iter().collect();
-    rows.sort_by_key(|k| (k.seen, *k));
-    for k in rows {
-        let bytes = k.mac.to_be_bytes();
-        let text: Vec<String> = bytes.iter().skip(2).map(|b| format!("{b:02x}")).collect();
-        let age = if k.fixed { "static".into() } else { format!("{:3}", now.saturating_sub(k.seen).as_secs()) };
-        let _ = writeln!(out, "{:>5}  {:4}  {}  {age}", k.port.to_string(), k.vlan, text.join(":"));
+    let mut out = String::from(" port  VLAN  MAC                Age\n");
+    for k in learned(w, args)? {
+        let age = if k.fixed { "static".into() } else { format!("{:3}", w.now().saturating_sub(k.seen).as_secs()) };
+        let _ = writeln!(out, "{:>5}  {:4}  {}  {age}", k.port.to_string(), k.vlan, Mac::from_u64(k.mac));
     }
     Ok(out)
+}
+
+/// The same for programs.
+pub(super) fn show_json(w: &MainPmd, args: Vec<String>) -> Result<Value, String> {
+    let of = |k: Known| {
+        let mut entry = json!({"port": k.port.0, "vlan": k.vlan, "mac": Mac::from_u64(k.mac).to_string()});
+        let (name, value) = match k.fixed {
+            true => ("static", true.into()),
+            false => ("age", w.now().saturating_sub(k.seen).as_secs().into()),
+        };
+        if let Some(entry) = entry.as_object_mut() {
+            entry.insert(name.into(), value);
+        }
+        entry
+    };
+    Ok(learned(w, &args)?.into_iter().map(of).collect())
+}
+
+/// The addresses that a bridge knows, those first that were seen the longest time ago.
+fn learned(w: &MainPmd, args: &[String]) -> Result<Vec<Known>, String> {
+    let id = bridge(w, args)?;
+    let mut rows: Vec<_> = w.switch.bridge(id).into_iter().flat_map(|b| b.macs.iter()).collect();
+    rows.sort_by_key(|k| (k.seen, k.order));
+    Ok(rows)
 }
 
 fn of_bridges(w: &mut MainPmd, args: &[String], f: impl Fn(&mut Bridge)) -> Result<(), String> {

@@ -120,8 +120,10 @@ fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> 
             _ => {}
         }
     }
-    // Without an EtherType it is 0, a length of IEEE 802.3.
+    // Without an EtherType it is that of the header behind it, else 0, a length of IEEE 802.3.
     if !typed {
+        let types = [("ipv4", ethertype::IPV4), ("ipv6", ethertype::IPV6), ("arp", ethertype::ARP)];
+        kind = types.iter().find(|(name, _)| word(name).is_some()).map_or(0, |(_, kind)| *kind);
         f.extend_from_slice(&kind.to_be_bytes());
     }
     if let Some(labels) = word("mpls") {

@@ -13,6 +13,7 @@ mod frame_text;
 mod others;
 mod qos;
 mod show;
+mod stp;
 mod trace;
 mod tunnel_text;
 mod underlay;
@@ -102,6 +103,16 @@ pub fn register(
     add("ovs/route/show", "[table=ID|all]", 0, 1, underlay::routes);
     add("ovs/route/rule/show", "[-6]", 0, 1, underlay::rules);
     add("ovs/route/lookup", "ip_addr [pkt_mark=mark] [src=src_ip]", 1, 3, underlay::lookup);
+    let answer = |name: &'static str, f: fn(&MainPmd, Vec<String>) -> Result<serde_json::Value, String>| {
+        let pmd = pmd.clone();
+        c.answer_json(name, move |args| {
+            let pmd = pmd.clone();
+            async move { pmd.read_with(args, f).await? }
+        });
+    };
+    answer("ovs/route/show", underlay::routes_json);
+    answer("ovs/route/rule/show", underlay::rules_json);
+    answer("fdb/show", fdb::show_json);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
@@ -138,15 +149,16 @@ fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
 }
 
 fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
+    w.forget_neighbours();
     let mut rows: Vec<_> = w.neighbours.iter().collect();
     rows.sort();
     let mut out = String::from("IP                                            MAC                 Bridge\n");
     out.push_str(&"=".repeat(74));
     out.push('\n');
-    for (ip, mac, _) in rows {
+    for (ip, mac, device) in rows {
         // The host's other neighbours are no tunnel's.
         let egress = w.switch.underlay.route(ip).map(|r| &r.egress).filter(|e| !matches!(e, Egress::Host(_)));
-        let Some(bridge) = egress else { continue };
+        let Some(bridge) = device.map(String::from).or_else(|| egress.map(|e| e.to_string())) else { continue };
         let _ = writeln!(out, "{:<45} {mac}   {bridge}", ip.to_string());
     }
     Ok(out)

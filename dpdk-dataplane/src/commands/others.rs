@@ -43,7 +43,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("odp-execute/action-impl-set", "name", TUNING),
     ("odp-execute/action-impl-show", "", TUNING),
     ("rstp/tcn", "[bridge]", NOTHING),
-    ("stp/tcn", "[bridge]", NOTHING),
     ("tnl/egress_port_range", "min max", MISSING),
     ("upcall/disable-megaflows", "", TUNING),
     ("upcall/disable-ufid", "", TUNING),

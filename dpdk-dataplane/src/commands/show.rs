@@ -1,10 +1,10 @@
 //! `dpif/*`, `tnl/ports/show`, and the commands about IP fragments (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
-use super::tunnel_text::number_of;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use packet::gre::Erspan;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKind};
 
@@ -36,15 +36,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
         PortKind::Internal(_) => "internal".into(),
         PortKind::Patch(peer) => format!("patch: peer={peer}"),
         PortKind::Tunnel(t) => {
-            let name = match t.kind {
-                TunnelKind::Geneve => "geneve",
-                TunnelKind::Vxlan => "vxlan",
-                TunnelKind::Gre if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6gre",
-                TunnelKind::Gre => "gre",
-                TunnelKind::Erspan if t.remote.is_some_and(|r| r.is_ipv6()) => "ip6erspan",
-                TunnelKind::Erspan => "erspan",
-                TunnelKind::Srv6 => "srv6",
-            };
+            let name = type_name(t);
             let erspan = match t.erspan {
                 _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
                 Erspan::V1 { index } => {
@@ -87,7 +79,20 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
     }
 }
 
-fn mode(m: PacketMode) -> &'static str {
+/// A tunnel's type, as its row has it.
+pub(super) fn type_name(t: &TunnelConfig) -> &'static str {
+    match t.kind {
+        TunnelKind::Geneve => "geneve",
+        TunnelKind::Vxlan => "vxlan",
+        TunnelKind::Gre if t.v6_type => "ip6gre",
+        TunnelKind::Gre => "gre",
+        TunnelKind::Erspan if t.v6_type => "ip6erspan",
+        TunnelKind::Erspan => "erspan",
+        TunnelKind::Srv6 => "srv6",
+    }
+}
+
+pub(super) fn mode(m: PacketMode) -> &'static str {
     match m {
         PacketMode::LegacyL2 => "legacy_l2",
         PacketMode::LegacyL3 => "legacy_l3",
@@ -108,8 +113,7 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
             let device = match &p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
                 // As Open vSwitch numbers the common port of such tunnels there.
-                PortKind::Tunnel(t) if w.of_dummies() && !t.kind.is_udp() => number_of(w, t).to_string(),
-                PortKind::Tunnel(t) if w.of_dummies() => t.udp_port.to_string(),
+                PortKind::Tunnel(t) if w.of_dummies() => w.switch.tunnel_number(t).to_string(),
                 _ => "none".into(),
             };
             let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(w, p));
@@ -120,27 +124,20 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
 
 fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::from("Listening ports:\n");
-    let mut seen: Vec<(&str, u16)> = Vec::new();
+    let mut seen: BTreeMap<(&str, u16), (u32, usize)> = BTreeMap::new();
     for (_, b) in w.switch.bridges() {
         for p in b.ports.values() {
             let PortKind::Tunnel(t) = &p.kind else { continue };
-            let name = match t.kind {
-                TunnelKind::Geneve => "genev_sys",
-                TunnelKind::Vxlan => "vxlan_sys",
-                TunnelKind::Gre => "gre_sys",
-                TunnelKind::Erspan => "erspan_sys",
-                TunnelKind::Srv6 => "srv6_sys",
-            };
-            seen.push((name, t.udp_port));
+            let port = seen.entry((t.datapath_port(), t.udp_port)).or_insert((w.switch.tunnel_number(t), 0));
+            port.1 += 1;
         }
     }
-    seen.sort_unstable();
-    seen.dedup();
-    for (name, port) in seen {
-        let _ = match port {
-            0 => writeln!(out, "{name} (0) ref_cnt=1"),
-            port => writeln!(out, "{name}_{port} ({port}) ref_cnt=1"),
-        };
+    for ((name, udp), (number, n)) in seen {
+        let suffix = if udp == 0 { String::new() } else { format!("_{udp}") };
+        // SRv6 is listened for as IPv4 and as IPv6 within IPv6.
+        for _ in 0..if name == "srv6_sys" { 2 } else { 1 } {
+            let _ = writeln!(out, "{name}{suffix} ({number}) ref_cnt={n}");
+        }
     }
     Ok(out)
 }

@@ -9,7 +9,7 @@ use openflow_rs::{FieldId as F, Match, PortNo};
 use packet::nsh::Nsh;
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::BridgeId;
+use switch::{BridgeId, TraceRequest};
 
 /// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`, or with a datapath and its words for a flow, `[DATAPATH] FLOW
 /// [PACKET]`: the packet is hexadecimal, or made of the flow.
@@ -77,18 +77,18 @@ impl Options<'_> {
         actions: Option<Vec<Action>>,
     ) -> Result<String, String> {
         let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
-        let (bridge, metadata, composed) = match bridge {
+        let (bridge, metadata, composed, tunnel_key) = match bridge {
             Some(bridge) if !is_datapath_flow(text) => {
                 let numbered = number_port(w, bridge, text);
                 let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
                 let composed = compose(&metadata);
-                (bridge, metadata, composed)
+                (bridge, metadata, composed, None)
             }
             None if !is_datapath_flow(text) => return Err(format!("{name}: unknown bridge")),
             None if !(name.is_empty() || w.is_datapath(name)) => return Err("Cannot find the datapath".into()),
             bridge => {
-                let (of_port, metadata) = arrival(w, bridge, text)?;
-                (of_port, metadata, frame_text::compose(text, None))
+                let (bridge, metadata, tunnel_key) = arrival(w, bridge, text)?;
+                (bridge, metadata, frame_text::compose(text, None), tunnel_key)
             }
         };
         let untyped = packet.is_none() && !is_datapath_flow(text) && metadata.get(F::EthType).1 == 0;
@@ -100,7 +100,8 @@ impl Options<'_> {
             }
         };
         let (effects, ct_next) = (self.effects || given, self.ct_next.clone());
-        Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, untyped, effects, ct_next, actions }))
+        let request = TraceRequest { bridge, metadata, packet, untyped, effects, tunnel_key, ct_next, actions };
+        Ok(w.switch.trace(request))
     }
 }
 
@@ -109,15 +110,15 @@ fn is_datapath_flow(text: &str) -> bool {
     text.contains("eth(") || text.contains("in_port(")
 }
 
-/// Where a packet of a flow in the words of ovs-dpctl(8) comes in, and its metadata. Without a port, it is the bridge's
-/// own one.
-fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match), String> {
+/// Where a packet of a flow in the words of ovs-dpctl(8) comes in, its metadata, and if it came by a tunnel, whether
+/// with a key. Without a port, it is the bridge's own one.
+fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match, Option<bool>), String> {
     let tunnel = frame_text::text_of(text, "tunnel");
-    let mut m = Match::new();
+    let (mut m, mut tunnel_key) = (Match::new(), None);
     let port = match frame_text::word(text, "in_port") {
         Some(port) if tunnel.is_some() => {
-            let (bridge, no, seen) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port)?;
-            m = seen;
+            let (bridge, no, seen, key) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port)?;
+            (m, tunnel_key) = (seen, Some(key));
             (bridge, no)
         }
         None => (bridge.ok_or("the flow has no in_port()")?, PortNo::LOCAL),
@@ -140,7 +141,7 @@ fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(Bri
         };
         m.set(F::CtState, v.into());
     }
-    Ok((port.0, m))
+    Ok((port.0, m, tunnel_key))
 }
 
 /// The fields of a match that a packet may have when it arrives: no registers.
@@ -148,6 +149,7 @@ fn arrived(m: &Match) -> Match {
     let mut out = Match::new();
     let arrives = |name: &str| ["in_port", "tun_", "ct_", "pkt_mark"].iter().any(|p| name.starts_with(p));
     for (f, v, mask) in m.fields().into_iter().filter(|(f, _, _)| arrives(f.def().name)) {
+        out.require(f);
         out.set_masked(f, v, mask);
     }
     out

@@ -2,21 +2,17 @@
 
 use super::frame_text::{Word, number};
 use crate::pmd::MainPmd;
+use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, Match, PortNo};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{BridgeId, PortKind, TunnelConfig, TunnelKind};
-
-/// The number of the port of the datapath that a tunnel's packets come by, as Open vSwitch numbers those: the UDP port, or
-/// for other encapsulations the first number that no device has.
-pub(super) fn number_of(w: &MainPmd, t: &TunnelConfig) -> u32 {
-    if t.kind.is_udp() { t.udp_port.into() } else { w.switch.free_number() }
-}
+use switch::{BridgeId, PortKind, TunnelKind};
 
 /// The port that a packet with this header comes in by, at a port of the datapath, and what flows see of the header.
+/// The last is whether the header has a key.
 ///
 /// # Errors
 /// What is wrong with the text, or that there is no such port.
-pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(BridgeId, PortNo, Match), String> {
+pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(BridgeId, PortNo, Match, bool), String> {
     let word = Word { name: "tunnel", text };
     let v4 = [word.parsed("src", Ipv4Addr::UNSPECIFIED)?, word.parsed("dst", Ipv4Addr::UNSPECIFIED)?];
     let v6 = [word.parsed("ipv6_src", Ipv6Addr::UNSPECIFIED)?, word.parsed("ipv6_dst", Ipv6Addr::UNSPECIFIED)?];
@@ -27,7 +23,8 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
         PortKind::Tunnel(t) => Some(&**t),
         _ => None,
     });
-    let mut kinds: Vec<TunnelKind> = tunnels.filter(|t| at == Some(number_of(w, t).into())).map(|t| t.kind).collect();
+    let mut kinds: Vec<TunnelKind> =
+        tunnels.filter(|t| at == Some(w.switch.tunnel_number(t).into())).map(|t| t.kind).collect();
     kinds.dedup();
     let port = at.and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
     let found = kinds.into_iter().find_map(|kind| {
@@ -57,5 +54,26 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
         m.set(F::TunGbpId, policy.number("id")?.into());
         m.set(F::TunGbpFlags, policy.number("flags")?.into());
     }
-    Ok((bridge, no, m))
+    let list = text.split_once("geneve(").map(|(_, rest)| rest).unwrap_or_default();
+    let tlv = w.switch.bridge(bridge).map(|b| b.tlv.as_slice()).unwrap_or_default();
+    list.split_inclusive('}')
+        .map_while(|o| o.trim().strip_prefix('{')?.strip_suffix('}'))
+        .try_for_each(|o| option(&mut m, tlv, o))?;
+    let flags = text.split_once("flags(").and_then(|(_, rest)| rest.split(')').next()).unwrap_or_default();
+    Ok((bridge, no, m, flags.split(['|', ',']).any(|f| f.trim() == "key")))
+}
+
+/// Sets the field of an option of Geneve, if it has one: `class=…,type=…,len=…,VALUE`.
+fn option(m: &mut Match, tlv: &[TlvMap], text: &str) -> Result<(), String> {
+    let word = Word { name: "geneve", text };
+    let (class, kind, len) = (word.number("class")?, word.number("type")?, word.number("len")?);
+    let alike = |t: &&TlvMap| (u64::from(t.class), u64::from(t.kind), u64::from(t.len)) == (class, kind, len);
+    let Some(f) = tlv.iter().find(alike).and_then(|t| switch::metadata_field(t.index)) else { return Ok(()) };
+    m.require(f);
+    if let Some(value) = text.split(',').map(str::trim).find(|w| !w.is_empty() && !w.contains('=')) {
+        let digits = value.split('/').next().unwrap_or_default();
+        let value = digits.strip_prefix("0x").map_or_else(|| digits.parse().ok(), |h| u128::from_str_radix(h, 16).ok());
+        m.set(f, value.ok_or_else(|| format!("geneve: {text}: expected a value"))?);
+    }
+    Ok(())
 }

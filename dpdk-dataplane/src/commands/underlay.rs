@@ -2,9 +2,10 @@
 
 use crate::pmd::MainPmd;
 use packet::Mac;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::IpAddr;
-use switch::Route;
+use switch::{Route, RouteRule};
 
 type Answer = Result<String, String>;
 
@@ -23,37 +24,56 @@ fn table_name(table: u32) -> String {
     }
 }
 
-pub(super) fn routes(w: &mut MainPmd, args: &[String]) -> Answer {
-    const STANDARD: [u32; 3] = [Route::LOCAL, Route::MAIN, Route::DEFAULT];
-    let asked = args.first().map(String::as_str);
+const STANDARD: [u32; 3] = [Route::LOCAL, Route::MAIN, Route::DEFAULT];
+
+/// The tables that `ovs/route/show` is asked for, in their order.
+fn tables(w: &MainPmd, asked: Option<&str>) -> Result<Vec<u32>, String> {
     let (underlay, rules) = (&w.switch.underlay, w.switch.underlay.rules());
-    // Tables that no rule names are not used.
-    let known = |t: u32| STANDARD.contains(&t) || rules.iter().any(|r| r.table == t);
-    let (header, tables) = match asked.map(|a| a.strip_prefix("table=").ok_or("Invalid table format")).transpose()? {
-        None => ("Route Table:\n".to_string(), STANDARD.to_vec()),
+    // The kernel's tables that no rule names are not used.
+    let known = |r: &Route| r.own || STANDARD.contains(&r.table) || rules.iter().any(|rule| rule.table == r.table);
+    match asked.map(|a| a.strip_prefix("table=").ok_or("Invalid table format")).transpose()? {
+        None => Ok(STANDARD.to_vec()),
         Some("all") => {
-            let mut all: Vec<u32> = underlay.routes().map(|r| r.table).filter(|t| known(*t)).collect();
+            let mut all: Vec<u32> = underlay.routes().filter(|r| known(r)).map(|r| r.table).collect();
             all.sort_unstable();
             all.dedup();
-            (String::new(), all)
+            Ok(all)
         }
-        Some(n) => {
-            let n: u32 = n.parse().map_err(|_| "Invalid table format")?;
-            let there = known(n) && (STANDARD.contains(&n) || underlay.routes().any(|r| r.table == n));
-            if !there {
-                return Err(format!("Table 'table={n}' not found"));
-            }
-            let header = if STANDARD.contains(&n) { "Route Table:\n".into() } else { format!("Route Table #{n}:\n") };
-            (header, vec![n])
+        Some(text) => {
+            let n: u32 = text.parse().map_err(|_| "Invalid table format")?;
+            let there = STANDARD.contains(&n) || underlay.routes().any(|r| r.table == n && known(r));
+            if there { Ok(vec![n]) } else { Err(format!("Table 'table={n}' not found")) }
         }
+    }
+}
+
+/// The routes of a table, the longest prefix first, of each length the kernel's first.
+fn of_table(w: &MainPmd, table: u32) -> Vec<&Route> {
+    let mut routes: Vec<&Route> = w.switch.underlay.routes().filter(|r| r.table == table).collect();
+    routes.sort_by_key(|r| (std::cmp::Reverse(r.len), r.own));
+    routes
+}
+
+/// Whether a route leads to an address of this host.
+fn is_local(r: &Route) -> bool {
+    r.table == Route::LOCAL && !r.own
+}
+
+pub(super) fn routes(w: &mut MainPmd, args: &[String]) -> Answer {
+    let asked = args.first().map(String::as_str);
+    let tables = tables(w, asked)?;
+    let mut out = match (asked, tables.as_slice()) {
+        (Some("table=all"), _) => String::new(),
+        (_, [n]) if !STANDARD.contains(n) => format!("Route Table #{n}:\n"),
+        _ => "Route Table:\n".to_string(),
     };
-    let mut out = header;
-    for r in tables.iter().flat_map(|t| underlay.routes().filter(move |r| r.table == *t)) {
+    for r in tables.iter().flat_map(|t| of_table(w, *t)) {
+        let mark = if r.mark == 0 { String::new() } else { format!(" MARK {}", r.mark) };
         let gateway = r.gateway.map(|g| format!(" GW {g}")).unwrap_or_default();
         let kind = if r.own { "User" } else { "Cached" };
         let source = r.hop_source.unwrap_or(r.source);
-        let _ = write!(out, "{kind}: {}/{} dev {}{gateway} SRC {source}", r.prefix, r.len, r.egress);
-        out += if r.table == Route::LOCAL && !r.own { " local" } else { "" };
+        let _ = write!(out, "{kind}: {}/{}{mark} dev {}{gateway} SRC {source}", r.prefix, r.len, r.egress);
+        out += if is_local(r) { " local" } else { "" };
         if asked == Some("table=all") && !STANDARD.contains(&r.table) {
             let _ = write!(out, " table {}", r.table);
         }
@@ -62,45 +82,88 @@ pub(super) fn routes(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn rules(w: &mut MainPmd, args: &[String]) -> Answer {
+/// The same for programs.
+pub(super) fn routes_json(w: &MainPmd, args: Vec<String>) -> Result<Value, String> {
+    let tables = tables(w, args.first().map(String::as_str))?;
+    let of = |r: &Route| {
+        let mut hop = json!({"dev": r.egress.to_string()});
+        if let (Some(g), Some(hop)) = (r.gateway, hop.as_object_mut()) {
+            hop.insert("gateway".into(), g.to_string().into());
+        }
+        let source = r.hop_source.unwrap_or(r.source).to_string();
+        let (dst, table, prefix) = (r.prefix.to_string(), r.table, r.len);
+        let mut route = json!({"dst": dst, "local": is_local(r), "nexthops": [hop], "prefix": prefix, "prefsrc": source,
+            "table": table, "user": r.own});
+        if let (Some(route), true) = (route.as_object_mut(), r.mark != 0) {
+            route.insert("mark".into(), r.mark.into());
+        }
+        route
+    };
+    Ok(tables.iter().flat_map(|t| of_table(w, *t)).map(of).collect())
+}
+
+/// The rules of one IP version.
+fn of_version(w: &MainPmd, args: &[String]) -> Vec<RouteRule> {
     let v6 = args.first().is_some_and(|a| a == "-6");
+    w.switch.underlay.rules().into_iter().filter(|r| r.v6 == v6).collect()
+}
+
+pub(super) fn rules(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut out = String::new();
-    for r in w.switch.underlay.rules().into_iter().filter(|r| r.v6 == v6) {
-        let all = if v6 { 128 } else { 32 };
+    for r in of_version(w, args) {
+        let all = if r.v6 { 128 } else { 32 };
         let from = match r.from {
             None => "all".to_string(),
             Some((a, len)) if len == all => a.to_string(),
             Some((a, len)) => format!("{a}/{len}"),
         };
-        let not = if r.invert { "not " } else { "" };
-        let _ = writeln!(out, "Cached: {}: {not}from {from} lookup {}", r.priority, table_name(r.table));
+        let (kind, not) = (if r.own { "User" } else { "Cached" }, if r.invert { "not " } else { "" });
+        let _ = writeln!(out, "{kind}: {}: {not}from {from} lookup {}", r.priority, table_name(r.table));
     }
     Ok(out)
 }
 
+/// The same for programs.
+pub(super) fn rules_json(w: &MainPmd, args: Vec<String>) -> Result<Value, String> {
+    let of = |r: RouteRule| {
+        let (from, len) = r.from.map_or(("all".to_string(), 0), |(a, len)| (a.to_string(), len));
+        json!({"from": from, "invert": r.invert, "ipv4": !r.v6, "lookup": r.table, "priority": r.priority,
+            "src-prefix": len, "user": r.own})
+    };
+    Ok(of_version(w, &args).into_iter().map(of).collect())
+}
+
 pub(super) fn lookup(w: &mut MainPmd, args: &[String]) -> Answer {
-    let mut source = None;
+    let to: IpAddr = args.first().and_then(|a| a.parse().ok()).ok_or("Invalid 'ip/plen' parameter")?;
+    let (mut source, mut mark) = (None, 0);
     for a in args.iter().skip(1) {
-        if let Some(text) = a.strip_prefix("src=") {
-            source = Some(text.parse().map_err(|_| "Invalid src_ip parameter")?);
+        let address = |text: &str| text.parse().ok().filter(|a: &IpAddr| a.is_ipv4() == to.is_ipv4());
+        if let Some(n) = a.strip_prefix("pkt_mark=").and_then(|n| n.parse().ok()) {
+            mark = n;
+        } else {
+            source = Some(a.strip_prefix("src=").and_then(address).ok_or("Invalid pkt_mark or src")?);
         }
     }
-    let r = w.switch.underlay.route_from(address(args, 0)?, source).ok_or("Not found")?;
+    let underlay = &w.switch.underlay;
+    // Packets leave with addresses of this host.
+    let is_own = |a: IpAddr| underlay.routes().any(|r| r.table == Route::LOCAL && r.prefix == a);
+    let source = source.filter(|a| !a.is_unspecified());
+    let r = underlay.route_from(to, source, mark).filter(|_| source.is_none_or(is_own)).ok_or("Not found")?;
     let gateway = r.gateway.map_or("::".to_string(), |g| g.to_string());
     Ok(format!("src {}\ngateway {gateway}\ndev {}\n", source.unwrap_or(r.source), r.egress))
 }
 
 /// Sets the address of a next hop, until another is learned or all are flushed.
 pub(super) fn set(w: &mut MainPmd, args: &[String]) -> Answer {
-    let bridge = args.first().map(String::as_str).unwrap_or_default();
-    if w.switch.bridge_by_name(bridge).is_none() {
-        return Err(format!("{bridge}: no such bridge"));
+    let device = args.first().map(String::as_str).unwrap_or_default();
+    if !w.switch.has_port(device) {
+        return Err(format!("{device}: no such bridge or port"));
     }
     let hop = address(args, 1)?;
     let text = args.get(2).map(String::as_str).unwrap_or_default();
     let mac = text.parse::<Mac>().map_err(|_| format!("{text}: bad MAC address"))?;
     let now = w.now();
-    w.neighbours.teach(hop, mac, now);
+    w.neighbours.teach(hop, mac, now, device);
     w.switch.underlay.set_neighbour(hop, Some(mac));
     Ok("OK\n".into())
 }

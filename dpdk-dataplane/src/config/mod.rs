@@ -22,9 +22,11 @@ pub mod ha;
 pub mod mirror;
 pub mod port;
 pub mod qos;
+pub mod stp;
 pub mod tunnel;
 pub mod zones;
 
+use crate::ports::stp::TreeSettings;
 use bond::BondSpec;
 use collectors::CollectorSet;
 use controller::ControllerSpec;
@@ -57,6 +59,8 @@ pub struct BridgeSpec {
     pub mac_limit: usize,
     /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
     pub snooping: Option<SnoopingSettings>,
+    /// Its spanning tree (`stp_enable`); none: it has none.
+    pub stp: Option<TreeSettings>,
     /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.
@@ -190,6 +194,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
+        stp: stp::settings(b, mac),
         bonds: b.ports.iter().filter_map(|id| bond::bond(db, *id, mac)).collect(),
         ports,
     }

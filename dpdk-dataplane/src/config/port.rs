@@ -3,6 +3,7 @@
 use super::bfd::{BfdSpec, bfd};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
+use super::stp::{self, StpPortSpec};
 use super::tunnel::{TunnelError, tunnel};
 use super::{get, number};
 use dpdk_rs::PortConfig;
@@ -130,6 +131,10 @@ pub enum PortError {
 /// A port: one interface.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortSpec {
+    /// How it takes part in a spanning tree, if its bridge has one; none: not.
+    pub stp: Option<StpPortSpec>,
+    /// It negotiates with LACP whether it may carry packets (`Port:lacp`).
+    pub negotiates: bool,
     /// The Interface row.
     pub interface: Uuid,
     /// Name.
@@ -186,6 +191,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
+        stp: stp::port(p, matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))),
+        negotiates: p.lacp.as_deref().is_some_and(|l| l != "off"),
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
         interface: uuid,
         setup: setup(i, &kind, mtu),
@@ -303,6 +310,12 @@ fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kin
     let port = || i.name.to_string();
     let option = |key: &str| get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
     let of_tunnel = |error| PortError::Tunnel { port: port(), error };
+    let of_type = |mut kind: Kind| {
+        if let Kind::Tunnel(t) = &mut kind {
+            t.v6_type = i.r#type.starts_with("ip6");
+        }
+        kind
+    };
     match &*i.r#type {
         // The bridge's own port is internal, whatever its type.
         kind if &*i.name == owner.name || kind == "internal" => {
@@ -318,9 +331,9 @@ fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kin
         },
         "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(of_tunnel),
         "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(of_tunnel),
-        "gre" | "ip6gre" => tunnel(TunnelKind::Gre, "gre", &i.options).map_err(of_tunnel),
+        "gre" | "ip6gre" => tunnel(TunnelKind::Gre, "gre", &i.options).map(of_type).map_err(of_tunnel),
         "srv6" => tunnel(TunnelKind::Srv6, "srv6", &i.options).map_err(of_tunnel),
-        "erspan" | "ip6erspan" => tunnel(TunnelKind::Erspan, "erspan", &i.options).map_err(of_tunnel),
+        "erspan" | "ip6erspan" => tunnel(TunnelKind::Erspan, "erspan", &i.options).map(of_type).map_err(of_tunnel),
         "dpdk" => match option("dpdk-devargs").map(|text| Devargs::parse(&text)) {
             None => Ok(Kind::Dpdk(DpdkDevice::OfLink(port()))),
             Some(Ok(d)) => Ok(Kind::Dpdk(DpdkDevice::Named(d))),

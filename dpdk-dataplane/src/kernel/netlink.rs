@@ -310,6 +310,7 @@ fn rule(m: &RuleMessage) -> Option<RouteRule> {
         from: None,
         invert: m.header.flags.contains(RuleFlags::Invert),
         table: u32::from(m.header.table),
+        own: false,
     };
     for a in &m.attributes {
         match a {

@@ -38,6 +38,8 @@ pub(super) struct Wants {
     /// Over OpenFlow 1.0: it has asked for Nicira's matches (NXT_SET_FLOW_FORMAT).
     pub nicira: bool,
     pub masks: AsyncConfig,
+    /// It has said itself which asynchronous messages it wants.
+    pub chooses: bool,
 }
 
 impl Wants {
@@ -52,6 +54,7 @@ impl Wants {
             version: v,
             nicira: false,
             masks: AsyncConfig::initial(v),
+            chooses: false,
         }
     }
 
@@ -80,6 +83,11 @@ impl Wants {
     /// Packets that no flow matches are dropped and not sent to controllers (OpenFlow 1.3 section 5.4).
     fn drops_misses(&self) -> bool {
         self.version >= Version::Of13
+    }
+
+    /// Whether it gets asynchronous messages at all.
+    fn hears(&self) -> bool {
+        self.miss_send_len > 0 || self.chooses
     }
 
     fn has(&self, masks: AsyncMasks, reason: u8) -> bool {
@@ -284,7 +292,7 @@ impl Connections {
     fn broadcast(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
         for l in self.lock().listeners.values() {
             if l.bridge == bridge
-                && l.wants.miss_send_len > 0
+                && l.wants.hears()
                 && let Some(m) = f(&l.wants)
                 && l.queue.try_send(m).is_err()
             {
@@ -302,6 +310,7 @@ impl Connections {
                 }
                 ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
                 ControllerEvent::Event(_) => {}
+                ControllerEvent::Spanning(change) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                 ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
             }
         }
@@ -327,6 +336,24 @@ impl Connections {
         let desc = reply::port_desc(port);
         let m = Message::PortStatus(PortStatus { reason, desc });
         self.broadcast(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
+    }
+
+    /// Tells the other connections of a bridge of a change of a group or a meter that one has asked for.
+    pub(super) fn forward(&self, bridge: BridgeId, from: u64, m: &Message) {
+        let reason = match m {
+            Message::GroupMod(_) => 0,
+            Message::MeterMod(_) => 1,
+            _ => return,
+        };
+        for (id, l) in &self.lock().listeners {
+            let wanted = l.bridge == bridge && *id != from && l.wants.hears();
+            if wanted
+                && l.wants.has(l.wants.masks.request_forward, reason)
+                && l.queue.try_send(Message::RequestForward(Box::new(m.clone()))).is_err()
+            {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Begins to snoop: gives the messages of all connections of a bridge from now on.

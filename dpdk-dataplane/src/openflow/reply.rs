@@ -149,6 +149,9 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
         .enumerate()
         .map(|(i, (lookups, matched))| TableStats {
             table: i as u8,
+            name: table_name(b, i as u8),
+            most: limit(b, i as u8),
+            last: i + 1 == switch::bridge::N_TABLES,
             active: sizes.get(&(i as u8)).copied().unwrap_or(0) as u32,
             lookups: *lookups,
             matched: *matched,
@@ -167,25 +170,28 @@ fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
     let length = (64 + properties.len()) as u16;
     let mut out = Vec::new();
     for n in 0..switch::bridge::N_TABLES {
-        let config = b.table_config(n as u8);
         let mut name = table_name(b, n as u8).into_bytes();
         name.resize(32, 0);
-        let most = config.and_then(|c| c.limit).map_or(1_000_000, |l| u32::try_from(l).unwrap_or(u32::MAX));
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(&[n as u8, 0, 0, 0, 0, 0]);
         out.extend_from_slice(&name);
         // All metadata bits can be matched and written.
         out.extend_from_slice(&[0xff; 16]);
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&most.to_be_bytes());
+        out.extend_from_slice(&limit(b, n as u8).to_be_bytes());
         out.extend_from_slice(&properties);
     }
     out
 }
 
-/// A table's name, or a name that has its number.
+/// The most flows of a table.
+fn limit(b: &Bridge, n: u8) -> u32 {
+    b.table_config(n).and_then(|c| c.limit).map_or(1_000_000, |l| u32::try_from(l).unwrap_or(u32::MAX))
+}
+
+/// A table's name; empty if it has none.
 fn table_name(b: &Bridge, n: u8) -> String {
-    let mut name = b.table_config(n).and_then(|c| c.name.clone()).unwrap_or_else(|| format!("table{n}"));
+    let mut name = b.table_config(n).and_then(|c| c.name.clone()).unwrap_or_default();
     while name.len() > 31 {
         name.pop();
     }

@@ -35,9 +35,10 @@ impl Handle {
             let mut failed = Vec::new();
             all.send_flow_updates(w, bridge, None);
             for c in changes {
-                let (result, xid) = (apply(w, bridge, &c.message), c.xid);
-                if let Err(e) = result {
-                    failed.push((c, e));
+                let xid = c.xid;
+                match apply(w, bridge, &c.message) {
+                    Ok(()) => all.forward(bridge, connection, &c.message),
+                    Err(e) => failed.push((c, e)),
                 }
                 all.send_flow_updates(w, bridge, Some(Origin { connection, xid }));
             }

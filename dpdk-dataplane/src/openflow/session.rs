@@ -347,14 +347,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();
                 self.reply(h, &Message::GetAsyncReply(body));
             }
-            Message::SetAsync(body) => {
-                let v = self.sender.version();
-                match self.all.wants(self.id).map(|w| w.masks.changed_by(&body, v)) {
-                    Some(Ok(masks)) => self.all.set(self.id, |w| w.masks = masks),
-                    Some(Err(e)) => self.refuse(h.xid, &e, &Message::SetAsync(body).encode(v, h.xid)),
-                    None => {}
-                }
-            }
+            Message::SetAsync(_) | Message::SetAsync2(_) => self.set_async(h, m),
             Message::TableMod(254, _) => {
                 let e = OfError::TableModNotPermitted.because("table 254 is the switch's own");
                 let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
@@ -422,6 +415,21 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             capabilities: if self.sender.version() >= Version::Of14 { 0x24f } else { 0x4f },
         };
         self.reply(h, &Message::FeaturesReply(f));
+    }
+
+    /// Sets which asynchronous messages the peer gets.
+    fn set_async(&mut self, h: Header, m: Message) {
+        let v = self.sender.version();
+        let (body, of) = match &m {
+            Message::SetAsync2(body) => (body, Version::Of14),
+            Message::SetAsync(body) => (body, v),
+            _ => return,
+        };
+        match self.all.wants(self.id).map(|w| w.masks.changed_by(body, of)) {
+            Some(Ok(masks)) => self.all.set(self.id, |w| (w.masks, w.chooses) = (masks, true)),
+            Some(Err(e)) => self.refuse(h.xid, &e, &m.encode(v, h.xid)),
+            None => {}
+        }
     }
 
     /// Sets what happens to fragments, and how much of packets the peer gets.
@@ -492,6 +500,11 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
         let mut m = *a.message;
         self.place(&mut m);
+        // A change that no state of the tables allows is refused at once, and the bundle goes on without it.
+        if let Err(e) = switch::bridge::check_table(&m) {
+            let raw = m.encode(self.sender.version(), h.xid);
+            return self.refuse(h.xid, &e, &raw);
+        }
         let Some(b) = self.bundles.get_mut(&a.id) else { return };
         b.messages.push((h.xid, m));
     }
@@ -573,20 +586,18 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let bridge = self.bridge;
         let version = self.sender.version();
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
-        // Packet-outs are sent once the tables are in place.
-        let (packets, changes): (Vec<_>, Vec<_>) =
-            list.into_iter().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
-        let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
-        let changes = std::sync::Arc::new(changes);
-        let Ok(done) = self.pmd.apply_bundle(bridge, changes.clone()).await else { return false };
+        let list = std::sync::Arc::new(list);
+        let Ok(done) = self.pmd.apply_bundle(bridge, list.clone()).await else { return false };
         if let Err((i, e)) = done {
-            let xid = index.get(i).and_then(|at| xids.get(*at)).copied().unwrap_or(0);
-            let raw = changes.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
+            let xid = xids.get(i).copied().unwrap_or(0);
+            let raw = list.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
             self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
             self.bundle_error(h, m, OfError::BundleMessageFailed, "a message of the bundle failed");
             return false;
         }
-        let packets = packets.into_iter().map(|(_, m)| m).collect();
+        list.iter().for_each(|m| self.all.forward(bridge, self.id, m));
+        // Packet-outs are sent once the tables are in place.
+        let packets = list.iter().filter(|m| matches!(m, Message::PacketOut(_))).cloned().collect();
         let origin = Origin { connection: self.id, xid: h.xid };
         self.pmd.finish_bundle(&self.all, bridge, origin, packets).await.is_ok()
     }

@@ -12,6 +12,7 @@ use crate::ports::bond::Bonds;
 use crate::ports::frame::{Frame, memory, set_memory};
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
+use crate::ports::stp::bridges::Trees;
 use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -61,6 +62,8 @@ pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
 pub enum ControllerEvent {
     /// A packet-in or a removed flow.
     Event(Event),
+    /// What a spanning tree has done, for the log.
+    Spanning(String),
     /// A port began or ceased to carry packets, or controllers configured it.
     Port(BridgeId, Box<switch::Port>),
 }
@@ -106,6 +109,8 @@ pub struct MainPmd {
     pub bfd: BfdSessions,
     /// Bonds and LACP.
     pub bonds: Bonds,
+    /// Spanning trees.
+    pub trees: Trees,
     /// Ethernet addresses of tunnels' next hops.
     pub neighbours: Neighbours,
     /// The longest sleep without packets (`pmd-sleep-max`).
@@ -272,6 +277,7 @@ impl MainPmd {
             switch,
             bfd: BfdSessions::default(),
             bonds: Bonds::default(),
+            trees: Trees::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
@@ -421,7 +427,10 @@ impl MainPmd {
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
-        [self.bfd.due(), self.bonds.next_due(), sync].into_iter().flatten().fold(self.next_tick, Duration::min)
+        [self.bfd.due(), self.bonds.next_due(), self.trees.due(), sync]
+            .into_iter()
+            .flatten()
+            .fold(self.next_tick, Duration::min)
     }
 
     /// Observes one of so many received packets, or none.
@@ -491,6 +500,7 @@ impl MainPmd {
         for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
+        self.run_trees(now);
         let tick = now >= self.next_tick;
         if std::mem::take(&mut self.liveness_due) || tick {
             self.update_liveness();
@@ -503,14 +513,36 @@ impl MainPmd {
             if let Some(processors) = self.fast.ended() {
                 self.set_fast_pmds(&processors);
             }
+            self.forget_neighbours();
             let (ask, forget) = self.neighbours.age(now);
-            for a in forget {
-                let kernel = self.neighbours.of_kernel(a);
-                self.switch.underlay.set_neighbour(a, kernel);
-            }
+            self.neighbours_gone(forget);
             for a in ask {
                 self.resolve_next_hop(a, now);
             }
+        }
+    }
+
+    /// Advances spanning trees, and sends their messages.
+    pub fn run_trees(&mut self, now: Duration) {
+        let done = self.trees.poll(&mut self.switch, now);
+        for (bridge, port, frame) in done.frames {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
+        done.changes.into_iter().for_each(|c| drop(self.events.send(ControllerEvent::Spanning(c))));
+    }
+
+    /// Forgets neighbours of ports that are gone.
+    pub fn forget_neighbours(&mut self) {
+        let MainPmd { neighbours, switch, .. } = self;
+        let gone = neighbours.forget_devices(|name| switch.has_port(name));
+        self.neighbours_gone(gone);
+    }
+
+    /// Tells the switch of forgotten neighbours, which the kernel may still know.
+    fn neighbours_gone(&mut self, gone: Vec<IpAddr>) {
+        for a in gone {
+            let kernel = self.neighbours.of_kernel(a);
+            self.switch.underlay.set_neighbour(a, kernel);
         }
     }
 
@@ -665,6 +697,10 @@ impl MainPmd {
                         self.bonds.receive(bridge, port, &packet, now);
                         heard = true;
                     }
+                    Event::Bpdu { bridge, port, packet } => {
+                        self.trees.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
                     Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
@@ -703,10 +739,15 @@ impl MainPmd {
                 }
                 continue;
             }
-            if slot.device.internal
-                && let Some((a, mac)) = self.neighbours.snoop(m.data(), now)
-            {
-                self.switch.underlay.set_neighbour(a, Some(mac));
+            if slot.device.internal {
+                let switch = &self.switch;
+                let bridge = || {
+                    let port = switch.port_of_device(d).and_then(|(id, _)| switch.bridge(id));
+                    port.map(|b| b.name.as_str()).unwrap_or_default().into()
+                };
+                if let Some((a, mac)) = self.neighbours.snoop(m.data(), now, |a| switch.underlay.is_local(a), bridge) {
+                    self.switch.underlay.set_neighbour(a, Some(mac));
+                }
             }
             match &mut slot.egress {
                 EgressLimit::Free => slot.queue.push(m),

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`bfd`] | BFD sessions over tunnels |
 //! | [`bond`] | bonds and LACP |
+//! | [`stp`] | the spanning tree protocol |
 //! | [`qos`] | policers, and queues that shape what a port sends |
 //! | [`netdev`] | network devices: which driver opens which |
 //! | [`absent`] | what is in the place of a device that is gone |
@@ -20,3 +21,4 @@ pub mod frame;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;
+pub mod stp;

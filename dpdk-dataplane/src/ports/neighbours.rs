@@ -4,6 +4,7 @@
 use packet::{Headers, Mac, ethertype, mac_at};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The least time between two requests for the same address.
@@ -12,8 +13,10 @@ const ASK: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_secs(30);
 /// The age at which an unconfirmed address is forgotten, unless `tnl/neigh/aging` sets another.
 const FORGET: Duration = Duration::from_secs(120);
-/// The most addresses that are asked for.
+/// The most addresses that are asked for, or learned unasked.
 const MOST: usize = 4096;
+/// The operation of an ARP reply (RFC 826).
+const ARP_REPLY: u16 = 2;
 
 /// The neighbours that tunnels need.
 #[derive(Debug)]
@@ -21,10 +24,19 @@ pub struct Neighbours {
     /// The age at which an unconfirmed address is forgotten.
     pub aging: Duration,
     kernel: HashMap<IpAddr, Mac>,
-    /// With the time at which each was learned; none: an operator has set it.
-    learned: HashMap<IpAddr, (Mac, Option<Duration>)>,
+    learned: HashMap<IpAddr, Learned>,
     /// When each was last asked for; none: not yet for a packet.
     asked: HashMap<IpAddr, Option<Duration>>,
+}
+
+/// A neighbour that packets or an operator have taught.
+#[derive(Debug)]
+struct Learned {
+    mac: Mac,
+    /// When; none: an operator has set it.
+    at: Option<Duration>,
+    /// The bridge whose port it answered, or the name that an operator gave.
+    device: Arc<str>,
 }
 
 impl Default for Neighbours {
@@ -66,20 +78,34 @@ impl Neighbours {
             .collect()
     }
 
-    /// Learns from an ARP or neighbour discovery packet to the host, if a tunnel needs its sender.
-    pub fn snoop(&mut self, p: &[u8], now: Duration) -> Option<(IpAddr, Mac)> {
-        let (a, mac) = sender(p)?;
-        if !self.asked.contains_key(&a) && !self.kernel.contains_key(&a) {
+    /// Learns from an ARP or neighbour discovery packet to a bridge's port: if a tunnel needs its sender, or the packet
+    /// answers one of the host's own addresses.
+    pub fn snoop(
+        &mut self,
+        p: &[u8],
+        now: Duration,
+        is_own: impl Fn(IpAddr) -> bool,
+        device: impl Fn() -> Arc<str>,
+    ) -> Option<(IpAddr, Mac)> {
+        let s = sender(p)?;
+        let (a, mac) = (s.address, s.mac);
+        let wanted = self.asked.contains_key(&a) || self.kernel.contains_key(&a) || self.learned.contains_key(&a);
+        if !wanted && (self.learned.len() >= MOST || !s.answers.is_some_and(is_own)) {
             return None;
         }
-        self.learned.insert(a, (mac, Some(now)));
+        self.learned.insert(a, Learned { mac, at: Some(now), device: device() });
         Some((a, mac))
     }
 
     /// Learns from an operator. Such an address is not confirmed and does not age; packets may teach another.
-    pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration) {
+    pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration, device: &str) {
         self.asked.entry(a).or_insert(Some(now));
-        self.learned.insert(a, (mac, None));
+        self.learned.insert(a, Learned { mac, at: None, device: device.into() });
+    }
+
+    /// Forgets what was learned at devices that are gone; gives whose addresses they were.
+    pub fn forget_devices(&mut self, is_there: impl Fn(&str) -> bool) -> Vec<IpAddr> {
+        self.learned.extract_if(|_, l| !is_there(&l.device)).map(|(a, _)| a).collect()
     }
 
     /// Forgets all learned addresses; gives whose they were.
@@ -90,9 +116,11 @@ impl Neighbours {
     /// Forgets old addresses. Gives those to be confirmed, and those that were forgotten.
     pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let old = |limit: Duration| -> Vec<IpAddr> {
-            self.learned.iter().filter(|(_, (_, t))| t.is_some_and(|t| t + limit <= now)).map(|(a, _)| *a).collect()
+            self.learned.iter().filter(|(_, l)| l.at.is_some_and(|t| t + limit <= now)).map(|(a, _)| *a).collect()
         };
-        let (ask, forget) = (old(REFRESH.min(self.aging)), old(self.aging));
+        let (mut ask, forget) = (old(REFRESH.min(self.aging)), old(self.aging));
+        // Nobody needs those that came unasked.
+        ask.retain(|a| self.asked.contains_key(a));
         for a in &forget {
             self.learned.remove(a);
         }
@@ -104,15 +132,23 @@ impl Neighbours {
         self.kernel.get(&a).copied()
     }
 
-    /// All neighbours: address, Ethernet address, whether it was learned from packets.
-    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Mac, bool)> {
-        let kernel = self.kernel.iter().filter(|(a, _)| !self.learned.contains_key(a)).map(|(a, m)| (*a, *m, false));
-        self.learned.iter().map(|(a, (m, _))| (*a, *m, true)).chain(kernel)
+    /// All neighbours: address, Ethernet address, and the device of those that were learned.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Mac, Option<&str>)> {
+        let kernel = self.kernel.iter().filter(|(a, _)| !self.learned.contains_key(a)).map(|(a, m)| (*a, *m, None));
+        self.learned.iter().map(|(a, l)| (*a, l.mac, Some(&*l.device))).chain(kernel)
     }
 }
 
-/// The sender that an ARP packet or a neighbour advertisement or solicitation names.
-fn sender(p: &[u8]) -> Option<(IpAddr, Mac)> {
+/// Who sent an ARP packet or a neighbour advertisement or solicitation.
+#[derive(Debug, PartialEq, Eq)]
+struct Sender {
+    address: IpAddr,
+    mac: Mac,
+    /// The address that it answers; none: it asks, or speaks to all.
+    answers: Option<IpAddr>,
+}
+
+fn sender(p: &[u8]) -> Option<Sender> {
     let kind = packet::be16(p, 12)?;
     let at = if kind == ethertype::VLAN { 18 } else { 14 };
     let kind = if kind == ethertype::VLAN { packet::be16(p, 16)? } else { kind };
@@ -120,7 +156,9 @@ fn sender(p: &[u8]) -> Option<(IpAddr, Mac)> {
         ethertype::ARP => {
             let mac = mac_at(p, at + 8)?;
             let ip = Ipv4Addr::from(packet::be32(p, at + 14)?);
-            (!ip.is_unspecified()).then_some((ip.into(), mac))
+            let reply = packet::be16(p, at + 6)? == ARP_REPLY;
+            let answers = packet::be32(p, at + 24).filter(|_| reply).map(|a| Ipv4Addr::from(a).into());
+            (!ip.is_unspecified()).then_some(Sender { address: ip.into(), mac, answers })
         }
         ethertype::IPV6 => {
             let h = Headers::parse(p)?;
@@ -130,12 +168,13 @@ fn sender(p: &[u8]) -> Option<(IpAddr, Mac)> {
                     let target = Ipv6Addr::from(packet::be128(p, icmp + 8)?);
                     // The option may be absent in answers to unicast probes.
                     let mac = packet::nd_options(p, &h).and_then(|o| o.tll).map(|(m, _)| m).or_else(|| mac_at(p, 6))?;
-                    Some((target.into(), mac))
+                    let answers = h.addresses(p).map(|(_, dst)| Ipv6Addr::from(dst).into());
+                    Some(Sender { address: target.into(), mac, answers })
                 }
                 135 => {
                     let (src, _) = h.addresses(p)?;
                     (src != 0).then_some(())?;
-                    Some((Ipv6Addr::from(src).into(), mac_at(p, 6)?))
+                    Some(Sender { address: Ipv6Addr::from(src).into(), mac: mac_at(p, 6)?, answers: None })
                 }
                 _ => None,
             }
@@ -154,24 +193,43 @@ mod tests {
         let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
         let reply = packet::build::arp_reply(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let t = Duration::from_secs;
-        assert_eq!(n.snoop(&reply, t(0)), None);
+        let snoop = |n: &mut Neighbours, own: bool, now| n.snoop(&reply, now, |_| own, || "br0".into());
+        assert_eq!(snoop(&mut n, false, t(0)), None);
         assert!(n.want(a.into(), t(0)) && !n.want(a.into(), Duration::from_millis(900)) && n.want(a.into(), t(1)));
-        assert_eq!(n.snoop(&reply, t(2)), Some((a.into(), mac)));
+        assert_eq!(snoop(&mut n, false, t(2)), Some((a.into(), mac)));
         assert_eq!(n.age(t(10)), (vec![], vec![]));
         assert_eq!(n.age(t(40)), (vec![a.into()], vec![]));
         assert_eq!(n.age(t(200)).1, vec![IpAddr::from(a)]);
         assert_eq!(n.iter().count(), 0);
-        n.teach(a.into(), mac, t(200));
+        n.teach(a.into(), mac, t(200), "br0");
         assert_eq!(n.age(t(2000)), (vec![], vec![]), "an operator's is neither asked for nor forgotten");
-        assert_eq!(n.snoop(&reply, t(2000)), Some((a.into(), mac)));
+        assert_eq!(snoop(&mut n, false, t(2000)), Some((a.into(), mac)));
         assert_eq!(n.age(t(2040)), (vec![a.into()], vec![]));
+    }
+
+    #[test]
+    fn answers_to_own_addresses_are_learned_unasked() {
+        let mut n = Neighbours::default();
+        let (a, own, mac) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1), Mac([2, 0, 0, 0, 0, 2]));
+        let reply = packet::build::arp_reply(mac, a, Mac([2, 0, 0, 0, 0, 1]), own);
+        let request = packet::build::arp_request(mac, a, own);
+        let is_own = |x: IpAddr| x == IpAddr::from(own);
+        let t = Duration::from_secs;
+        assert_eq!(n.snoop(&request, t(0), is_own, || "br0".into()), None, "a request answers nobody");
+        assert_eq!(n.snoop(&reply, t(0), |_| false, || "br0".into()), None, "an answer to another host");
+        assert_eq!(n.snoop(&reply, t(0), is_own, || "br0".into()), Some((a.into(), mac)));
+        assert_eq!(n.age(t(60)), (vec![], vec![]), "nobody asks for it");
+        assert_eq!(n.iter().next(), Some((a.into(), mac, Some("br0"))));
+        assert_eq!(n.forget_devices(|d| d == "br0"), Vec::<IpAddr>::new());
+        assert_eq!(n.forget_devices(|_| false), [IpAddr::from(a)]);
     }
 
     #[test]
     fn advertisements_are_read() {
         let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
         let na = packet::build::nd_na(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv6Addr::LOCALHOST, 0x60);
-        assert_eq!(sender(&na), Some((a.into(), mac)));
+        let answers = Some(Ipv6Addr::LOCALHOST.into());
+        assert_eq!(sender(&na), Some(Sender { address: a.into(), mac, answers }));
         assert_eq!(sender(&[0; 20]), None);
     }
 }

@@ -7,11 +7,13 @@ use crate::config::bond::{BondMember, BondSpec};
 use crate::config::mirror::MirrorTarget;
 use crate::config::port::{Kind, PortError, PortSpec};
 use crate::config::qos::Egress;
+use crate::config::stp::StpPortSpec;
 use crate::kernel::netlink::KernelSnapshot;
 use crate::openflow::{self, Controllers, Socket};
 use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
+use crate::ports::stp::bridges::StpPort;
 use openflow_rs::action::Action;
 use openflow_rs::mods::TABLE_ALL;
 use openflow_rs::{
@@ -57,6 +59,7 @@ impl Reconciler {
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
             self.apply_bonds(&b);
+            self.apply_stp(&b);
             self.apply_snooping(&b);
             self.bridges.insert(b.spec.name.clone(), b);
         }
@@ -103,6 +106,7 @@ impl Reconciler {
             configured: false,
             least_mtu: None,
             bonds: BTreeMap::new(),
+            stp: None,
         };
         self.open_sockets(&mut b);
         b
@@ -258,6 +262,38 @@ impl Reconciler {
             {
                 b.set_mirrors(mirrors);
             }
+        });
+    }
+
+    /// Sets a bridge's spanning tree, once its ports have numbers.
+    fn apply_stp(&self, b: &RunningBridge) {
+        let mirrored = |p: &PortSpec| {
+            b.spec.mirrors.iter().any(|m| matches!(&m.output, Some(MirrorTarget::Port(name)) if *name == p.name))
+        };
+        let with = b.ports.values().filter(|p| !mirrored(&p.spec));
+        let mut ports: Vec<_> = with.filter_map(|p| Some((p.no?, p.spec.stp?, p))).collect();
+        ports.sort_by_key(|(no, ..)| *no);
+        let (numbered, all) = (ports.iter().filter(|(_, s, _)| s.number.is_some()).count(), ports.len());
+        let mut settings = b.spec.stp;
+        if settings.is_some() && ![0, all].contains(&numbered) {
+            tracing::error!(
+                target: "bridge",
+                "bridge {}: must manually configure all STP port IDs or none, disabling",
+                b.spec.name
+            );
+            settings = None;
+        }
+        let of = |(i, (port, s, p)): (usize, &(PortNo, StpPortSpec, &RunningPort))| {
+            let number = s.number.or_else(|| u8::try_from(i + 1).ok())?;
+            let (name, id) = (p.spec.name.clone(), u16::from(s.priority) << 8 | u16::from(number));
+            Some(StpPort { port: *port, name, mac: p.mac, id, cost: s.cost })
+        };
+        let ports = ports.iter().enumerate().filter_map(of).collect();
+        let (id, wanted) = (b.id, settings.map(|s| (s, ports)));
+        self.pmd.post(move |w| {
+            let now = w.now();
+            w.trees.configure(id, wanted, &mut w.switch, now);
+            w.run_trees(now);
         });
     }
 
@@ -444,13 +480,18 @@ impl Reconciler {
         port.protected = p.spec.protected;
         // A session begins down.
         (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
+        // So does LACP, until the bond has its members.
+        let negotiates = p.spec.negotiates;
+        port.lacp = negotiates.then_some(false);
         let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.bfd.set(id, no, bfd, now);
-                w.update_liveness();
+                if !negotiates {
+                    w.update_liveness();
+                }
                 device.into_iter().for_each(|d| w.poll_device(d));
                 w.switch.bridge(id).and_then(|b| b.ports.get(&no)).cloned()
             })

@@ -59,6 +59,19 @@ impl Reconciler {
         }
     }
 
+    /// Reads the state of spanning trees, for the database.
+    pub(super) async fn update_trees(&mut self) {
+        if self.bridges.values().all(|b| b.spec.stp.is_none() && b.stp.is_none()) {
+            return;
+        }
+        let all = self.pmd.run(|w| {
+            let now = w.now();
+            w.trees.list.iter().map(|t| (t.bridge, t.status(now))).collect::<HashMap<_, _>>()
+        });
+        let Ok(mut all) = all.await else { return };
+        self.bridges.values_mut().for_each(|b| b.stp = all.remove(&b.id));
+    }
+
     /// Reads the state of devices, and tells the switch and controllers of changes.
     pub(super) async fn update_links(&mut self) {
         let devices = self.pmd.run(|w| {
@@ -142,6 +155,8 @@ impl Reconciler {
                     p.link = link;
                 });
                 w.bonds.wake();
+                let now = w.now();
+                w.run_trees(now);
                 w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|_| told).cloned()
             });
             if let Ok(Some(port)) = port.await {

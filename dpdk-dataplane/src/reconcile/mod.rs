@@ -42,6 +42,7 @@ use crate::pmd::{self, BfdChange, Handle, Jobs};
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
 use crate::ports::dummy::Dummies;
+use crate::ports::stp::bridges::StpStatus;
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, options, ovs};
@@ -101,6 +102,8 @@ pub(crate) struct RunningBridge {
     pub least_mtu: Option<u32>,
     /// The state of its bonds.
     pub bonds: BTreeMap<String, BondStatus>,
+    /// The state of its spanning tree; none: it has none, or had none when the database was told last.
+    pub stp: Option<StpStatus>,
 }
 
 /// A port of a running bridge.
@@ -250,6 +253,7 @@ pub struct Reconciler {
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
+    own_rules: Vec<switch::RouteRule>,
     /// The other ends of tunnels, with their own address where that is set, whose next hops were asked for.
     tunnel_ends: BTreeSet<(IpAddr, Option<IpAddr>)>,
     host: watch::Receiver<KernelSnapshot>,
@@ -294,6 +298,7 @@ impl Reconciler {
             bfd,
             requests,
             own_routes: Vec::new(),
+            own_rules: Vec::new(),
             tunnel_ends: BTreeSet::new(),
             host,
             test_bed,
@@ -312,7 +317,7 @@ impl Reconciler {
     /// The first pass: brings up what the database asks for.
     pub async fn first(&mut self) {
         if let Some(name) = self.test_bed.mode.datapath() {
-            self.pmd.post(move |w| w.datapath = name);
+            self.pmd.post(move |w| (w.datapath, w.switch.numbers_by_name) = (name, true));
         }
         self.wait_for_peers();
         self.reconcile().await;
@@ -326,14 +331,15 @@ impl Reconciler {
         let clock = self.pmd.clock.clone();
         let mut tick = clock.instant();
         loop {
-            let (mut rows, mut host, mut time, mut ticked) = (false, false, false, None);
+            let (mut rows, mut host, mut time, mut asked) = (false, false, false, None);
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(c) = self.bfd.recv() => self.bfd_changed(c),
-                Some((request, answer)) = self.requests.recv() => match request {
-                    Request::Tick => (time, ticked) = (true, Some(answer)),
-                    _ => host = self.serve_request((request, answer)),
-                },
+                Some((request, answer)) = self.requests.recv() => {
+                    time = matches!(request, Request::Tick);
+                    let (routes, done) = self.serve_request(request);
+                    (host, asked) = (routes, Some((answer, done)));
+                }
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
@@ -374,9 +380,9 @@ impl Reconciler {
                 self.collect().await;
             }
             self.write();
-            if let Some(answer) = ticked {
-                // The one who asked may have gone.
-                let _ = answer.send(Ok(String::new()));
+            // What a command has led to is done when it is answered. The one who asked may have gone.
+            if let Some((answer, done)) = asked {
+                let _ = answer.send(done);
             }
         }
     }
@@ -447,6 +453,7 @@ impl Reconciler {
         let read =
             tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
+        self.update_trees().await;
         let all = self.pmd.read(pmd::port_statistics).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
@@ -489,6 +496,7 @@ impl Reconciler {
         status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &peers, &mut txn);
+            status::spanning(&self.db.rows, b, &mut txn);
             for s in &b.spec.bonds {
                 status::bond(&self.db.rows, s, b, &mut txn);
             }

@@ -3,6 +3,7 @@
 use super::Reconciler;
 use super::underlay::OwnRoute;
 use std::net::IpAddr;
+use switch::RouteRule;
 use tokio::sync::oneshot;
 
 /// A command.
@@ -12,8 +13,12 @@ pub enum Request {
     Reconnect(Option<String>),
     /// Add a route for tunnels.
     AddRoute(OwnRoute),
-    /// Delete such a route.
-    DeleteRoute(IpAddr, u8),
+    /// Delete such a route: prefix, its length, mark, table.
+    DeleteRoute((IpAddr, u8, u32, u32)),
+    /// Add a rule that names a table of routes, of this priority if there is one; that of the rule does not count.
+    AddRule(Option<u32>, RouteRule),
+    /// Delete such a rule.
+    DeleteRule(Option<u32>, RouteRule),
     /// Give a dummy an address, in a network with this length of its prefix.
     AddAddress(String, IpAddr, u8),
     /// Do what is due by the time, and answer when that is done.
@@ -26,21 +31,21 @@ pub enum Request {
 pub type OperatorRequest = (Request, oneshot::Sender<Result<String, String>>);
 
 impl Reconciler {
-    /// Carries a command out; true if the routes of tunnels have changed.
-    pub(super) fn serve_request(&mut self, (ask, answer): OperatorRequest) -> bool {
-        let routes = !matches!(ask, Request::Reconnect(_));
+    /// Carries a command out; true if the routes of tunnels or links have changed. The second is its answer.
+    pub(super) fn serve_request(&mut self, ask: Request) -> (bool, Result<String, String>) {
+        let routes = !matches!(ask, Request::Reconnect(_) | Request::Tick);
         let done = match ask {
             Request::Reconnect(bridge) => self.reconnect(bridge.as_deref()),
             Request::AddRoute(r) => self.add_route(r),
-            Request::DeleteRoute(prefix, len) => self.delete_route(prefix, len),
+            Request::DeleteRoute(key) => self.delete_route(key),
+            Request::AddRule(priority, rule) => self.add_rule(priority, rule),
+            Request::DeleteRule(priority, rule) => self.delete_rule(priority, &rule),
             Request::AddAddress(name, address, len) => self.add_address(&name, address, len),
             // The loop does it.
             Request::Tick => Ok(String::new()),
             Request::SetAdminState(name, up) => self.set_admin_state(name.as_deref(), up),
         };
-        // The one who asked may have gone.
-        let _ = answer.send(done);
-        routes
+        (routes, done)
     }
 
     fn add_address(&self, name: &str, address: IpAddr, len: u8) -> Result<String, String> {

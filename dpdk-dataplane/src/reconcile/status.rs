@@ -95,15 +95,35 @@ pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
 pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, peers: &BTreeMap<String, String>, txn: &mut Transaction) {
     let Some(row) = db.bridge.get(&b.spec.uuid) else { return };
     let peers = peers.iter().filter(|_| row.other_config.contains_key("ha-peers"));
+    let stp = b.stp.iter().flat_map(|s| &s.bridge).map(|(k, v)| ((*k).into(), v.as_str().into()));
     let columns = differing!(
         ovs::Bridge,
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
-        status = peers.map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect::<Map<Str, Str>>(),
+        status = peers.map(|(k, v)| (k.as_str().into(), v.as_str().into())).chain(stp).collect::<Map<Str, Str>>(),
     );
     if !columns.is_empty() {
         txn.update_row(b.spec.uuid, columns);
+    }
+}
+
+/// The rows of the ports of a spanning tree.
+pub(crate) fn spanning(db: &ovs::Database, b: &RunningBridge, txn: &mut Transaction) {
+    let Some(bridge) = db.bridge.get(&b.spec.uuid) else { return };
+    for (id, row) in bridge.ports.iter().filter_map(|id| Some((*id, db.port.get(id)?))) {
+        let of = b.stp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
+        let told = row.status.contains_key("stp_state");
+        if of.is_none() && !told {
+            continue;
+        }
+        let status: Map<Str, Str> =
+            of.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect();
+        let counts: Map<Str, i64> = of.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect();
+        let columns = differing!(ovs::Port, row, status = status.clone(), statistics = counts.clone());
+        if !columns.is_empty() {
+            txn.update_row(id, columns);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::pmd::Jobs;
 use crate::ports::dummy::Dummy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{Egress, Route};
+use switch::{Egress, Route, RouteRule};
 
 impl Reconciler {
     pub(super) async fn apply_underlay(&mut self) {
@@ -25,7 +25,7 @@ impl Reconciler {
         routes.sort_by_key(|(metric, _)| *metric);
         let routes = best_of_each(routes);
         let own = self.own_routes.iter().filter_map(|r| r.route(&host, &ours));
-        let (routes, rules) = (routes.into_iter().chain(own).collect(), host.rules.clone());
+        let (routes, rules) = (routes.into_iter().chain(own).collect(), self.rules(&host));
         let local: Vec<IpAddr> =
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
         let neighbours = host.neighbours;
@@ -53,21 +53,39 @@ pub struct OwnRoute {
     pub prefix: IpAddr,
     /// Its length.
     pub len: u8,
-    /// The internal port by which packets leave.
+    /// The device by which packets leave; tunnels use internal ports only.
     pub device: String,
     /// Next hop.
     pub gateway: Option<IpAddr>,
+    /// Own address; none: the one in the longest network of the device with the destination or the next hop in it.
+    pub source: Option<IpAddr>,
+    /// The packets' mark; 0: none.
+    pub mark: u32,
+    /// The table that it is in.
+    pub table: u32,
 }
 
+/// What names a route of the operator's: prefix, its length, mark and table.
+type OwnRouteKey = (IpAddr, u8, u32, u32);
+
 impl OwnRoute {
-    /// The route as the switch has it. None if there is no such device, or it has no address in the network of the
-    /// destination or of the next hop.
+    /// What no two routes have in common.
+    pub fn key(&self) -> OwnRouteKey {
+        (masked(self.prefix, self.len), self.len, self.mark, self.table)
+    }
+
+    /// The route as the switch has it. None if there is no such device, or it has no address, or not the one wanted, in
+    /// the network of the destination or of the next hop.
     fn route(&self, host: &KernelSnapshot, ours: &HashMap<u32, String>) -> Option<Route> {
         let link = host.links.get(&self.device)?;
-        let bridge = ours.get(&link.index)?;
+        let egress = ours.get(&link.index);
+        let egress = egress.map_or_else(|| Egress::Host(self.device.clone()), |b| Egress::Bridge(b.clone()));
         let near = |to: IpAddr| {
             let on = host.addresses.iter().filter(|(l, a, _)| *l == link.index && a.is_ipv4() == to.is_ipv4());
-            on.filter(|(_, a, len)| same_network(*a, to, *len)).map(|(_, a, _)| *a).next()
+            let on = on.filter(|(_, a, _)| self.source.is_none_or(|s| s == *a));
+            // The first of the longest.
+            let fitting = on.filter(|(_, a, len)| same_network(*a, to, *len)).rev();
+            fitting.max_by_key(|(_, _, len)| *len).map(|(_, a, _)| *a)
         };
         let source = near(self.prefix).or_else(|| near(self.gateway?))?;
         Some(Route {
@@ -77,9 +95,10 @@ impl OwnRoute {
             source,
             hop_source: None,
             source_mac: link.mac,
-            egress: Egress::Bridge(bridge.clone()),
+            egress,
             own: true,
-            table: Route::MAIN,
+            mark: self.mark,
+            table: self.table,
         })
     }
 }
@@ -110,6 +129,7 @@ impl Reconciler {
         let mut host = self.kernel.snapshot();
         if self.test_bed.no_kernel_routes {
             host.routes.clear();
+            host.rules.clear();
         }
         for p in self.bridges.values().flat_map(|b| b.ports.values()) {
             let (Some(device), Ok(Kind::Dummy { .. })) = (p.device, &p.spec.kind) else { continue };
@@ -119,21 +139,64 @@ impl Reconciler {
         host
     }
 
+    /// The kernel's rules and the operator's.
+    fn rules(&self, host: &KernelSnapshot) -> Vec<RouteRule> {
+        let kernel = if host.rules.is_empty() { RouteRule::standard() } else { host.rules.clone() };
+        kernel.into_iter().chain(self.own_rules.iter().cloned()).collect()
+    }
+
     /// Adds a route, in place of one to the same prefix. The caller tells the switch.
     pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
         let host = self.host();
         r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
         let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
-        self.own_routes.retain(|o| (o.prefix, o.len) != (r.prefix, r.len));
+        self.own_routes.retain(|o| o.key() != r.key());
         self.own_routes.push(r);
         Ok("OK\n".into())
     }
 
-    pub(super) fn delete_route(&mut self, prefix: IpAddr, len: u8) -> Result<String, String> {
-        let before = self.own_routes.len();
-        self.own_routes.retain(|o| (o.prefix, o.len) != (masked(prefix, len), len));
+    pub(super) fn delete_route(&mut self, (prefix, len, mark, table): OwnRouteKey) -> Result<String, String> {
+        let (before, key) = (self.own_routes.len(), (masked(prefix, len), len, mark, table));
+        self.own_routes.retain(|o| o.key() != key);
         if self.own_routes.len() < before { Ok("OK\n".into()) } else { Err("Not found".into()) }
     }
+
+    /// Adds a rule. Without a priority it comes right before the first rule of a run of priorities without a gap: the
+    /// last such run.
+    pub(super) fn add_rule(&mut self, priority: Option<u32>, rule: RouteRule) -> Result<String, String> {
+        let mut taken: Vec<u32> = self.rules(&self.host()).iter().map(|r| r.priority).collect();
+        taken.sort_unstable();
+        let priority = priority.unwrap_or_else(|| free_priority(&taken));
+        self.own_rules.push(RouteRule { priority, ..rule });
+        Ok("OK\n".into())
+    }
+
+    /// Deletes the first such rule of the operator's, of this priority if one is given.
+    pub(super) fn delete_rule(&mut self, priority: Option<u32>, rule: &RouteRule) -> Result<String, String> {
+        let alike = |r: &RouteRule| {
+            let (is, wanted) = ((r.v6, r.from, r.invert, r.table), (rule.v6, rule.from, rule.invert, rule.table));
+            is == wanted && priority.is_none_or(|p| p == r.priority)
+        };
+        let rules = self.own_rules.iter().enumerate().filter(|(_, r)| alike(r));
+        let (first, _) = rules
+            .min_by_key(|(_, r)| r.priority)
+            .ok_or("Failed to delete router rule: -2 (No such file or directory)")?;
+        self.own_rules.remove(first);
+        Ok("OK\n".into())
+    }
+}
+
+/// The priority of the next rule without one, where these are taken, in order. As `ip rule add` has it, but that a gap
+/// further down is filled first.
+fn free_priority(taken: &[u32]) -> u32 {
+    let (mut found, mut before) = (0, 0);
+    for p in taken.iter().copied() {
+        if p > 0 && (found == 0 || p - before > 1) {
+            found = p - 1;
+        }
+        before = p;
+    }
+    found
 }
 
 /// The index of the link that stands for device 0, if that is a dummy. The kernel counts from 1, and does not come here.
@@ -197,7 +260,10 @@ fn route(host: &KernelSnapshot, r: &KernelRoute, ours: &HashMap<u32, String>) ->
     };
     let source = r.source.or_else(|| of_link(if other { r.prefix } else { near })).or_else(elsewhere).or(hop_source)?;
     let (prefix, len, gateway, source_mac) = (r.prefix, r.len, r.gateway, link.mac);
-    Some((r.metric, Route { prefix, len, gateway, source, hop_source, source_mac, egress, own: false, table: r.table }))
+    Some((
+        r.metric,
+        Route { prefix, len, gateway, source, hop_source, source_mac, egress, own: false, mark: 0, table: r.table },
+    ))
 }
 
 fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {
@@ -263,6 +329,39 @@ mod tests {
         assert_eq!(r.source, address("10.0.0.5"));
         let r = route(&host, &to("10.9.0.0", 16, None, 2), &ours).expect("a route").1;
         assert_eq!((r.egress, r.source, r.hop_source), (Egress::Host("mgmt".into()), address("10.0.0.5"), None));
+    }
+
+    #[test]
+    fn rules_get_the_priority_before_a_run() {
+        let of = |own: &[u32]| {
+            let mut taken = [&[0, 32766, 32767], own].concat();
+            taken.sort_unstable();
+            free_priority(&taken)
+        };
+        assert_eq!([of(&[]), of(&[32765]), of(&[32762, 32764, 32765])], [32765, 32764, 32763]);
+    }
+
+    #[test]
+    fn own_routes_want_an_address_near() {
+        let ours = HashMap::from([(1, "br0".to_string())]);
+        let own = |prefix: &str, gateway: Option<&str>, source: Option<&str>| OwnRoute {
+            prefix: address(prefix),
+            len: 24,
+            device: "br0".into(),
+            gateway: gateway.map(address),
+            source: source.map(address),
+            mark: 3,
+            table: 11,
+        };
+        let r = own("192.168.10.0", Some("192.168.9.1"), None).route(&host(), &ours).expect("a route");
+        assert_eq!((r.source, r.mark, r.table), (address("192.168.9.2"), 3, 11));
+        for (prefix, gateway, source) in [
+            ("192.168.10.0", None, None),
+            ("192.168.10.0", Some("192.168.11.1"), None),
+            ("192.168.10.0", Some("192.168.9.1"), Some("192.168.9.99")),
+        ] {
+            assert_eq!(own(prefix, gateway, source).route(&host(), &ours), None, "{prefix} {gateway:?} {source:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,9 @@ impl AsyncMasks {
     }
 }
 
-/// The last kind of message that a mask can be about (requests of others, for primary controllers).
+/// Requests of others, for secondary controllers.
+const REQUEST_FORWARD: u16 = 10;
+/// The same for primary ones: the last kind of message that a mask can be about.
 const LAST_KIND: u16 = 11;
 /// Bits of the reasons that there are.
 const REASONS: u32 = 0x3f;
@@ -35,6 +37,8 @@ pub struct AsyncConfig {
     pub port_status: AsyncMasks,
     /// Flows that went, by reason.
     pub flow_removed: AsyncMasks,
+    /// Changes of groups and meters that others have asked for: 0 groups, 1 meters.
+    pub request_forward: AsyncMasks,
 }
 
 impl AsyncConfig {
@@ -46,16 +50,20 @@ impl AsyncConfig {
             packet_in: AsyncMasks { primary: if newer { 0b11_1011 } else { 0b11 }, secondary: 0 },
             port_status: AsyncMasks { primary: 0b111, secondary: 0b111 },
             flow_removed: AsyncMasks { primary: if v >= Version::Of13 { 0b1111 } else { 0b111 }, secondary: 0 },
+            request_forward: AsyncMasks::default(),
         }
     }
 
-    /// The body of [`super::Message::SetAsync`] and [`super::Message::GetAsyncReply`].
+    /// The body of [`super::Message::SetAsync`] and [`super::Message::GetAsyncReply`]; of the kinds that only 1.4 and
+    /// later know, those that are wanted.
     pub fn body(&self, v: Version) -> Vec<u8> {
         let mut o = Vec::new();
         let kinds = [self.packet_in, self.port_status, self.flow_removed];
         if v >= Version::Of14 {
             let masks = kinds.iter().flat_map(|k| [k.secondary, k.primary]);
-            for (kind, mask) in masks.enumerate() {
+            let forward = [self.request_forward.secondary, self.request_forward.primary];
+            let forward = forward.into_iter().enumerate().map(|(i, mask)| (usize::from(REQUEST_FORWARD) + i, mask));
+            for (kind, mask) in masks.enumerate().chain(forward.filter(|(_, mask)| *mask != 0)) {
                 o.p16(kind as u16);
                 o.p16(8);
                 o.p32(mask);
@@ -83,6 +91,7 @@ impl AsyncConfig {
             return Ok(self);
         }
         let mut masks = kinds.into_iter().flat_map(|k| [&mut k.secondary, &mut k.primary]).collect::<Vec<_>>();
+        let forward = &mut self.request_forward;
         while !r.is_empty() {
             let (kind, len) = (r.u16()?, r.u16()?);
             if len != 8 {
@@ -101,8 +110,10 @@ impl AsyncConfig {
                     format!("messages of kind {kind}: reasons {mask:#x}"),
                 ));
             }
-            if let Some(m) = masks.get_mut(usize::from(kind)) {
-                **m = mask;
+            match kind {
+                REQUEST_FORWARD => forward.secondary = mask,
+                LAST_KIND => forward.primary = mask,
+                _ => masks.get_mut(usize::from(kind)).into_iter().for_each(|m| **m = mask),
             }
         }
         Ok(self)

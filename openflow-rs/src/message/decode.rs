@@ -318,6 +318,7 @@ fn experimenter(mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
         (NX_VENDOR, 24) => Message::TlvTableMod(nicira::pull_tlv_mod(r)?),
         (NX_VENDOR, 25) => Message::TlvTableRequest,
         (NX_VENDOR, 26) => Message::TlvTableReply(nicira::pull_tlv_reply(r)?),
+        (NX_VENDOR, 27) if v < Version::Of14 => Message::SetAsync2(r.buf.to_vec()),
         (NX_VENDOR, 28) => Message::Resume(packet::pull_resume(r)?),
         (NX_VENDOR, 29) => {
             r.skip(6)?;

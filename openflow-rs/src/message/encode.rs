@@ -198,6 +198,11 @@ impl Message {
             Message::GetAsyncRequest => f(26, &|_| {}),
             Message::GetAsyncReply(b) => f(27, &|o| o.extend_from_slice(b)),
             Message::SetAsync(b) if v < Version::Of13 => nx(19, &|o| o.extend_from_slice(b)),
+            Message::SetAsync2(b) => nx(27, &|o| o.extend_from_slice(b)),
+            Message::RequestForward(m) => {
+                let body = |o: &mut Vec<u8>| o.extend_from_slice(&m.encode(v, xid));
+                if v < Version::Of13 { nx(132, &body) } else { extension(v, xid, 32, 2350, body) }
+            }
             Message::SetAsync(b) => f(28, &|o| o.extend_from_slice(b)),
             Message::MeterMod(m) => f(29, &|o| group::put_meter_mod(o, m)),
             Message::BundleControl(c) => extension(v, xid, 33, 2300, |o| {

@@ -343,6 +343,10 @@ pub enum Message {
     GetAsyncReply(Vec<u8>),
     /// Set-async, uninterpreted.
     SetAsync(Vec<u8>),
+    /// The same before 1.4 with the body of 1.4 (NXT_SET_ASYNC_CONFIG2).
+    SetAsync2(Vec<u8>),
+    /// A change of a group or a meter that another controller has asked for (OpenFlow 1.4 section 7.4.6).
+    RequestForward(Box<Message>),
     /// Bundle control.
     BundleControl(BundleControl),
     /// Bundle add.

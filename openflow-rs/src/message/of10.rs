@@ -255,6 +255,9 @@ pub(super) fn error_code(error_type: u16, code: u16) -> std::result::Result<(u16
     match (error_type, code) {
         (0, c) | (1, c @ 0..=8) => Ok((error_type, c)),
         (2, c @ 0..=8) => Ok((2, c)),
+        // What is inconsistent with the match; a field that is not known, its length, its value.
+        (2, 10) => Err((1, 0x20a)),
+        (2, c @ 13..=15) => Err((1, 0x20b + c - 13)),
         (2, c) => Err((2, c)),
         // The field, its value, its mask, its prerequisites, twice.
         (4, c @ 6..=10) => Err((1, 0x101 + c - 6)),
@@ -264,8 +267,9 @@ pub(super) fn error_code(error_type: u16, code: u16) -> std::result::Result<(u16
         (5, 6) => Ok((3, 4)),
         (7, c @ 0..=1) => Ok((4, c)),
         (9, c @ 0..=2) => Ok((5, c)),
-        // NXFMFC_INVALID_TLV_FIELD
-        (0xffff, 37) => Err((1, 0x218)),
+        // NXTTMFC_*, NXFMFC_INVALID_TLV_FIELD, NXTTMFC_INVALID_TLV_DEL
+        (0xffff, c @ 16..=21) => Err((1, 0x20f + c - 16)),
+        (0xffff, c @ 37..=38) => Err((1, 0x218 + c - 37)),
         // "A code that this version has no word for."
         _ => Err((1, 0x209)),
     }
@@ -534,9 +538,9 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
         P::Table(l) => each(l, |o, t| {
             o.p8(t.table);
             o.zeros(3);
-            o.zeros(32);
+            super::stats::put_table_name(o, &t.name);
             o.p32(WILDCARDS);
-            o.p32(1_000_000);
+            o.p32(t.most);
             o.p32(t.active);
             o.p64(t.lookups);
             o.p64(t.matched);
@@ -636,7 +640,8 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
             let table = r.u8()?;
             r.skip(3)?;
             r.skip(40)?;
-            Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
+            let (active, lookups, matched) = (r.u32()?, r.u64()?, r.u64()?);
+            Ok(TableStats { table, active, lookups, matched, ..TableStats::default() })
         })?),
         4 => P::PortStats(all(r, |r| {
             let port = PortNo(r.u16()?);

@@ -72,11 +72,17 @@ pub struct DescStats {
     pub dp: String,
 }
 
-/// Counters of a table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Counters of a table; before 1.3 with its description.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
     /// Table.
     pub table: u8,
+    /// Name; empty: it has none.
+    pub name: String,
+    /// The most flows that it takes.
+    pub most: u32,
+    /// No flow of it goes on in another table.
+    pub last: bool,
     /// Flows in it.
     pub active: u32,
     /// Packets looked up.
@@ -449,13 +455,38 @@ fn table_description(v: Version) -> usize {
     }
 }
 
+/// A table's name in as many bytes as it has, the last of which is zero.
+pub(crate) fn put_table_name(o: &mut Vec<u8>, name: &str) {
+    let at = o.len();
+    o.extend_from_slice(name.as_bytes().get(..31).unwrap_or(name.as_bytes()));
+    o.resize(at + 32, 0);
+}
+
+/// Fields of OpenFlow 1.2 (its section A.2.3.7) that can be matched: all from the ingress port to the class of MPLS, but
+/// for the physical port.
+const FIELDS_OF_12: u64 = 0xf_ffff_fffd;
+/// Of these, those that can be written: not the EtherType and the IP protocol.
+const WRITABLE_OF_12: u64 = FIELDS_OF_12 & !(1 << 5 | 1 << 10);
+/// Actions of OpenFlow 1.2 (its section A.2.5): output, times to live, tags and labels, queue, group, fields.
+const ACTIONS_OF_12: u32 = 0x03ff_8001;
+/// Instructions of OpenFlow 1.2 (its section A.2.4): metadata, and write, apply and clear actions; and going on.
+const INSTRUCTIONS_OF_12: u32 = 0x3c;
+const GOTO: u32 = 2;
+
 fn put_table(o: &mut Vec<u8>, t: &TableStats, v: Version) {
     let start = o.len();
     o.p8(t.table);
     if v < Version::Of13 {
-        // Neither a name nor what can be matched and done is said.
-        o.zeros(table_description(v) - 5);
-        o.p32(1_000_000);
+        o.zeros(7);
+        put_table_name(o, &t.name);
+        if v == Version::Of12 {
+            [FIELDS_OF_12, FIELDS_OF_12].into_iter().for_each(|bits| o.p64(bits));
+            [ACTIONS_OF_12, ACTIONS_OF_12].into_iter().for_each(|bits| o.p32(bits));
+            [WRITABLE_OF_12, WRITABLE_OF_12, u64::MAX, u64::MAX].into_iter().for_each(|bits| o.p64(bits));
+            o.p32(INSTRUCTIONS_OF_12 | if t.last { 0 } else { GOTO });
+        }
+        o.zeros(table_description(v) - 4 - (o.len() - start));
+        o.p32(t.most);
     }
     o.zeros(table_description(v) - (o.len() - start));
     o.p32(t.active);
@@ -558,7 +589,8 @@ impl MultipartReply {
             3 => P::Table(all(r, |r| {
                 let table = r.u8()?;
                 r.skip(table_description(v) - 1)?;
-                Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
+                let (active, lookups, matched) = (r.u32()?, r.u64()?, r.u64()?);
+                Ok(TableStats { table, active, lookups, matched, ..TableStats::default() })
             })?),
             4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
             5 => P::Queue(all(r, |r| queue::pull_stats(r, v))?),

@@ -232,7 +232,11 @@ impl fmt::Display for Match {
         o.field(F::TunFlags, "tun_flags");
         for i in 0..8 {
             let id = ALL_FIELDS[F::TunMetadata0 as usize + i];
-            o.field(id, id.def().name);
+            match (self.presence(id), self.get(id).1) {
+                (Some(true), 0) => o.item(id.def().name, ""),
+                (Some(false), _) => o.item(id.def().name, "NP"),
+                _ => o.field(id, id.def().name),
+            }
         }
         o.field(F::Metadata, "metadata");
         o.field(F::InPort, "in_port");

@@ -57,6 +57,8 @@ fn name(m: &Message) -> String {
         M::GetAsyncRequest => "OFPT_GET_ASYNC_REQUEST",
         M::GetAsyncReply(_) => "OFPT_GET_ASYNC_REPLY",
         M::SetAsync(_) => "OFPT_SET_ASYNC",
+        M::SetAsync2(_) => "NXT_SET_ASYNC_CONFIG2",
+        M::RequestForward(_) => "OFPT_REQUESTFORWARD",
         M::BundleControl(_) => "OFPT_BUNDLE_CONTROL",
         M::BundleAdd(_) => "OFPT_BUNDLE_ADD_MESSAGE",
         M::SetFlowFormat(_) => "NXT_SET_FLOW_FORMAT",

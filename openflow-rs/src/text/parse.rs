@@ -51,7 +51,11 @@ fn shorthand(name: &str) -> Option<(u128, Option<u128>)> {
 /// Adds one item of a match; false if it is not a match item.
 fn match_item(m: &mut Match, key: &str, value: Option<&str>) -> Result<bool> {
     let Some(value) = value else {
-        let Some((et, proto)) = shorthand(key) else { return Ok(false) };
+        let Some((et, proto)) = shorthand(key) else {
+            let option = FieldId::by_name(key).filter(|f| f.presence().is_some());
+            option.into_iter().for_each(|f| m.require(f));
+            return Ok(option.is_some());
+        };
         m.set(FieldId::EthType, et);
         if let Some(p) = proto {
             m.set(FieldId::IpProto, p);

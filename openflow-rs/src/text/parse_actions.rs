@@ -5,8 +5,8 @@ use super::value::{parse_int, parse_subfield, parse_u8, parse_u16, parse_u32, pa
 use super::{ParseError, Result};
 use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, Encap, HashFields, LearnAction,
-    LearnDst, LearnSpec, LearnSrc, MplsAction, NatSpec, NshProperty, PacketInReason, PacketType, SampleAction,
-    SampleDirection, SampleId, ZoneSpec,
+    LearnDst, LearnSpec, LearnSrc, MplsAction, MultipathAction, MultipathAlgorithm, NatSpec, NshProperty,
+    PacketInReason, PacketType, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield};
 use crate::port::PortNo;
@@ -292,6 +292,26 @@ fn sample(args: &str) -> Result<Action> {
     Ok(Action::Sample(Box::new(a)))
 }
 
+fn hash_fields(name: &str) -> Result<HashFields> {
+    let known = HashFields::ALL.iter().find(|(_, n)| *n == name).map(|(f, _)| *f);
+    known.ok_or_else(|| ParseError::new(format!("unknown hash \"{name}\"")))
+}
+
+fn multipath(args: &str) -> Result<Action> {
+    let parts = split_top(args);
+    let [fields, basis, algorithm, links, arg, dst] = *parts.as_slice() else {
+        return Err(ParseError::new("multipath: expected FIELDS,BASIS,ALGORITHM,LINKS,ARGUMENT,FIELD"));
+    };
+    let known = MultipathAlgorithm::ALL.iter().find(|(_, n)| *n == algorithm).map(|(a, _)| *a);
+    let algorithm = known.ok_or_else(|| ParseError::new(format!("unknown algorithm \"{algorithm}\"")))?;
+    let links = parse_u32(links)?;
+    if !(1..=65_536).contains(&links) {
+        return Err(ParseError::new(format!("n_links {links} is not in valid range 1 to 65536")));
+    }
+    let (fields, basis, arg, dst) = (hash_fields(fields)?, parse_u16(basis)?, parse_u32(arg)?, parse_subfield(dst)?);
+    Ok(Action::Multipath(Box::new(MultipathAction { fields, basis, algorithm, links, arg, dst })))
+}
+
 fn bundle(args: &str, load: bool) -> Result<Action> {
     let (head, members) = args
         .split_once("members:")
@@ -299,12 +319,7 @@ fn bundle(args: &str, load: bool) -> Result<Action> {
         .ok_or_else(|| ParseError::new("expected members:PORT,..."))?;
     let parts = split_top(head);
     let get = |i: usize| parts.get(i).copied().ok_or_else(|| ParseError::new("too few arguments"));
-    let name = get(0)?;
-    let fields = HashFields::ALL
-        .iter()
-        .find(|(_, n)| *n == name)
-        .map(|(f, _)| *f)
-        .ok_or_else(|| ParseError::new(format!("unknown hash \"{name}\"")))?;
+    let fields = hash_fields(get(0)?)?;
     let algorithm = match get(2)? {
         "active_backup" => BundleAlgorithm::ActiveBackup,
         "hrw" => BundleAlgorithm::Hrw,
@@ -516,6 +531,7 @@ fn parse_action(item: &str) -> Result<Action> {
             Action::CheckPktLarger { len: parse_u16(a)?, dst: parse_subfield(dst)? }
         }
         "sample" => sample(a)?,
+        "multipath" => multipath(a)?,
         "bundle" => bundle(a, false)?,
         "bundle_load" => bundle(a, true)?,
         "note" => Action::Note(hex_bytes(a)?),

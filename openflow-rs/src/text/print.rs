@@ -3,8 +3,8 @@
 use super::value::{hex, ipv6_text, subfield_text, value_text};
 use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, Encap, HashFields, LearnAction,
-    LearnDst, LearnSrc, MplsAction, NatSpec, NshProperty, PacketInReason, PacketType, SampleAction, SampleDirection,
-    SampleId, ZoneSpec,
+    LearnDst, LearnSrc, MplsAction, MultipathAction, MultipathAlgorithm, NatSpec, NshProperty, PacketInReason,
+    PacketType, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::ids::GroupId;
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
@@ -186,6 +186,12 @@ fn bundle(b: &BundleAction) -> String {
     }
 }
 
+fn multipath(m: &MultipathAction) -> String {
+    let fields = HashFields::ALL.iter().find(|(f, _)| *f == m.fields).map_or("eth_src", |(_, n)| n);
+    let algorithm = MultipathAlgorithm::ALL.iter().find(|(a, _)| *a == m.algorithm).map_or("modulo_n", |(_, n)| n);
+    format!("multipath({fields},{},{algorithm},{},{},{})", m.basis, m.links, m.arg, subfield_text(&m.dst))
+}
+
 fn sample(a: &SampleAction) -> String {
     let id = |i: &SampleId| match i {
         SampleId::Imm(n) => n.to_string(),
@@ -259,6 +265,7 @@ impl fmt::Display for Action {
             Action::CheckPktLarger { len, dst } => write!(f, "check_pkt_larger({len})->{}", subfield_text(dst)),
             Action::Sample(s) => f.write_str(&sample(s)),
             Action::Bundle(b) => f.write_str(&bundle(b)),
+            Action::Multipath(m) => f.write_str(&multipath(m)),
             Action::Note(b) => write!(f, "note:{}", dotted(b)),
             Action::FinTimeout { idle, hard } => write!(f, "fin_timeout(idle_timeout={idle},hard_timeout={hard})"),
             Action::Exit => f.write_str("exit"),

@@ -1,6 +1,6 @@
 //! Groups and meters on the wire.
 
-use super::{DecodeError, NTR_VENDOR, Put, Reader, Result, actions, oxm};
+use super::{DecodeError, NTR_OLD_VENDOR, NTR_VENDOR, Put, Reader, Result, actions, oxm};
 use crate::OfError;
 use crate::field::FieldId;
 use crate::ids::{GroupId, MeterId};
@@ -125,7 +125,7 @@ fn pull_group_props(g: &mut Group, mut r: Reader<'_>) -> Result<()> {
         let len = usize::from(r.u16()?);
         let mut p = r.sub(len.checked_sub(4).ok_or_else(bad_property)?).map_err(|_| bad_property())?;
         r.skip_pad(len.next_multiple_of(8) - len);
-        if kind != 0xffff || p.u32()? != NTR_VENDOR || p.u32()? != 1 {
+        if kind != 0xffff || ![NTR_VENDOR, NTR_OLD_VENDOR].contains(&p.u32()?) || p.u32()? != 1 {
             return Err(DecodeError::new(
                 OfError::PropertyBadType,
                 format!("group {} property {kind} is not supported", g.id),

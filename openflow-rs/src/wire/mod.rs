@@ -20,6 +20,8 @@ pub const NX_VENDOR: u32 = 0x0000_2320;
 pub const ONF_VENDOR: u32 = 0x4f4e_4600;
 /// Netronome's experimenter id (selection methods of groups).
 pub const NTR_VENDOR: u32 = 0x0000_154d;
+/// The number that was taken for it at first; still accepted.
+pub const NTR_OLD_VENDOR: u32 = 0x0000_1540;
 
 /// Bytes that are not a valid message, or a message that the switch refuses; `error` goes into the error reply.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -3,8 +3,9 @@
 use super::actions::{decode_nested, encode_actions};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, encap, learn, oxm};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, MplsAction, NatSpec,
-    PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec, is_mpls,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, DebugAction, HashFields, MplsAction,
+    MultipathAction, MultipathAlgorithm, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    is_mpls,
 };
 use crate::field::{FieldId, Subfield, ones};
 use crate::ids::MeterId;
@@ -99,6 +100,7 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         }),
         Action::Sample(x) => sample(out, x),
         Action::Bundle(b) => bundle(out, b),
+        Action::Multipath(m) => multipath(out, m),
         Action::Note(b) => nx(out, 8, |o| o.extend_from_slice(b)),
         Action::FinTimeout { idle, hard } => nx(out, 19, |o| {
             o.p16(*idle);
@@ -334,6 +336,41 @@ fn bundle(out: &mut Vec<u8>, b: &BundleAction) {
     });
 }
 
+fn multipath(out: &mut Vec<u8>, m: &MultipathAction) {
+    nx(out, 10, |o| {
+        o.p16(m.fields as u16);
+        o.p16(m.basis);
+        o.zeros(2);
+        o.p16(m.algorithm as u16);
+        o.p16(m.links.saturating_sub(1) as u16);
+        o.p32(m.arg);
+        o.zeros(2);
+        o.p16(oxm::ofs_nbits(&m.dst));
+        o.p32(oxm::nxm_header(m.dst.field));
+    });
+}
+
+fn decode_multipath(mut r: Reader<'_>) -> Result<Action> {
+    let (fields, basis) = (hash_fields(r.u16()?)?, r.u16()?);
+    r.skip(2)?;
+    let n = r.u16()?;
+    let algorithm = MultipathAlgorithm::ALL.iter().map(|(a, _)| *a).find(|a| *a as u16 == n);
+    let algorithm = algorithm.ok_or_else(|| DecodeError::argument(format!("multipath algorithm {n}")))?;
+    let (links, arg) = (u32::from(r.u16()?) + 1, r.u32()?);
+    r.skip(2)?;
+    let range = r.u16()?;
+    let dst = oxm::from_ofs_nbits(r.u32()?, range)?;
+    if dst.n_bits < 17 && links > 1 << dst.n_bits {
+        return Err(DecodeError::argument(format!("multipath: {dst} has no room for {links} links")));
+    }
+    Ok(Action::Multipath(Box::new(MultipathAction { fields, basis, algorithm, links, arg, dst })))
+}
+
+fn hash_fields(n: u16) -> Result<HashFields> {
+    let known = HashFields::ALL.iter().map(|(h, _)| *h).find(|h| *h as u16 == n);
+    known.ok_or_else(|| DecodeError::argument(format!("there is no hash {n}")))
+}
+
 fn decode_controller2(mut r: Reader<'_>) -> Result<Action> {
     r.skip(6)?;
     let mut c = ControllerAction::default();
@@ -440,12 +477,7 @@ fn decode_bundle(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
         1 => BundleAlgorithm::Hrw,
         a => return Err(DecodeError::argument(format!("bundle algorithm {a}"))),
     };
-    let f = r.u16()?;
-    let fields = HashFields::ALL
-        .iter()
-        .find(|(h, _)| *h as u16 == f)
-        .map(|(h, _)| *h)
-        .ok_or_else(|| DecodeError::argument(format!("bundle hash {f}")))?;
+    let fields = hash_fields(r.u16()?)?;
     let basis = r.u16()?;
     r.skip(4)?;
     let n = r.u16()?;
@@ -503,6 +535,7 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         48 => Action::DecNshTtl,
         16 | 45 => learn::decode(subtype, r)?,
         17 => Action::Exit,
+        10 => return decode_multipath(r),
         19 => Action::FinTimeout { idle: r.u16()?, hard: r.u16()? },
         20 => {
             let (max_len, id) = (r.u16()?, r.u16()?);

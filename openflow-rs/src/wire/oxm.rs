@@ -211,6 +211,9 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
     if v & mask & !known != 0 || beyond != 0 {
         return Err(DecodeError::new(OfError::MatchBadValue, format!("value of {} is too large", id.def().name)));
     }
+    if mask == 0 {
+        m.require(id);
+    }
     m.set_masked(id, v, if id == FieldId::NwTos { 0xfc } else { mask });
     Ok(())
 }

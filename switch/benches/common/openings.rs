@@ -107,6 +107,7 @@ impl Rig {
             hop_source: None,
             table: Route::MAIN,
             own: false,
+            mark: 0,
         }]);
         r.switch.underlay.set_neighbour(there, Some(packet::Mac(THERE)));
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };

@@ -88,6 +88,8 @@ pub struct Known {
     pub mac: u64,
     /// When it was last seen.
     pub seen: Duration,
+    /// Rises with each address that is learned or moves.
+    pub order: u64,
     /// Static (set by an operator).
     pub fixed: bool,
 }
@@ -299,6 +301,13 @@ impl MacTable {
         self.retain(|s, _| s.port != port);
     }
 
+    /// Forgets an address, unless it was put there by hand.
+    pub fn forget(&mut self, vlan: u16, mac: u64) {
+        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_none()) {
+            self.remove(vlan, mac);
+        }
+    }
+
     /// Forgets all but those put there by hand.
     pub fn flush(&mut self) {
         self.retain(|s, _| s.fixed.is_some());
@@ -314,8 +323,10 @@ impl MacTable {
     pub fn iter(&self) -> impl Iterator<Item = Known> {
         self.index.iter().filter_map(|((vlan, mac), i)| {
             let s = (*self.slots.get(*i as usize)?)?;
-            let seen = s.fixed.unwrap_or_else(|| Duration::from_nanos(self.shared.live.get(*i).1));
-            Some(Known { port: s.port, vlan: *vlan, mac: *mac, seen, fixed: s.fixed.is_some() })
+            let (order, at) = self.shared.live.get(*i);
+            let seen = s.fixed.unwrap_or_else(|| Duration::from_nanos(at));
+            let fixed = s.fixed.is_some();
+            Some(Known { port: s.port, vlan: *vlan, mac: *mac, seen, order, fixed })
         })
     }
 }

@@ -188,6 +188,13 @@ impl Bridge {
     }
 
     /// Forgets the addresses and groups that were learned from a port: it went, or its VLANs are others.
+    /// Forgets what the topology of the network has taught: addresses, but for those put there by hand, and groups.
+    pub fn forget_addresses(&mut self) {
+        self.macs.flush();
+        self.flush_snooping();
+    }
+
+    /// Forgets what is behind a port.
     pub fn forget_port(&mut self, port: PortNo) {
         self.macs.forget_port(port);
         self.forget_members(|m| m.port == port);

@@ -90,6 +90,8 @@ impl Bridge {
     ///
     /// # Errors The error to send to the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        let there = validate::without_values(self, &f.matches).map(|matches| FlowMod { matches, ..f.clone() });
+        let f = there.as_ref().unwrap_or(f);
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
         // As in Open vSwitch: table 255 means table 0 for a new flow, and all tables for a modification. OpenFlow
         // defines "all tables" for deletions only.

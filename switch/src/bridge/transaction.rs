@@ -4,7 +4,8 @@
 
 use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
-use crate::bridge::{Bridge, BridgeId};
+use crate::bridge::{Bridge, BridgeId, validate};
+use openflow_rs::message::TlvMap;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, OfError};
 use std::sync::Arc;
@@ -52,13 +53,15 @@ impl TableTransaction {
         true
     }
 
-    /// Applies a list of changes.
+    /// Applies a list of changes. Packet-outs are checked against the tables as they are then; they are sent by
+    /// others, once the tables are in place.
     ///
     /// # Errors Which change failed, from 0, and why. The transaction must be dropped then.
     pub fn apply(&mut self, list: &[Message], now: Duration) -> Result<(), (usize, DecodeError)> {
         for (i, m) in list.iter().enumerate() {
             match m {
                 Message::CtFlushZone(_) | Message::CtFlush(_) => self.flushes.push(m.clone()),
+                Message::PacketOut(p) => self.bridge.check_packet_out(&p.actions).map_err(|e| (i, e))?,
                 m => self.bridge.change(m, now).map_err(|e| (i, e))?,
             }
         }
@@ -83,6 +86,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            spans: false,
             fragments: self.fragments,
             misses: self.misses.clone(),
             table_config: self.table_config.clone(),
@@ -107,12 +111,23 @@ impl Bridge {
             Message::GroupMod(g) => self.group_mod(g, now),
             Message::MeterMod(x) => self.meter_mod(x, now),
             Message::TlvTableMod(t) => {
-                crate::bridge::validate::option_map(self, t)?;
+                validate::option_map(self, t)?;
+                if t.command != 0 && self.uses_options(t.command, &t.maps) {
+                    return Err(OfError::OptionMapInUse.because("a flow uses the option; delete the flow first"));
+                }
                 self.tlv_mod(t.command, &t.maps);
                 Ok(())
             }
             _ => Err(OfError::RequestBadType.because("not a change of tables")),
         }
+    }
+
+    /// Whether a flow uses an option that a change of the option map takes away.
+    fn uses_options(&self, command: u16, maps: &[TlvMap]) -> bool {
+        let mut after = self.draft();
+        after.tlv_mod(command, maps);
+        let unmapped = |e: DecodeError| e.error == OfError::FlowModInvalidTlvField;
+        self.flows().any(|r| validate::flow(&after, &r.to_flow_mod()).is_err_and(unmapped))
     }
 
     /// Exchanges tables, groups, meters and options with a copy. Groups and meters that are the same keep their

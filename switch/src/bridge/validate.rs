@@ -13,8 +13,8 @@ use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{
-    FieldId as F, FlowMod, FlowModCommand, Group, GroupId, GroupMod, GroupModCommand, GroupType, Match, MeterConfig,
-    MeterId, PortNo, Prereq, Subfield,
+    FieldId as F, FlowMod, FlowModCommand, Group, GroupId, GroupMod, GroupModCommand, GroupType, Match, Message,
+    MeterConfig, MeterId, PortNo, Prereq, Subfield,
 };
 
 /// The greatest numbers of groups and meters (OFPG_MAX, OFPM_MAX less what Open vSwitch's userspace datapath keeps).
@@ -71,12 +71,25 @@ fn read_only(f: F) -> bool {
     )
 }
 
+/// Checks that a change is not one of a table that is the switch's own.
+///
+/// # Errors
+/// OFPBRC_EPERM.
+pub fn check_table(m: &Message) -> Check {
+    if let Message::FlowMod(f) = m { own_table(f) } else { Ok(()) }
+}
+
+fn own_table(f: &FlowMod) -> Check {
+    match f.table {
+        254 => Err(E::RequestNotPermitted.because("table 254 is the switch's own; tables are 0 to 253")),
+        _ => Ok(()),
+    }
+}
+
 /// Checks a flow-mod before it changes anything.
 pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
-    if f.table == 254 {
-        return Err(E::RequestNotPermitted.because("table 254 is the switch's own; tables are 0 to 253"));
-    }
+    own_table(f)?;
     if usize::from(f.table) >= N_TABLES && !(deletes && f.table == 255) {
         return Err(E::FlowModBadTable.because(format!(
             "table {} does not exist; tables are 0 to {}",
@@ -227,6 +240,8 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
 /// Number of fields for tunnel options, and the longest option in bytes (RFC 8926 section 3.5).
 const OPTION_FIELDS: u16 = 8;
 const LONGEST_OPTION: u8 = 124;
+/// Bytes that all options of a bridge may have, as in Open vSwitch.
+const OPTION_SPACE: usize = 256;
 
 /// Checks a change of the option map.
 pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
@@ -244,6 +259,10 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
     }
     if t.command != 0 {
         return Ok(());
+    }
+    let space: usize = bridge.tlv.iter().chain(&t.maps).map(|m| usize::from(m.len)).sum();
+    if space > OPTION_SPACE {
+        return Err(E::OptionMapFull.because(format!("the options have {space} bytes, more than {OPTION_SPACE}")));
     }
     for (i, m) in t.maps.iter().enumerate() {
         let mut others = bridge.tlv.iter().chain(t.maps.iter().take(i));
@@ -314,6 +333,18 @@ pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
         list.iter_mut().skip(i).take(1).for_each(|x| *x = a.clone());
     }
     Some(list)
+}
+
+/// A match as flows get it, if it differs from what was sent: an option without a value only has to be there.
+pub(crate) fn without_values(bridge: &Bridge, m: &Match) -> Option<Match> {
+    let empty = bridge.tlv.iter().filter(|t| t.len == 0).filter_map(|t| crate::tunnel::metadata_field(t.index));
+    let matched: Vec<F> = empty.filter(|f| m.get(*f).1 != 0).collect();
+    let mut out = m.clone();
+    for f in &matched {
+        out.clear(*f);
+        out.require(*f);
+    }
+    (!matched.is_empty()).then_some(out)
 }
 
 fn table(n: u8) -> Check {
@@ -484,7 +515,8 @@ impl Walk<'_> {
             Action::WriteActions(v) => self.set(v),
             Action::Ct(c) => self.ct(c),
             Action::Learn(l) => self.learn(l),
-            Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable(d)),
+            Action::Multipath(m) => self.writable_bits(&m.dst),
+            Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable_bits(d)),
             Action::Sample(s) => sample(s),
             Action::GotoTable(t) if *t <= self.table => Err(E::InstructionBadTable
                 .because(format!("goto_table:{t}: from table {} it goes forward only", self.table))),
@@ -632,6 +664,9 @@ impl Walk<'_> {
         for s in &l.specs {
             if let LearnSrc::Field(f) = &s.src {
                 self.readable(f)?;
+            }
+            if let LearnDst::Match(d) | LearnDst::Load(d) = &s.dst {
+                self.fits(d)?;
             }
             match &s.dst {
                 LearnDst::Match(d) => {

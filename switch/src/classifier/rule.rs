@@ -147,6 +147,7 @@ fn prepares(a: &Action) -> bool {
         | Action::CheckPktLarger { .. }
         | Action::Sample(_)
         | Action::Bundle(_)
+        | Action::Multipath(_)
         | Action::FinTimeout { .. }
         | Action::Mpls(_)
         | Action::Encap(_)

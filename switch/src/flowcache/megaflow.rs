@@ -623,6 +623,7 @@ impl DependencyMask {
             | Action::DecNshTtl
             | Action::Sample(_)
             | Action::Bundle(_)
+            | Action::Multipath(_)
             | Action::FinTimeout { .. }
             | Action::DeleteField(_)
             | Action::Meter(_) => self.only = false,

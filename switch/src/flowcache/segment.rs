@@ -303,6 +303,7 @@ fn follows(a: &Action) -> bool {
         | Action::CheckPktLarger { .. }
         | Action::Sample(_)
         | Action::Bundle(_)
+        | Action::Multipath(_)
         | Action::FinTimeout { .. }
         | Action::Mpls(_)
         | Action::Encap(_)

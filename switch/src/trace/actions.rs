@@ -46,6 +46,12 @@ fn tos(v: u128) -> String {
     format!("{:#x}/0xfc", v & 0xfc)
 }
 
+/// The same where the bits of congestion change, too, or alone.
+fn tos_change(is: u128, wanted: u128) -> String {
+    let mask = [0xfc, 0x3].into_iter().filter(|m| (is ^ wanted) & m != 0).sum::<u128>();
+    if mask == 0xff { format!("{wanted:#x}") } else { format!("{:#x}/{mask:#x}", wanted & mask) }
+}
+
 /// The actions that turn one packet into another.
 pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     let kind = wanted.get(F::EthType);
@@ -85,7 +91,10 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
         let changed: Vec<String> = parts
             .iter()
             .filter(|(f, _, _)| is.get(*f) != wanted.get(*f))
-            .map(|(f, n, text)| format!("{n}={}", text(wanted.get(*f))))
+            .map(|(f, n, text)| match (is.get(*f), wanted.get(*f)) {
+                (was, new) if *f == F::NwTos && (was ^ new) & 3 != 0 => format!("{n}={}", tos_change(was, new)),
+                (_, new) => format!("{n}={}", text(new)),
+            })
             .collect();
         if !changed.is_empty() {
             out.push(format!("set({name}({}))", changed.join(",")));

@@ -166,13 +166,39 @@ pub(super) fn igmp(k: &FlowKey, packet: &[u8]) -> String {
     words.unwrap_or_default()
 }
 
-/// The megaflow: the bits that lookups examined.
-pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, recirculated: Option<u32>) -> String {
+/// The fields that no header of the packet holds, in a megaflow.
+const PIPELINE: [F; 10] = [
+    F::CtState,
+    F::CtZone,
+    F::CtMark,
+    F::CtLabel,
+    F::PktMark,
+    F::TunId,
+    F::TunSrc,
+    F::TunDst,
+    F::TunIpv6Src,
+    F::TunIpv6Dst,
+];
+
+/// The megaflow: the bits that lookups examined. `tunnel_key`: the packet came by a tunnel, and whether its header had a
+/// key.
+pub(super) fn megaflow(
+    k: &FlowKey,
+    after: &FlowKey,
+    looked_at: &Wildcards,
+    recirculated: Option<u32>,
+    tunnel_key: Option<bool>,
+) -> String {
     let bits = FlowKey(*looked_at);
     let mut m = Match::new();
-    let pipeline = [F::CtState, F::CtZone, F::CtMark, F::CtLabel, F::PktMark, F::TunId, F::TunSrc, F::TunDst];
-    for f in pipeline {
+    for f in PIPELINE {
         m.set_masked(f, k.get(f), bits.get(f));
+    }
+    if tunnel_key.is_some() {
+        for f in [F::TunTos, F::TunTtl, F::TunGbpId, F::TunGbpFlags] {
+            m.set_masked(f, k.get(f), bits.get(f));
+        }
+        options(&mut m, k, &bits);
     }
     for f in packet_fields(k) {
         // Fields that changed count as examined.
@@ -184,9 +210,27 @@ pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, reci
     if matches!(k.get(F::EthType), 0x800 | 0x86dd) {
         m.set(F::IpFrag, k.get(F::IpFrag));
     }
-    let body = m.to_string();
+    let mut body = m.to_string();
+    if let (Some(key), Some(at)) = (tunnel_key, body.find(",tun_metadata").or_else(|| body.find(",in_port="))) {
+        body.insert_str(at, if key { ",tun_flags=+key" } else { ",tun_flags=-key" });
+    }
     let id = recirculated.map_or("0".into(), |id| format!("{id:#x}"));
     format!("recirc_id={id},{}", behind_connection(&body))
+}
+
+/// The tunnel options that lookups examined: their values, or only whether they are there.
+fn options(m: &mut Match, k: &FlowKey, bits: &FlowKey) {
+    for f in (0..8).filter_map(crate::tunnel::metadata_field) {
+        let Some((word, bit)) = f.presence() else { continue };
+        let has = |k: &FlowKey| k.0.get(word).is_some_and(|w| w & bit != 0);
+        if !has(bits) {
+            continue;
+        }
+        m.set_presence(f, has(k));
+        if has(k) {
+            m.set_masked(f, k.get(f), bits.get(f));
+        }
+    }
 }
 
 /// Inserts `eth`, the packet type, after the fields of the connection.

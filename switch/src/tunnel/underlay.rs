@@ -46,8 +46,10 @@ pub struct Route {
     pub source_mac: Mac,
     /// Where packets leave.
     pub egress: Egress,
-    /// Added by the operator (ovs/route/add): these have precedence.
+    /// Added by the operator (ovs/route/add): within its table these have precedence.
     pub own: bool,
+    /// Only for packets with this mark; 0: for all that have no route of their mark.
+    pub mark: u32,
     /// The kernel's table that it is in.
     pub table: u32,
 }
@@ -75,14 +77,19 @@ pub struct RouteRule {
     pub invert: bool,
     /// Table.
     pub table: u32,
+    /// Added by the operator (ovs/route/rule/add).
+    pub own: bool,
 }
 
 impl RouteRule {
     /// The kernel's default rules.
     pub fn standard() -> Vec<RouteRule> {
         let tables = [(0, Route::LOCAL), (32766, Route::MAIN), (32767, Route::DEFAULT)];
-        let of = |v6| tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table });
-        [of(false), of(true)].concat()
+        let of = |v6| {
+            tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table, own: false })
+        };
+        // There is no default table for IPv6.
+        of(false).into_iter().chain(of(true).into_iter().filter(|r| r.table != Route::DEFAULT)).collect()
     }
 
     fn fits(&self, v6: bool, source: Option<IpAddr>) -> bool {
@@ -193,17 +200,19 @@ impl Underlay {
         if self.rules.is_empty() { RouteRule::standard() } else { self.rules.clone() }
     }
 
-    /// The route that matches: the longest of the operator's own, else of the first table with one.
+    /// The route of packets without source or mark.
     pub fn route(&self, to: IpAddr) -> Option<&Route> {
-        self.route_from(to, None)
+        self.route_from(to, None, 0)
     }
 
-    /// The same for packets from an address.
-    pub fn route_from(&self, to: IpAddr, source: Option<IpAddr>) -> Option<&Route> {
-        let fitting = |r: &&Route| within(to, r.prefix, r.len);
-        if let Some(own) = self.routes.iter().take_while(|r| r.own).find(fitting) {
-            return Some(own);
-        }
+    /// Whether routes differ with packets' marks.
+    pub(crate) fn looks_at_marks(&self) -> bool {
+        self.routes.iter().any(|r| r.mark != 0)
+    }
+
+    /// The route of the first table that has one: of the operator's own the longest, else the longest of the kernel's.
+    /// Routes of the packet's mark come before those for all.
+    pub fn route_from(&self, to: IpAddr, source: Option<IpAddr>, mark: u32) -> Option<&Route> {
         let standard;
         let rules = if self.rules.is_empty() {
             standard = RouteRule::standard();
@@ -211,10 +220,10 @@ impl Underlay {
         } else {
             &self.rules
         };
-        let tables = rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
-        tables
-            .into_iter()
-            .find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
+        let find = |t, mark| self.routes.iter().find(|r| r.table == t && r.mark == mark && within(to, r.prefix, r.len));
+        let tables = || rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
+        let marked = if mark == 0 { None } else { tables().find_map(|t| find(t, mark)) };
+        marked.or_else(|| tables().find_map(|t| find(t, 0)))
     }
 
     /// A neighbour's Ethernet address.
@@ -224,7 +233,7 @@ impl Underlay {
 
     /// The next hop of packets to an address, and from another if one is given, whose Ethernet address is not known.
     pub fn unknown_next_hop(&self, to: IpAddr, source: Option<IpAddr>) -> Option<IpAddr> {
-        let route = self.route_from(to, source).filter(|r| !matches!(r.egress, Egress::Host(_)))?;
+        let route = self.route_from(to, source, 0).filter(|r| !matches!(r.egress, Egress::Host(_)))?;
         Some(route.gateway.unwrap_or(to)).filter(|hop| !self.neighbours.contains_key(hop))
     }
 

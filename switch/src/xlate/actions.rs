@@ -110,6 +110,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.set_sub(dst, u128::from(n > usize::from(*len)));
             }
             Action::Bundle(b) => self.bundle(b),
+            Action::Multipath(m) => self.multipath(m),
             Action::Meter(m) => {
                 self.observer.side_effect();
                 let n = self.packet.buf.data().len();

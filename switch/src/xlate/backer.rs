@@ -6,7 +6,7 @@ use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
-use crate::tunnel::{Decapsulated, PacketMode, TunnelKind, Underlay};
+use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use openflow_rs::action::PacketType;
@@ -52,6 +52,12 @@ type TunnelEnd = (BridgeId, PortNo);
 /// Places of the cache of tunnel ports: a gateway has one for each chassis, and packets come from all of them in turns.
 const TUNNELS: usize = 8192;
 
+/// The first number in a name.
+fn number_in(name: &str) -> Option<u32> {
+    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// Bridges, and what they share.
 #[derive(Debug)]
 pub struct Backer {
@@ -82,6 +88,8 @@ pub struct Backer {
     /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
     /// such a flow takes the slow path; nothing else depends on it.
     pub cuts: bool,
+    /// Ports of the datapath have the numbers that are in their names, as in test beds.
+    pub numbers_by_name: bool,
     /// The datapath puts packets into tunnels as it is told byte for byte (`tnl_push_pop` there). If not, a trace says what it
     /// would be told; nothing else depends on it.
     pub pushes: bool,
@@ -105,6 +113,7 @@ impl Backer {
             now: Duration::ZERO,
             opened: 0,
             cuts: true,
+            numbers_by_name: false,
             pushes: true,
         }
     }
@@ -172,8 +181,14 @@ impl Backer {
         self.peers = Peers::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
+        let behind: Vec<(u16, u64)> =
+            b.macs.iter().filter(|k| k.port == no && !k.fixed).map(|k| (k.vlan, k.mac)).collect();
         b.forget_port(no);
         b.epoch += 1;
+        // What was behind the port is no longer where other bridges, which are patched to this one, have seen it.
+        for other in &mut self.bridges {
+            behind.iter().for_each(|(vlan, mac)| other.macs.forget(*vlan, *mac));
+        }
         self.ports_by_name.remove(&p.name);
         if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
             self.devices.remove(d);
@@ -184,6 +199,11 @@ impl Backer {
     /// The port of a device.
     pub fn port_of_device(&self, device: u32) -> Option<(BridgeId, PortNo)> {
         self.devices.get(&device).copied()
+    }
+
+    /// Whether there is a port of this name.
+    pub fn has_port(&self, name: &str) -> bool {
+        self.ports_by_name.contains_key(name)
     }
 
     /// A port by name, across all bridges.
@@ -228,9 +248,31 @@ impl Backer {
         }
     }
 
-    /// The first number, from 1 on, that no device of a port has.
-    pub fn free_number(&self) -> u32 {
-        (1..).find(|n| !self.devices.contains_key(n)).unwrap_or(0)
+    /// The number of the port of the datapath that a tunnel's packets come by, as Open vSwitch numbers those: the UDP
+    /// port; for other encapsulations the one that its name has in a test bed, if that is free, else the first that
+    /// neither a device nor another such port has.
+    pub fn tunnel_number(&self, t: &TunnelConfig) -> u32 {
+        if t.kind.is_udp() {
+            return t.udp_port.into();
+        }
+        let tunnels = self.bridges.iter().flat_map(|b| b.ports.values()).filter_map(|p| match &p.kind {
+            PortKind::Tunnel(t) if !t.kind.is_udp() => Some(t.datapath_port()),
+            _ => None,
+        });
+        let mut names: Vec<&str> = tunnels.chain([t.datapath_port()]).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut taken: Vec<u32> = Vec::new();
+        for name in names {
+            let free = |n: &u32| !self.devices.contains_key(n) && !taken.contains(n);
+            let wanted = if self.numbers_by_name { number_in(name).filter(free) } else { None };
+            let n = wanted.or_else(|| (1..).find(free)).unwrap_or(0);
+            if name == t.datapath_port() {
+                return n;
+            }
+            taken.push(n);
+        }
+        0
     }
 
     /// Takes over at which UDP ports tunnels end.

@@ -11,9 +11,11 @@ pub(crate) struct Continuation {
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) frames: Frames,
+    /// A bit for each of the bridge's mirrors that has its copy.
+    pub(crate) mirrored: u32,
 }
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
     let mut b = Vec::new();
@@ -32,9 +34,16 @@ fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
     o.extend_from_slice(&b);
 }
 
-pub(crate) fn encode(bridge: usize, stack: &[(u128, u32)], action_set: &[Action], frames: &Frames) -> Vec<u8> {
+pub(crate) fn encode(
+    bridge: usize,
+    stack: &[(u128, u32)],
+    action_set: &[Action],
+    frames: &Frames,
+    mirrored: u32,
+) -> Vec<u8> {
     let mut o = vec![FORMAT];
     o.extend_from_slice(&(bridge as u32).to_be_bytes());
+    o.extend_from_slice(&mirrored.to_be_bytes());
     o.extend_from_slice(&(stack.len() as u16).to_be_bytes());
     for (v, n) in stack {
         o.extend_from_slice(&v.to_be_bytes());
@@ -72,6 +81,7 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
         return None;
     }
     let bridge = num(b, 4)? as usize;
+    let mirrored = num(b, 4)? as u32;
     let n = num(b, 2)?;
     let stack = (0..n).map(|_| Some((num(b, 16)?, num(b, 1)? as u32))).collect::<Option<Vec<_>>>()?;
     let action_set = actions(b)?;
@@ -79,5 +89,5 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let frames = (0..n)
         .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
         .collect::<Option<Vec<_>>>()?;
-    Some(Continuation { bridge, stack, action_set, frames })
+    Some(Continuation { bridge, stack, action_set, frames, mirrored })
 }

@@ -161,7 +161,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 // As in Open vSwitch: table 0, and the cookie of the flow that paused.
                 (pin.table, pin.cookie) = (0, self.pipeline.flow.cookie);
                 let at = &self.pipeline;
-                pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames));
+                let mirrored = self.packet.mirrored;
+                pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames, mirrored));
                 self.out.events.push(Event::PacketIn {
                     bridge: self.pipeline.bridge,
                     controller,

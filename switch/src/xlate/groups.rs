@@ -1,4 +1,4 @@
-//! Groups and `bundle`: the choice of buckets and ports by liveness and hash (OpenFlow 1.5 section 5.10,
+//! Groups, `bundle` and `multipath`: the choice of buckets and ports by liveness and hash (OpenFlow 1.5 section 5.10,
 //! ovs-actions(7)).
 
 use crate::buf::PacketBuf;
@@ -6,12 +6,23 @@ use crate::classifier::mix;
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate, prereq_ok};
-use openflow_rs::action::{BundleAction, BundleAlgorithm};
+use openflow_rs::action::{BundleAction, BundleAlgorithm, HashFields, MultipathAction, MultipathAlgorithm};
 use openflow_rs::mods::SelectionMethod;
 use openflow_rs::{Bucket, FieldId as F, GroupId, GroupType, PortNo};
+use packet::ipproto;
 
 /// Most nested groups that watch groups.
 const MAX_WATCHED: u32 = 8;
+
+/// Source and destination of the network, and with those of Ethernet.
+const ADDRESSES: [(F, F); 2] = [(F::IpSrc, F::IpDst), (F::Ipv6Src, F::Ipv6Dst)];
+const ALL_ADDRESSES: [(F, F); 3] = [(F::EthSrc, F::EthDst), (F::IpSrc, F::IpDst), (F::Ipv6Src, F::Ipv6Dst)];
+
+/// Hashes again until the remainder is below `n`; `modulo` is at most twice that.
+fn again(h: u64, n: u64, modulo: u64) -> u64 {
+    let mut links = (0..256).map(|i: u64| mix(h ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % modulo.max(1));
+    links.find(|link| *link < n).unwrap_or(0)
+}
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn bundle(&mut self, b: &BundleAction) {
@@ -21,7 +32,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let chosen = match b.algorithm {
             BundleAlgorithm::ActiveBackup => live.first().copied(),
             BundleAlgorithm::Hrw => {
-                let h = self.flow_hash(&[], u64::from(b.basis));
+                let h = self.hash_of(b.fields, b.basis);
                 live.into_iter().max_by_key(|p| mix(h ^ u64::from(p.0)))
             }
         };
@@ -30,6 +41,55 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             (None, Some(p)) => self.output(p, 0),
             (None, None) => self.because(DropReason::NoLiveBucket),
         }
+    }
+
+    /// Puts the number of a link that the packet's hash chooses into a field (ovs-actions(7), "The multipath action").
+    pub(crate) fn multipath(&mut self, m: &MultipathAction) {
+        let (h, n) = (self.hash_of(m.fields, m.basis), u64::from(m.links.max(1)));
+        let link = match m.algorithm {
+            MultipathAlgorithm::ModuloN => h % n,
+            MultipathAlgorithm::HashThreshold => ((u128::from(h) * u128::from(n)) >> 64) as u64,
+            MultipathAlgorithm::Hrw if n <= 64 => (0..n).max_by_key(|link| mix(h ^ link)).unwrap_or(0),
+            MultipathAlgorithm::Hrw => again(h, n, n.next_power_of_two()),
+            MultipathAlgorithm::IterHash => {
+                let asked = u64::from(m.arg);
+                again(h, n, if asked < n || asked / 2 > n { n.next_power_of_two() } else { asked })
+            }
+        };
+        self.set_sub(&m.dst, link.into());
+    }
+
+    /// A hash of the fields that an action names; those of both directions give the same in either.
+    fn hash_of(&mut self, what: HashFields, basis: u16) -> u64 {
+        use HashFields as H;
+        let (pairs, alone) = match what {
+            H::EthSrc => (&[][..], &[F::EthSrc][..]),
+            H::NwSrc => (&[][..], &[F::IpSrc, F::Ipv6Src][..]),
+            H::NwDst => (&[][..], &[F::IpDst, F::Ipv6Dst][..]),
+            H::SymmetricL3 => (&ADDRESSES[..], &[][..]),
+            H::SymmetricL3L4 | H::SymmetricL3L4Udp => (&ADDRESSES[..], &[F::IpProto][..]),
+            H::SymmetricL4 => (&ALL_ADDRESSES[..], &[F::EthType, F::VlanTci, F::IpProto][..]),
+        };
+        // Ports of UDP count where they are asked for, as fragments of a datagram have none.
+        let ports = match self.packet.key.get(F::IpProto) as u8 {
+            ipproto::TCP | ipproto::SCTP => matches!(what, H::SymmetricL4 | H::SymmetricL3L4 | H::SymmetricL3L4Udp),
+            ipproto::UDP => what == H::SymmetricL3L4Udp,
+            _ => false,
+        };
+        let pairs = pairs.iter().copied().chain(ports.then_some((F::TcpSrc, F::TcpDst)));
+        let mut h = mix(u64::from(basis) ^ 0x5bd1_e995);
+        let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
+        for (a, b) in pairs {
+            [a, b].into_iter().for_each(|f| self.observer.decides(f));
+            let (a, b) = (self.packet.key.get(a), self.packet.key.get(b));
+            add(a.min(b));
+            add(a.max(b));
+        }
+        for f in alone.iter().copied() {
+            self.observer.decides(f);
+            add(self.packet.key.get(f));
+        }
+        h
     }
 
     /// A hash of some fields, or of addresses, protocol and ports.

@@ -79,7 +79,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let inner = if tunnel { tci } else { self.packet.key.get(F::Vlan1Tci) as u16 } & 0xfff;
         let protected = |no: &PortNo| b.ports.get(no).is_some_and(|p| p.protected);
         let barred = |no: &PortNo| protected(&inp) && protected(no);
-        let admits = |p: &Port| p.vlan.admits(vlan, inner) && b.floods_to(p.no) && !barred(&p.no);
+        let admits = |p: &Port| p.vlan.admits(vlan, inner) && b.floods_to(p.no) && !barred(&p.no) && p.stp_forwards();
         let list: Vec<PortNo> = match (known, &multicast) {
             (Some(_), _) => Vec::new(),
             (None, Some(Multicast::Ports(list))) => {

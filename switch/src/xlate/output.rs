@@ -10,7 +10,7 @@ use crate::xlate::encap::packet_type;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo};
-use packet::ipproto;
+use packet::{bpdu, ipproto};
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
@@ -35,7 +35,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
             return self.because(DropReason::PortConfig);
         }
-        let session = port.and_then(|p| p.bfd_packets);
+        let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
+        if let Some(state) = stp {
+            if self.bpdu(no) {
+                return;
+            }
+            if !state.learns() {
+                return self.because(DropReason::StpState);
+            }
+        }
         self.copy(no, true);
         if !session.is_some_and(|b| self.bfd(&b, no)) && !self.slow_protocol(no) {
             self.run_table(0);
@@ -84,6 +92,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         };
         if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
             return self.because(DropReason::PortConfig);
+        }
+        if self.spans()
+            && (!port.stp_forwards() || self.arrived_too_early())
+            && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
+        {
+            self.observer.tell(Kind::Warning, || "STP not in forwarding state, skipping output".into());
+            return self.because(DropReason::StpState);
         }
         let to = match &port.kind {
             PortKind::Device(d) => PortTarget::Device(*d),
@@ -213,6 +228,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // Ethernet stays behind where the tunnel has none.
         let skipped = if kind == PacketType::ETHERNET { 0 } else { ETHERNET };
         cfg.follows().for_each(|f| self.observer.decides(f));
+        self.examines_followed(cfg);
+        if self.backer.underlay.looks_at_marks() {
+            self.observer.decides(F::PktMark);
+        }
         let entropy = tunnel::entropy(&self.packet.key);
         let mut sequence = 0;
         if cfg.kind.is_gre() {
@@ -302,11 +321,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let key = &self.packet.key;
         self.observer.datapath(|| super::tunnel_text::text(cfg, key, &tlv));
-        if self.commit() {
-            let number = if cfg.kind.is_udp() { cfg.udp_port.into() } else { self.backer.free_number() };
+        self.examines_followed(cfg);
+        if self.type_in(cfg).is_some() && self.commit() {
+            let number = self.backer.tunnel_number(cfg);
             self.observer.tell(Kind::Detail, || "output to kernel tunnel".into());
             self.observer.datapath(|| number.to_string());
             self.pipeline.sent += 1;
+        }
+    }
+
+    /// Tells a trace which fields of an IP packet the tunnel's header follows.
+    fn examines_followed(&mut self, cfg: &TunnelConfig) {
+        if O::TRACES && matches!(self.packet.key.get(F::EthType), 0x0800 | 0x86dd) {
+            cfg.follows().for_each(|f| self.observer.examines(f));
         }
     }
 
@@ -362,6 +389,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Ok(None) => return false,
             Ok(Some(d)) => d,
             Err(tunnel::Malformed) => {
+                if O::TRACES {
+                    self.tell_pop();
+                }
                 self.because(DropReason::TunnelMalformed);
                 return true;
             }
@@ -407,6 +437,45 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
+    /// Tells that a packet with such an outer header ends at a tunnel, though nothing is in it: traces are often asked
+    /// for the header alone.
+    fn tell_pop(&mut self) {
+        let kind = tunnel::tunnel_kind(self.packet.buf.data(), &self.packet.headers, &self.backer.underlay.local);
+        let fits = |t: &&TunnelConfig| kind.map_or(t.kind.is_gre(), |k| k == t.kind);
+        let ports = self.backer.bridges.iter().flat_map(|b| b.ports.values());
+        let mut tunnels =
+            ports.filter_map(|p| if let PortKind::Tunnel(t) = &p.kind { Some(&**t) } else { None }).filter(fits);
+        if let Some(number) = tunnels.next().map(|t| self.backer.tunnel_number(t)) {
+            self.observer.datapath(|| format!("tnl_pop({number})"));
+        }
+    }
+
+    /// Whether the bridge has a spanning tree.
+    fn spans(&self) -> bool {
+        self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
+    }
+
+    /// Whether the port that the packet came by may only learn its address yet.
+    fn arrived_too_early(&self) -> bool {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        b.and_then(|b| b.ports.get(&self.own_port())).is_some_and(|p| !p.stp_forwards())
+    }
+
+    /// Hands a BPDU to the spanning tree; false if it is another packet.
+    fn bpdu(&mut self, no: PortNo) -> bool {
+        if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
+            return false;
+        }
+        self.observer.decides(F::EthDst);
+        let its = self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64();
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Bpdu { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
+    }
+
     /// Hands a BFD packet to the session of its port; false if it is another packet.
     fn bfd(&mut self, wanted: &BfdPackets, no: PortNo) -> bool {
         let port = self.packet.key.get(F::UdpDst);
@@ -435,6 +504,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return true;
         }
         self.observer.decides(F::IpEcn);
+        if O::TRACES {
+            self.observer.examines(F::IpEcn);
+        }
         let capable = self.packet.key.get(F::IpEcn) != 0;
         if capable {
             self.set(F::IpEcn, tunnel::CE.into(), u128::MAX);

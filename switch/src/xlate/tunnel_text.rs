@@ -1,6 +1,6 @@
 //! `set(tunnel(…))` in the words of ovs-dpctl(8): what a datapath is told that puts packets into tunnels by itself.
 
-use crate::tunnel::{TunnelConfig, metadata_field};
+use crate::tunnel::{TunnelConfig, TunnelKind, metadata_field};
 use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, FlowKey};
 use std::fmt::Write;
@@ -45,7 +45,7 @@ pub(super) fn text(cfg: &TunnelConfig, key: &FlowKey, tlv: &[TlvMap]) -> String 
         parts.push(format!("vxlan(gbp(id={},flags={:#x}))", policy.0, policy.1));
     }
     let options = options(key, tlv);
-    if !options.is_empty() {
+    if cfg.kind == TunnelKind::Geneve && !options.is_empty() {
         parts.push(format!("geneve({options})"));
     }
     let v6 = ends[1].1.is_some_and(|a| a.is_ipv6());
@@ -66,7 +66,8 @@ fn options(key: &FlowKey, tlv: &[TlvMap]) -> String {
         if key.0.get(word).is_some_and(|w| w & bit != 0) {
             let (class, kind, len) = (m.class, m.kind, m.len);
             let kind = if kind == 0 { "0".into() } else { format!("{kind:#x}") };
-            let _ = write!(out, "{{class={class:#x},type={kind},len={len},{:#x}}}", key.get(f));
+            let value = if len == 0 { String::new() } else { format!(",{:#x}", key.get(f)) };
+            let _ = write!(out, "{{class={class:#x},type={kind},len={len}{value}}}");
         }
     }
     out

@@ -196,6 +196,7 @@ pub fn gateway(cache: bool) -> Switch {
         hop_source: None,
         table: Route::MAIN,
         own: false,
+        mark: 0,
     }]);
     s.underlay.set_neighbour(ip("192.168.0.2"), Some(PEER));
     s
