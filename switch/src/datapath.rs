@@ -305,6 +305,8 @@ impl Switch {
         x.overlay(&m.metadata);
         x.pipeline.within = Within::PacketOut;
         x.note_set();
+        // Mirrors take it for received at the port that it names.
+        x.copy(PortNo(x.packet.key.get(F::InPort) as u16), true);
         x.actions(&m.actions);
         x.finish();
         x.end();

@@ -152,6 +152,16 @@ fn gre_and_erspan_carry_what_their_options_say() {
         assert!(send(&mut two, 100, &wrong).packets.is_empty());
         assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
     }
+    // A key of 0 is said where the options have it, and not where there are no such options.
+    for (keyed, header) in [(true, &[0x20, 0, 0x65, 0x58, 0, 0, 0, 0][..]), (false, &[0, 0, 0x65, 0x58][..])] {
+        let [mut one, mut two] = pair(a, b, TunnelKind::Gre, |t| (t.key, t.in_key, t.keyed) = (Some(0), Some(0), keyed));
+        load(&mut two, 0, &["in_port=10 actions=output:3"]);
+        for _ in 0..2 {
+            let (_, outer) = send(&mut one, 1, &p).packets.remove(0);
+            assert_eq!((&outer[34..34 + header.len()], outer.len()), (header, p.len() + 34 + header.len()));
+            assert_eq!(send(&mut two, 100, &outer).packets, [(3, p.clone())], "{:?}", two.drops);
+        }
+    }
     // The one of Geneve has no tunnel of GRE.
     let mut other = chassis(b, a, TunnelKind::Geneve);
     let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
