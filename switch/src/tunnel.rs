@@ -159,6 +159,11 @@ impl TunnelConfig {
         self.keyed || self.key != Some(0)
     }
 
+    /// Whether packets that leave have sequence numbers.
+    pub fn has_sequence(&self) -> bool {
+        self.sequence || self.kind == TunnelKind::Erspan
+    }
+
     /// A tunnel with keys and, without `remote`, destinations from flows.
     pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
         let udp_port = match kind {

@@ -47,8 +47,7 @@ use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, options, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,8 +249,6 @@ pub struct Reconciler {
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
-    /// The other ends of tunnels, with their own address where that is set, whose next hops were asked for.
-    tunnel_ends: BTreeSet<(IpAddr, Option<IpAddr>)>,
     host: watch::Receiver<KernelSnapshot>,
     pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
@@ -294,7 +291,6 @@ impl Reconciler {
             bfd,
             requests,
             own_routes: Vec::new(),
-            tunnel_ends: BTreeSet::new(),
             host,
             test_bed,
             zones: ZoneSpecs::default(),

@@ -172,6 +172,7 @@ impl Backer {
         self.peers = Peers::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
+        self.sequences.remove(&(bridge, no));
         b.forget_port(no);
         b.epoch += 1;
         self.ports_by_name.remove(&p.name);
@@ -263,7 +264,7 @@ impl Backer {
         *peers.any_srv6.get_or_insert_with(|| ports.any(srv6))
     }
 
-    /// The number of the next packet of a tunnel, which is taken if `take` says so.
+    /// The number of the next packet of a tunnel, from 0 in one that was added anew, which is taken if `take` says so.
     pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo), take: bool) -> u32 {
         let next = self.sequences.entry(tunnel).or_default();
         let n = *next;
