@@ -13,11 +13,15 @@ const ALL: usize = 1024;
 
 /// Packets by next hop, with the time at which each came; the oldest first.
 #[derive(Debug)]
-pub struct Held<T>(HashMap<IpAddr, VecDeque<(Duration, T)>>);
+pub struct Held<T> {
+    hops: HashMap<IpAddr, VecDeque<(Duration, T)>>,
+    /// How many packets that are.
+    n: usize,
+}
 
 impl<T> Default for Held<T> {
     fn default() -> Held<T> {
-        Held(HashMap::new())
+        Held { hops: HashMap::new(), n: 0 }
     }
 }
 
@@ -25,40 +29,44 @@ impl<T> Held<T> {
     /// Keeps a packet until its next hop is known. Gives how many are lost for want of room: the oldest of the same next
     /// hop, or this one.
     pub fn put(&mut self, hop: IpAddr, packet: T, now: Duration) -> u64 {
-        let full = self.0.values().map(VecDeque::len).sum::<usize>() >= ALL;
-        if full && !self.0.contains_key(&hop) {
+        let full = self.n >= ALL;
+        if full && !self.hops.contains_key(&hop) {
             return 1;
         }
-        let waiting = self.0.entry(hop).or_default();
+        let waiting = self.hops.entry(hop).or_default();
         let lost = (full || waiting.len() >= EACH).then(|| waiting.pop_front()).flatten();
         waiting.push_back((now, packet));
+        self.n += usize::from(lost.is_none());
         u64::from(lost.is_some())
     }
 
     /// Takes the packets whose next hops are known now.
     pub fn take(&mut self, known: impl Fn(IpAddr) -> bool) -> Vec<T> {
-        if self.0.is_empty() {
+        if self.n == 0 {
             return Vec::new();
         }
         let ready: Vec<IpAddr> = self.hops().filter(|hop| known(*hop)).collect();
-        ready.iter().filter_map(|hop| self.0.remove(hop)).flatten().map(|(_, p)| p).collect()
+        let taken: Vec<T> = ready.iter().filter_map(|hop| self.hops.remove(hop)).flatten().map(|(_, p)| p).collect();
+        self.n -= taken.len();
+        taken
     }
 
     /// Gives up the packets that have waited too long; how many.
     pub fn give_up(&mut self, now: Duration) -> u64 {
         let mut lost = 0;
-        self.0.retain(|_, waiting| {
+        self.hops.retain(|_, waiting| {
             let before = waiting.len();
             waiting.retain(|(since, _)| *since + HOLD > now);
             lost += before - waiting.len();
             !waiting.is_empty()
         });
+        self.n -= lost;
         lost as u64
     }
 
     /// The next hops that packets wait for.
     pub fn hops(&self) -> impl Iterator<Item = IpAddr> {
-        self.0.keys().copied()
+        self.hops.keys().copied()
     }
 }
 
@@ -79,7 +87,7 @@ mod tests {
         assert!(h.take(|_| false).is_empty());
         assert_eq!((h.give_up(t(2)), h.give_up(t(3)), h.hops().count()), (0, 1, 2));
         assert_eq!(h.take(|a| a == hop(1)), vec![1, 3]);
-        assert_eq!((h.give_up(t(5)), h.hops().count()), (1, 0));
+        assert_eq!((h.give_up(t(5)), h.hops().count(), h.n), (1, 0, 0));
     }
 
     #[test]
@@ -90,6 +98,6 @@ mod tests {
         let lost: u64 = (0..ALL + 9).map(|n| h.put(hop((n % ALL) as u32), n, now)).sum();
         assert_eq!((lost, h.put(hop(u32::MAX), 0, now)), (9, 1));
         let left = h.take(|_| true);
-        assert_eq!((left.len(), left.iter().any(|n| *n < 9)), (ALL, false));
+        assert_eq!((left.len(), left.iter().any(|n| *n < 9), h.n), (ALL, false, 0));
     }
 }
