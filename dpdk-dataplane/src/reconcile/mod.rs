@@ -168,13 +168,28 @@ impl Database {
         Database { client, events, rows: ovs::Database::default(), busy: false }
     }
 
-    /// Waits for the first row of Open_vSwitch.
-    pub async fn first(&mut self) {
-        while self.rows.open_vswitch.is_empty() {
-            match self.events.recv().await {
-                Some(e) => drop(self.take(e)),
-                None => std::future::pending().await,
-            }
+    /// Waits until the database was read.
+    pub async fn read(&mut self) {
+        while !self.event().await {}
+    }
+
+    /// Whether there is the row of Open_vSwitch, without which nothing is asked for.
+    pub fn has_row(&self) -> bool {
+        !self.rows.open_vswitch.is_empty()
+    }
+
+    /// Waits for the row of Open_vSwitch.
+    pub async fn row(&mut self) {
+        while !self.has_row() {
+            self.event().await;
+        }
+    }
+
+    /// Waits for the next event; true if it is rows.
+    async fn event(&mut self) -> bool {
+        match self.events.recv().await {
+            Some(e) => self.take(e),
+            None => std::future::pending().await,
         }
     }
 
