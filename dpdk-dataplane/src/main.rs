@@ -94,8 +94,17 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     };
     let mut db = Database::start(place);
     tokio::select! {
-        () = db.first() => {}
+        () = db.read() => {}
         () = d.exiting() => return Ok(()),
+    }
+    if !db.has_row() {
+        // DPDK's arguments are in that row. Who starts this daemon before making the row waits for the start to end.
+        d.ready()?;
+        tracing::info!(target: "bridge", "the database has no row of Open_vSwitch yet: \"ovs-vsctl init\" makes it");
+        tokio::select! {
+            () = db.row() => {}
+            () = d.exiting() => return Ok(()),
+        }
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
     let cpus = config::dpdk::pmd_processors(&other_config, &pmd::processors());

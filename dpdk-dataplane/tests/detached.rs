@@ -47,3 +47,39 @@ fn a_start_says_nothing_but_where_its_log_is() {
         if log.contains("|dpdk|INFO|EAL ARGS: --") { Ok(()) } else { Err(log) }
     });
 }
+
+/// A start ends, though its database has no row of Open_vSwitch yet. When there is one, bridges are made.
+#[test]
+fn a_start_ends_before_the_database_has_its_row() {
+    if !able(&["ovsdb-tool", "ovsdb-server", "ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("detached2");
+    let dir = tempfile::tempdir().expect("folder");
+    let path = |n: &str| dir.path().join(n).display().to_string();
+    let sock = format!("unix:{}", path("db.sock"));
+    run("ovsdb-tool", &["create", &path("conf.db"), "/usr/share/openvswitch/vswitch.ovsschema"], &[])
+        .expect("database");
+    let _server = Daemon(dir.path().join("server.pid"));
+    let remote = format!("--remote=p{sock}");
+    let pidfile = format!("--pidfile={}", path("server.pid"));
+    let ctl = format!("--unixctl={}", path("server.ctl"));
+    run("ovsdb-server", &["--detach", "--no-chdir", &pidfile, &ctl, &remote, &path("conf.db")], &[]).expect("server");
+    let _daemon = Daemon(dir.path().join("pid"));
+    let status = std::process::Command::new("timeout")
+        .args(["20", "ip", "netns", "exec", &ns.0, env!("CARGO_BIN_EXE_dpdk-dataplane"), "--detach", "--no-chdir"])
+        .args([format!("--pidfile={}", path("pid")), format!("--log-file={}", path("log"))])
+        .args([format!("--unixctl={}", path("ctl")), "--enable-dummy=system".into(), sock.clone()])
+        .env("OVS_RUNDIR", dir.path())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .expect("timeout");
+    assert!(status.success(), "the start ended: {status}");
+    let log = std::fs::read_to_string(path("log")).expect("log");
+    assert!(!log.contains("EAL ARGS"), "{log}");
+    let db = format!("--db={sock}");
+    run("ovs-vsctl", &["--timeout=20", &db, "init"], &[]).expect("a row");
+    run("ovs-vsctl", &["--timeout=20", &db, "add-br", "br0", "--", "add-port", "br0", "p"], &[]).expect("a bridge");
+    let port = run("ovs-vsctl", &[&db, "get", "interface", "p", "ofport"], &[]).expect("ovs-vsctl");
+    assert_eq!(port.trim(), "1");
+}

@@ -177,7 +177,7 @@ fn tunnels_run_over_dummies() {
         add(s, &["netdev-dummy/ip4addr", "br-phys", &format!("{own}/24")]);
         add(s, &["ovs/route/add", &format!("{own}/24"), "br-phys"]);
     }
-    // One is told its neighbour's address, the other asks for it before there is a packet.
+    // One is told its neighbour's address, the other asks for it when there are packets, which wait.
     add(&b, &["tnl/neigh/set", "br-phys", "172.16.0.1", &mac(&a)]);
     for (s, _, peer) in ends {
         s.vsctl("add-br br-int -- set bridge br-int fail_mode=secure");
@@ -186,11 +186,6 @@ fn tunnels_run_over_dummies() {
         s.ofctl(&["add-flow", "br-int", "in_port=p,actions=output:t"]);
         s.ofctl(&["add-flow", "br-int", "in_port=t,actions=output:p"]);
     }
-    let peer_mac = mac(&b);
-    eventually("the neighbour", SOON, || {
-        let known = a.appctl(&["tnl/neigh/show"])?;
-        if known.contains(&peer_mac) { Ok(()) } else { Err(known) }
-    });
     let routes = a.appctl(&["ovs/route/show"]).expect("routes");
     for line in
         ["Cached: 172.16.0.1/32 dev br-phys SRC 172.16.0.1 local", "User: 172.16.0.0/24 dev br-phys SRC 172.16.0.1"]
@@ -198,10 +193,62 @@ fn tunnels_run_over_dummies() {
         assert!(routes.contains(line), "{line} in {routes}");
     }
     assert_eq!(routes.lines().count(), 4, "no route of the kernel's: {routes}");
-    receive(&a, "p", &frame(5));
-    arrives(&b.path("p.pcap"), &[frame(5)]);
+    [4, 5].iter().for_each(|n| receive(&a, "p", &frame(*n)));
+    arrives(&b.path("p.pcap"), &[frame(4), frame(5)]);
     receive(&b, "p", &frame(6));
     arrives(&a.path("p.pcap"), &[frame(6)]);
+}
+
+/// Packets wait for their tunnel's next hop, which is asked for once a second; those of more than three seconds are gone.
+#[test]
+fn packets_wait_for_a_tunnels_next_hop() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dh");
+    let s = Switch::test_bed(&ns);
+    let ask = |words: &str| s.appctl(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{words}: {e}"));
+    let up = s.path("up.pcap");
+    s.vsctl(&format!("add-br br-phys -- add-port br-phys up -- set interface up options:tx_pcap={up}"));
+    ask("netdev-dummy/ip4addr br-phys 172.16.0.1/24");
+    ask("ovs/route/add 172.16.0.1/24 br-phys");
+    s.vsctl("add-br br-int -- set bridge br-int fail_mode=secure -- add-port br-int p");
+    s.vsctl("add-port br-int t -- set interface t type=geneve options:remote_ip=172.16.0.9");
+    s.ofctl(&["add-flow", "br-int", "in_port=p,actions=output:t"]);
+    ask("time/stop");
+    // How many requests there were, and what left by the tunnel.
+    let seen = || {
+        let (requests, tunnelled): (Vec<_>, Vec<_>) = frames(&up).into_iter().partition(|f| f[12..14] == [8, 6]);
+        (requests.len(), tunnelled.iter().map(|f| f[50..].to_vec()).collect::<Vec<_>>())
+    };
+    let becomes =
+        |requests: usize, tunnelled: &[u8]| {
+            let wanted = (requests, tunnelled.iter().map(|n| frame(*n)).collect::<Vec<_>>());
+            eventually("requests and packets", SOON, || {
+                if seen() == wanted { Ok(()) } else { Err(format!("{:?}", seen())) }
+            });
+        };
+    let own: Mac = s.vsctl("get interface br-phys mac_in_use").trim().trim_matches('"').parse().expect("an address");
+    let [here, there] = [1, 9].map(|n| Ipv4Addr::new(172, 16, 0, n));
+    let answer = || receive(&s, "up", &build::arp_reply(Mac([2, 0, 0, 0, 0, 9]), there, own, here));
+    assert_eq!(seen(), (0, vec![]), "a tunnel alone asks for nothing");
+    receive(&s, "p", &frame(1));
+    receive(&s, "p", &frame(2));
+    becomes(1, &[]);
+    ask("time/warp 1000");
+    becomes(2, &[]);
+    answer();
+    becomes(2, &[1, 2]);
+    ask("tnl/neigh/flush");
+    ask("time/warp 1000");
+    receive(&s, "p", &frame(3));
+    becomes(3, &[1, 2]);
+    ask("time/warp 4000 1000");
+    let (requests, _) = seen();
+    assert!((5..=6).contains(&requests), "{requests}");
+    answer();
+    receive(&s, "p", &frame(4));
+    becomes(requests, &[1, 2, 4]);
 }
 
 /// Time stands still until it is moved on: what ages does so exactly when it has to.

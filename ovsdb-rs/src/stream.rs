@@ -4,7 +4,7 @@ use crate::tls::Tls;
 use crate::{Error, Str};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -30,6 +30,11 @@ pub enum Remote {
     PassiveTcp(SocketAddr),
     /// `pssl:[PORT][:IP]`
     PassiveTls(SocketAddr),
+}
+
+/// The file of a socket that a connection method names: relative to `$OVS_RUNDIR`, wherever a daemon was started.
+pub fn socket_file(path: &Path) -> PathBuf {
+    daemon::dirs::ovs_rundir().join(path)
 }
 
 /// The port that IANA assigned to OVSDB.
@@ -153,7 +158,7 @@ pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Re
         io::Result::Ok(s)
     };
     match remote {
-        Remote::Unix(path) => Ok((Box::new(UnixStream::connect(path).await?), Str::default())),
+        Remote::Unix(path) => Ok((Box::new(UnixStream::connect(socket_file(path)).await?), Str::default())),
         Remote::Tcp(host, port) => Ok((Box::new(tcp(host, *port).await?), Str::default())),
         Remote::Tls(host, port) => {
             let tls = tls.ok_or_else(|| {
@@ -169,6 +174,12 @@ pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn socket_files_are_in_the_run_directory() {
+        assert_eq!(socket_file(Path::new("/run/x/db.sock")), Path::new("/run/x/db.sock"));
+        assert_eq!(socket_file(Path::new("db.sock")), daemon::dirs::ovs_rundir().join("db.sock"));
+    }
 
     #[test]
     fn methods_parse_and_print() {

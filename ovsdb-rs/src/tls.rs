@@ -161,19 +161,31 @@ impl Limits {
         Ok(limits)
     }
 
+    /// A list of versions, a range (`TLSv1.2-TLSv1.3`), or one and all later ones (`TLSv1.2+`).
     fn versions(text: &str) -> Result<Vec<&'static SupportedProtocolVersion>, Error> {
-        let mut versions = Vec::new();
+        const ALL: [&str; 5] = ["SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+        let place = |word: &str| {
+            ALL.iter()
+                .position(|v| *v == word)
+                .ok_or_else(|| Error::Syntax(format!("--ssl-protocols: \"{word}\" is not one of TLSv1.2, TLSv1.3")))
+        };
+        let mut chosen = [false; ALL.len()];
         for word in list(text) {
-            match word.trim_end_matches('+') {
+            let (first, last) = match (word.strip_suffix('+'), word.split_once('-')) {
+                (Some(first), _) => (place(first)?, ALL.len() - 1),
+                (None, Some((a, b))) => (place(a)?, place(b)?),
+                (None, None) => (place(word)?, place(word)?),
+            };
+            chosen.iter_mut().take(first.max(last) + 1).skip(first.min(last)).for_each(|c| *c = true);
+        }
+        let mut versions = Vec::new();
+        for (name, _) in ALL.iter().zip(chosen).filter(|(_, chosen)| *chosen) {
+            match *name {
                 "TLSv1.3" => versions.push(&rustls::version::TLS13),
                 "TLSv1.2" => versions.push(&rustls::version::TLS12),
-                old @ ("TLSv1" | "TLSv1.1" | "SSLv3") => {
-                    tracing::warn!(target: "stream_ssl", "--ssl-protocols: {old} is not supported and stays disabled");
+                old => {
+                    tracing::warn!(target: "stream_ssl", "--ssl-protocols: {old} is not supported and stays disabled")
                 }
-                _ => return Err(Error::Syntax(format!("--ssl-protocols: \"{word}\" is not one of TLSv1.2, TLSv1.3"))),
-            }
-            if word == "TLSv1.2+" {
-                versions.push(&rustls::version::TLS13);
             }
         }
         if versions.is_empty() {
@@ -649,6 +661,25 @@ mod tests {
         assert_eq!((tls.files.ca_cert, tls.files.bootstrap), (Some("first".into()), true));
         options.ssl_protocols = Some("TLSv9".into());
         assert!(Tls::from_options(&options).is_err());
+    }
+
+    #[test]
+    fn protocols_are_a_list_or_a_range() {
+        let versions = |text: &str| {
+            let limits = Limits::parse(Some(text), None, None).map_err(|e| e.to_string())?;
+            Ok::<_, String>(limits.versions.iter().map(|v| format!("{:?}", v.version)).collect::<Vec<_>>().join(" "))
+        };
+        for both in
+            ["TLSv1.2-TLSv1.3", "TLSv1.3-TLSv1.2", "TLSv1.2+", "TLSv1.2,TLSv1.3", "TLSv1.3 TLSv1.2", "TLSv1-TLSv1.3"]
+        {
+            assert_eq!(versions(both), Ok("TLSv1_2 TLSv1_3".into()), "{both}");
+        }
+        assert_eq!(versions("TLSv1.1-TLSv1.2"), Ok("TLSv1_2".into()));
+        assert_eq!(versions("TLSv1.3+"), Ok("TLSv1_3".into()));
+        for wrong in ["TLSv1.2-", "-TLSv1.3", "TLSv1.4", "TLSv1-TLSv1.1", "+", ""] {
+            assert!(versions(wrong).is_err(), "{wrong}");
+        }
+        assert!(versions("TLSv1.2-TLSv9").is_err_and(|e| e.contains("TLSv9")));
     }
 
     /// A CA, another one, and certificates of version 1 and 3, as openssl makes them.

@@ -108,6 +108,19 @@ fn a_port_that_the_kernel_chose_is_told() {
     std::net::TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
 }
 
+/// A socket without a folder is in the run directory, wherever the server was started.
+#[test]
+fn sockets_are_in_the_run_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    create(dir.path());
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::rename(dir.path().join("db"), elsewhere.join("db")).unwrap();
+    let _server = start(dir.path(), "cd elsewhere;", &[]);
+    connect(dir.path());
+    assert!(!elsewhere.join("sock").exists());
+}
+
 /// The disk takes neither what is to be appended nor the whole database: whoever asked learns it, and so does who watches.
 #[test]
 fn where_the_disk_takes_nothing_clients_are_answered_and_closed() {

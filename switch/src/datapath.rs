@@ -6,7 +6,7 @@ use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
 use crate::buf::PacketBuf;
 use crate::conntrack::Timeouts;
 use crate::drops::DropReason;
-use crate::events::{Event, Outputs};
+use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
 use crate::flowcache::dump::Shown;
 use crate::flowcache::exec::{ReplayContext, burst};
@@ -305,8 +305,22 @@ impl Switch {
         x.overlay(&m.metadata);
         x.pipeline.within = Within::PacketOut;
         x.note_set();
+        // Mirrors take it for received at the port that it names.
+        x.copy(PortNo(x.packet.key.get(F::InPort) as u16), true);
         x.actions(&m.actions);
         x.finish();
+        x.end();
+        self.flowcache.count_segments(&mut self.backer);
+    }
+
+    /// Sends a packet that was held while its tunnel's next hop had no Ethernet address
+    /// ([`Event::NeighbourWanted`]). `like` makes its buffer.
+    pub fn send_held<P: PacketBuf>(&mut self, held: &HeldPacket, like: &P, now: Duration, out: &mut Outputs<P>) {
+        self.backer.now = now;
+        let Some(p) = like.with_bytes(&held.packet) else { return self.drops.add(DropReason::NoBuffer) };
+        let Switch { backer, flowcache, .. } = self;
+        let mut x = Xlate::new(backer, out, p, held.bridge, flowcache.observer());
+        x.send_held(held);
         x.end();
         self.flowcache.count_segments(&mut self.backer);
     }

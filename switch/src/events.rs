@@ -2,8 +2,8 @@
 
 use crate::bridge::BridgeId;
 use crate::tunnel::Outer;
-use openflow_rs::PortNo;
 use openflow_rs::message::{FlowRemoved, PacketIn};
+use openflow_rs::{FlowKey, PortNo};
 use packet::Headers;
 use std::net::IpAddr;
 
@@ -60,8 +60,8 @@ pub enum Event {
         /// The flow.
         removed: Box<FlowRemoved>,
     },
-    /// A tunnel's next hop must be resolved.
-    NeighbourWanted(IpAddr),
+    /// A tunnel's next hop must be resolved; the packet can be sent then ([`crate::Switch::send_held`]).
+    NeighbourWanted(IpAddr, Box<HeldPacket>),
     /// A BFD packet for a port's session; it never reaches the tables.
     Bfd {
         /// Bridge.
@@ -86,6 +86,20 @@ impl<P> Default for Outputs<P> {
     fn default() -> Self {
         Outputs { packets: Vec::new(), events: Vec::new() }
     }
+}
+
+/// A packet that leaves by a tunnel as soon as its next hop has an Ethernet address.
+#[derive(Clone, Debug)]
+pub struct HeldPacket {
+    pub(crate) bridge: BridgeId,
+    /// The tunnel.
+    pub(crate) port: PortNo,
+    pub(crate) packet: Vec<u8>,
+    /// What its bytes say.
+    pub(crate) base: FlowKey,
+    /// The same, with what decides about the tunnel's headers.
+    pub(crate) key: FlowKey,
+    pub(crate) queue: Option<u16>,
 }
 
 /// A packet that a `sample` action chose.

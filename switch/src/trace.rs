@@ -534,6 +534,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         Start::Sent(actions) => {
             x.pipeline.within = Within::PacketOut;
             x.note_set();
+            x.copy(PortNo(x.packet.key.get(F::InPort) as u16), true);
             x.actions(actions);
             x.finish();
         }

@@ -89,6 +89,8 @@ pub struct TunnelConfig {
     pub local_of_flow: bool,
     /// Key of packets that leave; `None` is `flow`.
     pub key: Option<u32>,
+    /// Packets that leave have a key also where it is 0, which only the header of GRE can be without (`options:key=0`).
+    pub keyed: bool,
     /// Key of packets that come; `None` is `flow`.
     pub in_key: Option<u32>,
     /// What packets it has.
@@ -167,6 +169,16 @@ impl TunnelConfig {
         self.csum.unwrap_or(!v4)
     }
 
+    /// Whether packets that leave have a key.
+    pub fn has_key(&self) -> bool {
+        self.keyed || self.key != Some(0)
+    }
+
+    /// Whether packets that leave have sequence numbers.
+    pub fn has_sequence(&self) -> bool {
+        self.sequence || self.kind == TunnelKind::Erspan
+    }
+
     /// A tunnel with keys and, without `remote`, destinations from flows.
     pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
         let udp_port = match kind {
@@ -180,6 +192,7 @@ impl TunnelConfig {
             local: None,
             local_of_flow: false,
             key: None,
+            keyed: false,
             in_key: None,
             mode: if kind == TunnelKind::Srv6 { PacketMode::LegacyL3 } else { PacketMode::LegacyL2 },
             gpe: false,
@@ -672,8 +685,8 @@ fn srv6_headers(
     Ok(whole)
 }
 
-/// The GRE header and what is in it. Only keys other than 0 are sent, and sequence numbers if they are asked for; ERSPAN
-/// has its key within, and always a sequence number.
+/// The GRE header and what is in it. A key and sequence numbers are sent where the options have them; ERSPAN has its key
+/// within, and always a sequence number.
 fn gre_packet(cfg: &TunnelConfig, id: u32, kind: PacketType, sequence: u32, inner: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
@@ -681,7 +694,7 @@ fn gre_packet(cfg: &TunnelConfig, id: u32, kind: PacketType, sequence: u32, inne
         header.put(&mut out, &[&cfg.erspan.bytes(id), inner]);
         return out;
     }
-    let key = (cfg.key != Some(0)).then_some(id);
+    let key = cfg.has_key().then_some(id);
     let sequence = cfg.sequence.then_some(sequence);
     let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
     Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);

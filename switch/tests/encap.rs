@@ -228,6 +228,33 @@ fn packets_without_ethernet_are_paused_and_resumed() {
     assert_eq!(out.packets, [(2, p)]);
 }
 
+/// A packet that a controller sends as if it came from a port is copied to the mirrors of what that port receives.
+#[test]
+fn mirrors_have_packet_outs() {
+    let mut s = network(&["in_port=1 actions=output:2", "actions=drop"], &[]);
+    s.bridge_mut(0).expect("bridge").set_mirrors(vec![switch::Mirror {
+        name: "m".into(),
+        all: false,
+        sources: [PortNo(1)].into(),
+        destinations: Default::default(),
+        vlans: Default::default(),
+        output: switch::MirrorOutput::Port(PortNo(3)),
+        snaplen: None,
+    }]);
+    for (port, devices) in [(1, &[3, 2][..]), (2, &[]), (PortNo::CONTROLLER.0, &[])] {
+        let m = openflow_rs::message::PacketOut {
+            metadata: Match::new().with(FieldId::InPort, port.into()),
+            actions: text::parse_actions("resubmit(,0)").expect("actions"),
+            packet: udp(false),
+            buffer_id: u32::MAX,
+        };
+        let mut out = Outputs::default();
+        s.packet_out(0, &m, &Vec::new(), NOW, &mut out);
+        assert_eq!(out.packets.iter().map(|(d, _)| *d).collect::<Vec<_>>(), devices, "from port {port}");
+        assert!(out.packets.iter().all(|(_, p)| *p == udp(false)));
+    }
+}
+
 /// Clones and buckets work on copies.
 #[test]
 fn clones_and_buckets_leave_the_packet_what_it_was() {

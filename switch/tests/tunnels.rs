@@ -102,10 +102,13 @@ fn tunnels_carry_packets_and_metadata() {
         let mut two = chassis(b, a, kind);
         let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
         let out = send(&mut one, 1, &p);
-        assert!(out.packets.is_empty() && matches!(out.events[..], [Event::NeighbourWanted(n)] if n == ip(b)));
+        let [Event::NeighbourWanted(hop, held)] = &out.events[..] else { panic!("{:?}", out.events) };
+        assert!(out.packets.is_empty() && *hop == ip(b) && one.drops.get(DropReason::TunnelNoNeighbour) == 0);
         one.underlay.set_neighbour(ip(b), Some(B));
+        let mut late = Outputs::default();
+        one.send_held(held, &Vec::new(), NOW, &mut late);
         let out = send(&mut one, 1, &p);
-        assert_eq!(out.packets.len(), 1, "{:?}", one.drops);
+        assert_eq!((out.packets.len(), &late.packets), (1, &out.packets), "{:?}", one.drops);
         let (dev, outer) = &out.packets[0];
         assert_eq!(*dev, 100);
         good(outer);
@@ -152,6 +155,17 @@ fn gre_and_erspan_carry_what_their_options_say() {
         wrong[34] |= 0x40;
         assert!(send(&mut two, 100, &wrong).packets.is_empty());
         assert_eq!(two.drops.get(DropReason::TunnelMalformed), 1);
+    }
+    // A key of 0 is said where the options have it, and not where there are no such options.
+    for (keyed, header) in [(true, &[0x20, 0, 0x65, 0x58, 0, 0, 0, 0][..]), (false, &[0, 0, 0x65, 0x58][..])] {
+        let [mut one, mut two] =
+            pair(a, b, TunnelKind::Gre, |t| (t.key, t.in_key, t.keyed) = (Some(0), Some(0), keyed));
+        load(&mut two, 0, &["in_port=10 actions=output:3"]);
+        for _ in 0..2 {
+            let (_, outer) = send(&mut one, 1, &p).packets.remove(0);
+            assert_eq!((&outer[34..34 + header.len()], outer.len()), (header, p.len() + 34 + header.len()));
+            assert_eq!(send(&mut two, 100, &outer).packets, [(3, p.clone())], "{:?}", two.drops);
+        }
     }
     // The one of Geneve has no tunnel of GRE.
     let mut other = chassis(b, a, TunnelKind::Geneve);

@@ -4,9 +4,9 @@
 //! nothing: one that is made anew belongs to a switch that has just started, and is tried at once.
 
 use super::{Halves, Target, connect};
-use ovsdb_rs::stream::Remote;
+use ovsdb_rs::stream::{Remote, socket_file};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Between looks at the socket of a local switch, and between attempts at one that was made anew.
@@ -66,9 +66,9 @@ impl Attempts {
         &self.target
     }
 
-    fn path(&self) -> Option<&Path> {
+    fn path(&self) -> Option<PathBuf> {
         match &self.target.remote {
-            Remote::Unix(path) => Some(path),
+            Remote::Unix(path) => Some(socket_file(path)),
             _ => None,
         }
     }
@@ -89,7 +89,7 @@ impl Attempts {
 
     /// Whether the socket was made anew just now.
     fn is_new(&mut self, now: Instant) -> bool {
-        let there = self.path().and_then(socket);
+        let there = self.path().as_deref().and_then(socket);
         if there != self.socket {
             self.appeared = there.is_some().then_some(now);
             self.socket = there;

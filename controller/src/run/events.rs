@@ -17,8 +17,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often what packets teach is looked at, at most: what a flood teaches is rows of a database that all chassis share.
+/// How often what packets teach is looked at in the long run, at most: what a flood teaches is rows of a database that all
+/// chassis share.
 const REPORTS_PAUSE: Duration = Duration::from_millis(100);
+/// How many looks may follow each other at once after a quiet time: the answer that a packet waits for comes a moment after
+/// the packet.
+const REPORTS_AT_ONCE: u32 = 8;
 /// What was learned and waits to be written, at most.
 const MOST_LEARNED: usize = 10_000;
 
@@ -219,7 +223,7 @@ impl Controller {
     pub(super) fn taught(&mut self, first: Report) {
         self.look = true;
         let now = Instant::now();
-        self.reports_after = now + REPORTS_PAUSE;
+        self.reports_after = reports_after(self.reports_after, now);
         let mut next = Some(first);
         while let Some(r) = next {
             match r {
@@ -241,5 +245,37 @@ impl Controller {
             }
             next = self.packets.as_mut().and_then(Task::more);
         }
+    }
+}
+
+/// When what packets teach may be looked at next: `before` says the same of the look at `now`.
+fn reports_after(before: Instant, now: Instant) -> Instant {
+    let saved = now.checked_sub(REPORTS_PAUSE * REPORTS_AT_ONCE).unwrap_or(before);
+    before.max(saved) + REPORTS_PAUSE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays looks as often as they are allowed, beginning after a quiet time; gives when each was, in milliseconds.
+    fn looks(n: usize) -> Vec<u128> {
+        let start = Instant::now() + Duration::from_secs(60);
+        let (mut now, mut after, mut at) = (start, start - Duration::from_secs(30), Vec::new());
+        for _ in 0..n {
+            now = now.max(after);
+            at.push(now.duration_since(start).as_millis());
+            after = reports_after(after, now);
+        }
+        at
+    }
+
+    #[test]
+    fn a_few_looks_at_once_then_ten_a_second() {
+        let at = looks(30);
+        let at_once = REPORTS_AT_ONCE as usize;
+        assert!(at[..at_once].iter().all(|t| *t == 0), "{at:?}");
+        assert!(at[at_once..].windows(2).all(|w| w[1] - w[0] == 100), "{at:?}");
+        assert!(at[at_once] <= 100);
     }
 }

@@ -106,6 +106,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
         Some(k) => parse_key(kind, k).map(Some).ok_or_else(|| TunnelError::Key(k.into())),
     };
     (t.key, t.in_key) = (key("out_key")?, key("in_key")?);
+    t.keyed = get(o, "key").or_else(|| get(o, "out_key")).is_some();
     extensions(&mut t, name, o)?;
     t.mode = mode(&t, name, o)?;
     if kind == TunnelKind::Srv6 {
@@ -309,6 +310,8 @@ mod tests {
             assert_eq!(gre(&[("packet_type", word)]).map(|t| t.mode), Ok(mode));
         }
         assert_eq!(gre(&[("in_key", "5"), ("out_key", "flow")]).map(|t| (t.in_key, t.key)), Ok((Some(5), None)));
+        assert_eq!(gre(&[("key", "0")]).map(|t| (t.key, t.keyed)), Ok((Some(0), true)));
+        assert_eq!(gre(&[]).map(|t| (t.key, t.keyed)), Ok((Some(0), false)));
         let vxlan = |o: &[(&str, &str)]| t(TunnelKind::Vxlan, "vxlan", o);
         assert_eq!(
             vxlan(&[("exts", "gpe"), ("packet_type", "legacy_l3")]).map(|t| (t.gpe, t.policy)),

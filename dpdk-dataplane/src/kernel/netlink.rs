@@ -2,6 +2,7 @@
 //! there is a new snapshot of all of them.
 
 use futures::{StreamExt, TryStreamExt};
+use nix::errno::Errno;
 use packet::Mac;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
@@ -200,13 +201,19 @@ impl KernelTables {
         self.handle.link().set(change).execute().await
     }
 
-    /// Deletes a link.
+    /// Deletes a link, if it is there.
     ///
     /// # Errors
     /// The kernel's.
     pub async fn delete(&self, name: &str) -> Result<(), rtnetlink::Error> {
-        let link = self.link(name).await?;
-        self.handle.link().del(link.index).execute().await
+        let done = match self.link(name).await {
+            Ok(link) => self.handle.link().del(link.index).execute().await,
+            Err(e) => Err(e),
+        };
+        match done {
+            Err(rtnetlink::Error::NetlinkError(e)) if e.raw_code() == -(Errno::ENODEV as i32) => Ok(()),
+            done => done,
+        }
     }
 
     /// Reads one link from the kernel.
@@ -378,4 +385,17 @@ async fn read(h: &Handle) -> Result<KernelSnapshot, rtnetlink::Error> {
         }
     }
     Ok(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_that_is_gone_counts_as_deleted() {
+        let kernel = KernelTables::start().await.expect("netlink");
+        assert!(kernel.link("isthmus-none").await.is_err());
+        assert!(kernel.delete("isthmus-none").await.is_ok());
+        assert!(kernel.delete("a-name-longer-than-links-have").await.is_err());
+    }
 }

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config::controller::ControllerSpec;
 use crate::pmd::Handle;
 use ovn_schema::Uuid;
-use ovsdb_rs::stream::{self, BoxStream, Remote};
+use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
 use ovsdb_rs::tls::Tls;
 use std::collections::BTreeMap;
 use std::io;
@@ -283,7 +283,8 @@ impl Controller {
         };
         match remote {
             Remote::PassiveUnix(path) => {
-                let _ = std::fs::remove_file(path);
+                let path = socket_file(path);
+                let _ = std::fs::remove_file(&path);
                 let l = UnixListener::bind(path)?;
                 loop {
                     take(Box::new(l.accept().await?.0));

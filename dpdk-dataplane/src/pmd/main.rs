@@ -514,6 +514,8 @@ impl MainPmd {
                 self.set_fast_pmds(&processors);
             }
             self.forget_neighbours();
+            let lost = self.neighbours.held.give_up(now);
+            self.switch.drops.add_many(switch::DropReason::TunnelNoNeighbour, lost);
             let (ask, forget) = self.neighbours.age(now);
             self.neighbours_gone(forget);
             for a in ask {
@@ -618,24 +620,24 @@ impl MainPmd {
         }
     }
 
-    /// Asks for the next hop of a tunnel's packets, if its Ethernet address is not known.
-    pub fn look_for(&mut self, end: IpAddr, local: Option<IpAddr>) {
-        if let Some(hop) = self.switch.underlay.unknown_next_hop(end, local) {
-            let now = self.now();
-            if self.neighbours.foresee(hop, now) {
-                self.ask_next_hop(hop);
+    /// Sends what waits for next hops that have an Ethernet address now; whether there was any.
+    fn send_held(&mut self, now: Duration) -> bool {
+        let MainPmd { switch, neighbours, out, .. } = self;
+        let ready = neighbours.held.take(|hop| switch.underlay.neighbour(hop).is_some());
+        for held in &ready {
+            match memory().and_then(|m| m.ordinary().allocate()) {
+                Some(like) => switch.send_held(held, &Frame(like), now, out),
+                None => switch.drops.add(switch::DropReason::NoBuffer),
             }
         }
+        !ready.is_empty()
     }
 
     /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
     fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
-        if self.neighbours.want(a, now) {
-            self.ask_next_hop(a);
+        if !self.neighbours.want(a, now) {
+            return;
         }
-    }
-
-    fn ask_next_hop(&mut self, a: IpAddr) {
         // The route with this next hop says by which device a link-local address is reached; its prefix may be of the
         // other IP version.
         let underlay = &self.switch.underlay;
@@ -688,7 +690,11 @@ impl MainPmd {
             let mut heard = false;
             for e in std::mem::take(&mut self.out.events) {
                 match e {
-                    Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
+                    Event::NeighbourWanted(hop, packet) => {
+                        let lost = self.neighbours.held.put(hop, packet, now);
+                        self.switch.drops.add_many(switch::DropReason::TunnelNoNeighbour, lost);
+                        self.resolve_next_hop(hop, now);
+                    }
                     Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);
                         heard = true;
@@ -721,6 +727,16 @@ impl MainPmd {
     /// Handles what the switch produced: events first, as these may produce packets, then packets.
     fn deliver(&mut self, now: Duration) {
         self.handle_events(now);
+        self.transmit(now);
+        // A packet may have been the answer that others wait for.
+        if self.send_held(now) {
+            self.handle_events(now);
+            self.transmit(now);
+        }
+    }
+
+    /// Sends the packets that the switch produced.
+    fn transmit(&mut self, now: Duration) {
         if self.out.packets.is_empty() && self.shaped.is_empty() {
             return;
         }

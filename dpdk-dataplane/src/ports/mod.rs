@@ -11,6 +11,7 @@
 //! | [`absent`] | what is in the place of a device that is gone |
 //! | [`dummy`] | devices of this process alone, for test beds |
 //! | [`neighbours`] | Ethernet addresses of tunnels' next hops |
+//! | [`held`] | packets that wait for them |
 //! | [`frame`] | packets in DPDK's memory |
 
 pub mod absent;
@@ -18,6 +19,7 @@ pub mod bfd;
 pub mod bond;
 pub mod dummy;
 pub mod frame;
+pub mod held;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;

@@ -1,11 +1,13 @@
 //! Ethernet addresses of tunnels' next hops: the kernel's neighbours, and what ARP and neighbour discovery packets
 //! teach.
 
+use super::held::Held;
 use packet::{Headers, Mac, ethertype, mac_at};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
+use switch::HeldPacket;
 
 /// The least time between two requests for the same address.
 const ASK: Duration = Duration::from_secs(1);
@@ -25,8 +27,12 @@ pub struct Neighbours {
     pub aging: Duration,
     kernel: HashMap<IpAddr, Mac>,
     learned: HashMap<IpAddr, Learned>,
-    /// When each was last asked for; none: not yet for a packet.
-    asked: HashMap<IpAddr, Option<Duration>>,
+    /// When each was last asked for.
+    asked: HashMap<IpAddr, Duration>,
+    /// The next hops of tunnels whose other end is set.
+    expected: HashSet<IpAddr>,
+    /// Packets that wait for the answer.
+    pub held: Held<Box<HeldPacket>>,
 }
 
 /// A neighbour that packets or an operator have taught.
@@ -41,8 +47,8 @@ struct Learned {
 
 impl Default for Neighbours {
     fn default() -> Neighbours {
-        let (kernel, learned, asked) = Default::default();
-        Neighbours { aging: FORGET, kernel, learned, asked }
+        let (kernel, learned, asked, expected, held) = Default::default();
+        Neighbours { aging: FORGET, kernel, learned, asked, expected, held }
     }
 }
 
@@ -52,20 +58,16 @@ impl Neighbours {
         if self.asked.len() >= MOST && !self.asked.contains_key(&a) {
             return false;
         }
-        let due = self.asked.get(&a).is_none_or(|t| t.is_none_or(|t| t + ASK <= now));
+        let due = self.asked.get(&a).is_none_or(|t| *t + ASK <= now);
         if due {
-            self.asked.insert(a, Some(now));
+            self.asked.insert(a, now);
         }
         due
     }
 
-    /// Whether to send a request for this address before there is a packet for it. The packet asks again.
-    pub fn foresee(&mut self, a: IpAddr, now: Duration) -> bool {
-        let due = self.want(a, now);
-        if due {
-            self.asked.insert(a, None);
-        }
-        due
+    /// Replaces the next hops of tunnels whose other end is set: answers of theirs are believed unasked.
+    pub fn expect(&mut self, hops: HashSet<IpAddr>) {
+        self.expected = hops;
     }
 
     /// Replaces the kernel's neighbours; gives what has changed.
@@ -89,7 +91,8 @@ impl Neighbours {
     ) -> Option<(IpAddr, Mac)> {
         let s = sender(p)?;
         let (a, mac) = (s.address, s.mac);
-        let wanted = self.asked.contains_key(&a) || self.kernel.contains_key(&a) || self.learned.contains_key(&a);
+        let known = self.kernel.contains_key(&a) || self.learned.contains_key(&a);
+        let wanted = known || self.asked.contains_key(&a) || self.expected.contains(&a);
         if !wanted && (self.learned.len() >= MOST || !s.answers.is_some_and(is_own)) {
             return None;
         }
@@ -99,7 +102,7 @@ impl Neighbours {
 
     /// Learns from an operator. Such an address is not confirmed and does not age; packets may teach another.
     pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration, device: &str) {
-        self.asked.entry(a).or_insert(Some(now));
+        self.asked.entry(a).or_insert(now);
         self.learned.insert(a, Learned { mac, at: None, device: device.into() });
     }
 
@@ -113,7 +116,7 @@ impl Neighbours {
         std::mem::take(&mut self.learned).into_keys().collect()
     }
 
-    /// Forgets old addresses. Gives those to be confirmed, and those that were forgotten.
+    /// Forgets old addresses. Gives those to be confirmed or still awaited, and those that were forgotten.
     pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let old = |limit: Duration| -> Vec<IpAddr> {
             self.learned.iter().filter(|(_, l)| l.at.is_some_and(|t| t + limit <= now)).map(|(a, _)| *a).collect()
@@ -121,6 +124,7 @@ impl Neighbours {
         let (mut ask, forget) = (old(REFRESH.min(self.aging)), old(self.aging));
         // Nobody needs those that came unasked.
         ask.retain(|a| self.asked.contains_key(a));
+        ask.extend(self.held.hops());
         for a in &forget {
             self.learned.remove(a);
         }
@@ -194,6 +198,11 @@ mod tests {
         let reply = packet::build::arp_reply(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let t = Duration::from_secs;
         let snoop = |n: &mut Neighbours, own: bool, now| n.snoop(&reply, now, |_| own, || "br0".into());
+        assert_eq!(snoop(&mut n, false, t(0)), None);
+        n.expect([a.into()].into());
+        assert_eq!(snoop(&mut n, false, t(0)), Some((a.into(), mac)), "a tunnel's other end");
+        assert_eq!(n.flush(), [IpAddr::from(a)]);
+        n.expect(HashSet::new());
         assert_eq!(snoop(&mut n, false, t(0)), None);
         assert!(n.want(a.into(), t(0)) && !n.want(a.into(), Duration::from_millis(900)) && n.want(a.into(), t(1)));
         assert_eq!(snoop(&mut n, false, t(2)), Some((a.into(), mac)));

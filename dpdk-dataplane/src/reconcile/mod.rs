@@ -48,8 +48,7 @@ use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, options, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,13 +171,28 @@ impl Database {
         Database { client, events, rows: ovs::Database::default(), busy: false }
     }
 
-    /// Waits for the first row of Open_vSwitch.
-    pub async fn first(&mut self) {
-        while self.rows.open_vswitch.is_empty() {
-            match self.events.recv().await {
-                Some(e) => drop(self.take(e)),
-                None => std::future::pending().await,
-            }
+    /// Waits until the database was read.
+    pub async fn read(&mut self) {
+        while !self.event().await {}
+    }
+
+    /// Whether there is the row of Open_vSwitch, without which nothing is asked for.
+    pub fn has_row(&self) -> bool {
+        !self.rows.open_vswitch.is_empty()
+    }
+
+    /// Waits for the row of Open_vSwitch.
+    pub async fn row(&mut self) {
+        while !self.has_row() {
+            self.event().await;
+        }
+    }
+
+    /// Waits for the next event; true if it is rows.
+    async fn event(&mut self) -> bool {
+        match self.events.recv().await {
+            Some(e) => self.take(e),
+            None => std::future::pending().await,
         }
     }
 
@@ -254,8 +268,6 @@ pub struct Reconciler {
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
     own_rules: Vec<switch::RouteRule>,
-    /// The other ends of tunnels, with their own address where that is set, whose next hops were asked for.
-    tunnel_ends: BTreeSet<(IpAddr, Option<IpAddr>)>,
     host: watch::Receiver<KernelSnapshot>,
     pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
@@ -299,7 +311,6 @@ impl Reconciler {
             requests,
             own_routes: Vec::new(),
             own_rules: Vec::new(),
-            tunnel_ends: BTreeSet::new(),
             host,
             test_bed,
             zones: ZoneSpecs::default(),

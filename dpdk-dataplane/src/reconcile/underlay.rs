@@ -20,7 +20,6 @@ impl Reconciler {
             let first = t.segments.first().map(|s| IpAddr::from(*s)).or(t.remote);
             ends.extend(first.map(|to| (to, t.local)));
         }
-        let before = std::mem::replace(&mut self.tunnel_ends, ends.clone());
         let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
         routes.sort_by_key(|(metric, _)| *metric);
         let routes = best_of_each(routes);
@@ -31,15 +30,15 @@ impl Reconciler {
         let neighbours = host.neighbours;
         let done = self.pmd.run(move |w| {
             w.switch.underlay.set_rules(rules);
-            let rerouted = w.switch.underlay.set_routes(routes);
+            w.switch.underlay.set_routes(routes);
             for a in local {
                 w.switch.underlay.add_local(a);
             }
+            let hops = ends.iter().filter_map(|(to, local)| w.switch.underlay.next_hop(*to, *local));
+            w.neighbours.expect(hops.collect());
             for (a, mac) in w.neighbours.set_kernel(neighbours) {
                 w.switch.underlay.set_neighbour(a, mac);
             }
-            // A tunnel's first packet need not wait for its next hop's answer.
-            ends.iter().filter(|e| rerouted || !before.contains(e)).for_each(|(to, local)| w.look_for(*to, *local));
         });
         // A switch that has ended has no tunnels.
         let _ = done.await;

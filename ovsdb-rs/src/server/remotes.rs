@@ -3,7 +3,7 @@
 use super::lazy_writable::LazyWritable;
 use super::session::{self, Peer};
 use super::{Inner, locks};
-use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark};
+use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark, socket_file};
 use crate::{Error, Str};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -173,13 +173,13 @@ pub(super) async fn open(server: &Arc<Inner>, text: &str, options: RemoteOptions
 }
 
 fn bind(path: &mut PathBuf) -> std::io::Result<UnixListener> {
+    *path = std::path::absolute(socket_file(path))?;
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir)?;
     }
     let _ = std::fs::remove_file(&*path);
     let listener = UnixListener::bind(&*path)?;
     std::fs::set_permissions(&*path, std::os::unix::fs::PermissionsExt::from_mode(0o770))?;
-    *path = std::path::absolute(&*path)?;
     Ok(listener)
 }
 

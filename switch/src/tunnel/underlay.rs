@@ -138,18 +138,16 @@ fn bits(a: IpAddr) -> (bool, u128) {
 }
 
 impl Underlay {
-    /// Replaces the routes; whether that changes any.
-    pub fn set_routes(&mut self, mut routes: Vec<Route>) -> bool {
+    /// Replaces the routes.
+    pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
         let tunnels =
             routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
         tunnels.for_each(|r| self.add_local(r.source));
-        let changed = self.routes != routes;
-        if changed {
+        if self.routes != routes {
             self.routes = routes;
             self.touched.push(Dependency::Routes);
         }
-        changed
     }
 
     /// Adds a local address, at which tunnels end.
@@ -231,10 +229,10 @@ impl Underlay {
         self.neighbours.get(&a).copied()
     }
 
-    /// The next hop of packets to an address, and from another if one is given, whose Ethernet address is not known.
-    pub fn unknown_next_hop(&self, to: IpAddr, source: Option<IpAddr>) -> Option<IpAddr> {
+    /// The next hop of packets to an address, and from another if one is given.
+    pub fn next_hop(&self, to: IpAddr, source: Option<IpAddr>) -> Option<IpAddr> {
         let route = self.route_from(to, source, 0).filter(|r| !matches!(r.egress, Egress::Host(_)))?;
-        Some(route.gateway.unwrap_or(to)).filter(|hop| !self.neighbours.contains_key(hop))
+        Some(route.gateway.unwrap_or(to))
     }
 
     /// All routes, the best first.

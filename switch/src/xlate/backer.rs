@@ -183,6 +183,7 @@ impl Backer {
         let p = b.ports.remove(&no)?;
         let behind: Vec<(u16, u64)> =
             b.macs.iter().filter(|k| k.port == no && !k.fixed).map(|k| (k.vlan, k.mac)).collect();
+        self.sequences.remove(&(bridge, no));
         b.forget_port(no);
         b.epoch += 1;
         // What was behind the port is no longer where other bridges, which are patched to this one, have seen it.
@@ -305,7 +306,7 @@ impl Backer {
         *peers.any_srv6.get_or_insert_with(|| ports.any(srv6))
     }
 
-    /// The number of the next packet of a tunnel, which is taken if `take` says so.
+    /// The number of the next packet of a tunnel, from 0 in one that was added anew, which is taken if `take` says so.
     pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo), take: bool) -> u32 {
         let next = self.sequences.entry(tunnel).or_default();
         let n = *next;

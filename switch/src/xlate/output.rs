@@ -3,14 +3,16 @@
 use crate::bridge::{BfdPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
-use crate::events::Event;
+use crate::events::{Event, HeldPacket};
 use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
 use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
+use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::{bpdu, ipproto};
+use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
 const BFD: u16 = 3784;
@@ -237,7 +239,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if cfg.kind.is_gre() {
             // Sequence numbers and checksums differ from packet to packet.
             self.observer.side_effect();
-            let take = !self.observer.dry();
+            let take = cfg.has_sequence() && !self.observer.dry();
             sequence = self.backer.sequence((self.pipeline.bridge, no), take);
         }
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
@@ -271,8 +273,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                         self.observer.tell(Kind::Warning, || "the tunnel has no destination".into())
                     }
                 }
-                if let Unreachable::Neighbour(a) = why {
-                    self.out.events.push(Event::NeighbourWanted(a));
+                if let Unreachable::Neighbour(a) = why
+                    && !self.observer.dry()
+                {
+                    return self.hold_for(a, no);
                 }
                 return self.because(match why {
                     Unreachable::Destination => DropReason::TunnelNoDestination,
@@ -313,6 +317,31 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             },
             // `outer_headers` takes no such route.
             Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
+        }
+    }
+
+    /// Leaves the packet to the caller until the next hop has an Ethernet address.
+    fn hold_for(&mut self, hop: IpAddr, port: PortNo) {
+        let PacketState { buf, base, key, queue, .. } = &self.packet;
+        let (packet, base, key) = (buf.data().to_vec(), base.clone(), key.clone());
+        let held = HeldPacket { bridge: self.pipeline.bridge, port, packet, base, key, queue: *queue };
+        self.pipeline.sent += 1;
+        self.out.events.push(Event::NeighbourWanted(hop, Box::new(held)));
+    }
+
+    /// Sends a packet that was held, if there is its tunnel still.
+    pub(crate) fn send_held(&mut self, held: &HeldPacket) {
+        let PacketState { base, key, queue, .. } = &mut self.packet;
+        base.clone_from(&held.base);
+        key.clone_from(&held.key);
+        *queue = held.queue;
+        let port = self.backer.bridges.get(held.bridge).and_then(|b| b.ports.get(&held.port));
+        match port.map(|p| &p.kind) {
+            Some(PortKind::Tunnel(cfg)) => {
+                let cfg = cfg.clone();
+                self.send_tunnel(&cfg, held.port);
+            }
+            _ => self.because(DropReason::NoSuchPort),
         }
     }
 

@@ -17,7 +17,7 @@ fn end(own: Option<IpAddr>, key: &FlowKey, v4: F, v6: F) -> Option<IpAddr> {
 
 pub(super) fn text(cfg: &TunnelConfig, key: &FlowKey, tlv: &[TlvMap]) -> String {
     let mut parts = Vec::new();
-    let keyed = cfg.key != Some(0);
+    let keyed = cfg.has_key();
     if keyed {
         parts.push(format!("tun_id={:#x}", cfg.key.map_or(key.get(F::TunId), u128::from)));
     }

@@ -2,7 +2,7 @@
 //! most significant byte first. One end listens, the other connects, and does so again when the connection ends.
 
 use super::Dummy;
-use ovsdb_rs::stream::{BoxStream, Remote, connect};
+use ovsdb_rs::stream::{BoxStream, Remote, connect, socket_file};
 use std::io::{Error, Result};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,6 +60,7 @@ impl Wire {
         let listener = match remote {
             Remote::PassiveUnix(path) => {
                 // The file of a daemon that has died is replaced.
+                let path = socket_file(&path);
                 let _ = std::fs::remove_file(&path);
                 Listener::Unix(UnixListener::bind(path)?)
             }
