@@ -7,7 +7,7 @@ ip link set lo up
 
 now() { cut -d' ' -f1 /proc/uptime; }
 # A script may define what its failure is to show besides, as `explain`.
-fail() { echo "FAILED: $*"; grep -v 'Prefix lookup' "$run"/{controller,dpdk-dataplane}.log 2> /dev/null | tail -n 30 || true; devlink port show; ovs-vsctl --columns=name,external_ids,error find Interface; ! command -v explain > /dev/null || explain; exit 1; }
+fail() { echo "FAILED: $*"; grep -v 'Prefix lookup' "$run"/{controller,dpdk-dataplane}.log 2> /dev/null | tail -n 30 || true; devlink port show; ovs-vsctl --columns=name,external_ids,error find Interface || true; ! command -v explain > /dev/null || explain; exit 1; }
 
 # until SECONDS WHAT COMMAND...: waits until the command succeeds.
 until_() {
