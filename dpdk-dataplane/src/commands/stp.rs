@@ -1,8 +1,9 @@
 //! `stp/*`: the spanning trees of bridges (ovs-vswitchd(8)).
 
+use crate::config::stp::TreeSettings;
 use crate::pmd::MainPmd;
+use crate::ports::stp::Role;
 use crate::ports::stp::bridges::BridgeTree;
-use crate::ports::stp::{Role, TreeSettings};
 use packet::Mac;
 use std::fmt::Write;
 use switch::BridgeId;

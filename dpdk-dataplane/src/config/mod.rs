@@ -26,7 +26,6 @@ pub mod stp;
 pub mod tunnel;
 pub mod zones;
 
-use crate::ports::stp::TreeSettings;
 use bond::BondSpec;
 use collectors::CollectorSet;
 use controller::ControllerSpec;
@@ -60,7 +59,7 @@ pub struct BridgeSpec {
     /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
-    pub stp: Option<TreeSettings>,
+    pub stp: Option<stp::TreeSettings>,
     /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.

@@ -1,10 +1,22 @@
 //! The spanning tree protocol: `Bridge:stp_enable`, and keys `stp-*` of bridges and ports (ovs-vswitchd.conf.db(5)).
 
 use super::{get, number};
-use crate::ports::stp::TreeSettings;
 use ovn_schema::{Map, Str, ovs};
 use packet::Mac;
 use std::time::Duration;
+
+/// The spanning tree's settings of a bridge (IEEE 802.1D-1998 section 8.10.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeSettings {
+    /// Priority, then the address.
+    pub id: u64,
+    /// Hello time.
+    pub hello: Duration,
+    /// Max age.
+    pub max_age: Duration,
+    /// Forward delay.
+    pub forward_delay: Duration,
+}
 
 /// How a port takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

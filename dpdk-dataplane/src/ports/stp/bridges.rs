@@ -1,6 +1,7 @@
 //! The spanning trees of all bridges: which ports take part, what their links say, and what becomes of ports' states.
 
-use super::{Role, Tree, TreeOutput, TreeSettings};
+use super::{Role, Tree, TreeOutput};
+use crate::config::stp::TreeSettings;
 use openflow_rs::PortNo;
 use packet::{Mac, bpdu};
 use std::time::Duration;

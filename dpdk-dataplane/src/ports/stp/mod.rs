@@ -11,6 +11,7 @@
 
 pub mod bridges;
 
+use crate::config::stp::TreeSettings;
 use packet::bpdu::{Bpdu, Config};
 use std::time::Duration;
 use switch::StpState;
@@ -19,19 +20,6 @@ use switch::StpState;
 const HOLD: Duration = Duration::from_secs(1);
 /// By how much a message is older for the bridge that it passes (table 8-3).
 const AGE_INCREMENT: Duration = Duration::from_secs(1);
-
-/// Settings of a bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TreeSettings {
-    /// Priority, then the address.
-    pub id: u64,
-    /// Hello time.
-    pub hello: Duration,
-    /// Max age.
-    pub max_age: Duration,
-    /// Forward delay.
-    pub forward_delay: Duration,
-}
 
 /// The part of a port in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
