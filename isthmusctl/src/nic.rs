@@ -4,6 +4,7 @@ use crate::database::{connect, rows};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use ovn_schema::ovs;
+use ovsdb_rs::stream::socket_file;
 use representors::inventory::{Event, Inventory, Mode, Representor};
 use representors::{DeviceName, kernel, recorded};
 use std::collections::BTreeMap;
@@ -130,9 +131,10 @@ const TABLES: [&str; 1] = ["Interface"];
 /// What the local database says of network devices. Without it the cards are shown all the same.
 async fn local(remote: &str, limit: Duration) -> Result<ovs::Database> {
     // A machine without a switch is not waited for, as ovs-vsctl does not.
-    if let Some(socket) = remote.strip_prefix("unix:")
-        && !Path::new(socket).exists()
+    if let Some(socket) = remote.strip_prefix("unix:").map(|s| socket_file(Path::new(s)))
+        && !socket.exists()
     {
+        let socket = socket.display();
         bail!("there is no database server at {socket}: start the switch, or name its database by --ovs");
     }
     let client = connect(remote, "Open_vSwitch", &TABLES, limit).await?;
