@@ -226,6 +226,17 @@ fn what_is_here_is_advertised() {
     assert_eq!(after(&mut c, &[Step::Switch(true, true, false)]), [0, 20]);
 }
 
+/// Entries change while no switch of EVPN is here: nobody is told of them, and what is there when one comes is advertised.
+#[test]
+fn what_was_learned_before_the_switch_was_here_is_advertised() {
+    let mut c = start();
+    assert_eq!(after(&mut c, &[Step::Learned(21, Some(10))]), [0, 21]);
+    assert_eq!(after(&mut c, &[Step::Machine(0, None)]), Vec::<u64>::new());
+    assert_eq!(after(&mut c, &[Step::Learned(20, Some(10)), Step::Learned(21, None)]), Vec::<u64>::new());
+    assert_eq!(after(&mut c, &[Step::Machine(0, Some(true))]), [0, 20]);
+    assert!(c.differs_from_fresh().is_empty());
+}
+
 #[test]
 fn one_remote_address_costs_one_unit() {
     let mut c = start();

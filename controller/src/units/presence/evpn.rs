@@ -12,14 +12,29 @@ pub(super) fn speaks(input: &Input, datapath: &Uuid) -> bool {
     input.sb.datapath_binding.get(datapath).is_some_and(|d| rows::advertises(d))
 }
 
+/// Whether what was learned on a datapath is looked at: it is advertised, and the datapath is local. The changes of other entries are not
+/// told (see [`super::Presence::settle`]), so nothing may hang on them.
+pub(super) fn hears(input: &Input, datapath: &Uuid) -> bool {
+    speaks(input, datapath) && input.local.datapaths.contains(datapath)
+}
+
+/// The key of a datapath that may have to do with EVPN: most never had.
+fn key(input: &Input, datapath: Uuid) -> Option<i64> {
+    input.sb.datapath_binding.get(&datapath).filter(|d| rows::has_options(d)).map(|d| d.tunnel_key)
+}
+
 /// The units that look what a datapath advertises by EVPN, and whether they are needed.
 pub(super) fn units(input: &Input, datapath: Uuid) -> impl Iterator<Item = (Unit, bool)> + use<'_> {
     let speaks = speaks(input, &datapath);
-    // Most datapaths have nothing to do with it and never had.
-    let key = input.sb.datapath_binding.get(&datapath).filter(|d| rows::has_options(d)).map(|d| d.tunnel_key);
-    let ports = key.into_iter().flat_map(move |_| input.ports_of(datapath)).map(|(id, _)| Unit::Speaker(id));
-    let learned = key.into_iter().flat_map(|k| input.forwarding_of(k)).map(Unit::Learned);
-    ports.chain(learned).map(move |unit| (unit, speaks))
+    let ports = key(input, datapath).into_iter().flat_map(move |_| input.ports_of(datapath));
+    ports.map(move |(id, _)| (Unit::Speaker(id), speaks)).chain(units_of_learned(input, datapath))
+}
+
+/// Of these units, those of what was learned on the datapath.
+pub(super) fn units_of_learned(input: &Input, datapath: Uuid) -> impl Iterator<Item = (Unit, bool)> + use<'_> {
+    let hears = hears(input, &datapath);
+    let learned = key(input, datapath).into_iter().flat_map(|k| input.forwarding_of(k));
+    learned.map(move |id| (Unit::Learned(id), hears))
 }
 
 /// Whether Ethernet addresses of a datapath are advertised; its row is read.

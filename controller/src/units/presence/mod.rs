@@ -270,14 +270,17 @@ impl Derivation for Derive {
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
         let candidate = |id: Uuid| (Unit::Binding(id), input.is_candidate(&id));
         match thing {
-            Read::Local(dp) => vec![(Unit::Datapath(*dp), input.local.datapaths.contains(dp))],
+            Read::Local(dp) => {
+                let datapath = (Unit::Datapath(*dp), input.local.datapaths.contains(dp));
+                std::iter::once(datapath).chain(evpn::units_of_learned(input, *dp)).collect()
+            }
             Read::Row(TableId::PortBinding, id) => {
                 let speaks = input.sb.port_binding.get(id).is_some_and(|p| evpn::speaks(input, &p.datapath));
                 vec![candidate(*id), (Unit::Speaker(*id), speaks)]
             }
             Read::Row(TableId::Fdb, id) => {
                 let datapath = input.sb.fdb.get(id).and_then(|f| input.datapath(f.dp_key as u64));
-                vec![(Unit::Learned(*id), datapath.is_some_and(|dp| evpn::speaks(input, &dp)))]
+                vec![(Unit::Learned(*id), datapath.is_some_and(|dp| evpn::hears(input, &dp)))]
             }
             Read::Row(TableId::DatapathBinding, id) => evpn::units(input, *id).collect(),
             Read::Row(TableId::AdvertisedMacBinding, id) => {
