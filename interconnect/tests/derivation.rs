@@ -691,6 +691,10 @@ fn a_port_waits_for_its_switch() {
         rows.collect()
     };
     world.set::<nb::LogicalSwitch>(id(LS, 0), None);
+    world.set::<ic_sb::DatapathBinding>(id(DATAPATHS, 0), None);
+    assert!(inserted(&mut world).is_empty(), "its key is not known: the zone would give it another");
+    let datapath = ic_sb::DatapathBinding { transit_switch: s("ts0"), tunnel_key: 16_711_690, ..Default::default() };
+    world.set(id(DATAPATHS, 0), Some(&datapath));
     assert_eq!(inserted(&mut world), ["Logical_Switch"]);
     assert!(inserted(&mut world).is_empty());
     let row = nb::LogicalSwitch { name: s("ts0"), other_config: map(&[("interconn-ts", "ts0")]), ..Default::default() };

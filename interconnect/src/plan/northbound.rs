@@ -45,6 +45,8 @@ impl Plan {
                         txn.update("Logical_Switch", id, differs("other_config", &row.other_config, &wanted));
                         surplus(&rows, "Logical_Switch", txn);
                     }
+                    // A switch made without its key would get one that no other zone knows, until it is told.
+                    None if datapath.is_none() => {}
                     None => {
                         let config = config(&Map::new());
                         txn.insert("Logical_Switch", [("name", name.to_datum()), ("other_config", config.to_datum())]);
@@ -61,6 +63,7 @@ impl Plan {
                         txn.update("Logical_Router", id, differs("options", &row.options, &options(&row.options)));
                         surplus(&rows, "Logical_Router", txn);
                     }
+                    None if datapath.is_none() => {}
                     None => {
                         let options = options(&Map::new());
                         txn.insert("Logical_Router", [("name", name.to_datum()), ("options", options.to_datum())]);
