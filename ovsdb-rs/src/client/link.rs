@@ -3,12 +3,13 @@
 use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
+use crate::message_log::{is_logged, log};
 use crate::stream::{BoxStream, Remote, dial};
 use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -630,33 +631,6 @@ impl Link {
     }
 }
 
-/// Whether messages are logged (`vlog/set jsonrpc:dbg`).
-fn is_logged() -> bool {
-    tracing::event_enabled!(target: "jsonrpc", tracing::Level::DEBUG)
-}
-
-/// Logs a message in the form that ovsdb's programs give it. `verb` says which way it went.
-fn log(name: &str, verb: &str, text: &[u8]) {
-    if let Some(said) = is_logged().then(|| describe(text)).flatten() {
-        tracing::debug!(target: "jsonrpc", "{name}: {verb} {said}");
-    }
-}
-
-/// What a message is, and what it says.
-fn describe(text: &[u8]) -> Option<String> {
-    let m = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text).ok()?;
-    let part = |key: &str| m.get(key).map(|v| v.get()).filter(|v| *v != "null");
-    let id = part("id").map(|id| format!(", id={id}")).unwrap_or_default();
-    Some(match (part("method"), part("params"), part("error")) {
-        (Some(method), params, _) => {
-            let kind = if id.is_empty() { "notification" } else { "request" };
-            format!("{kind}, method={method}, params={}{id}", params.unwrap_or("[]"))
-        }
-        (None, _, Some(error)) => format!("error, error={error}{id}"),
-        (None, _, None) => format!("reply, result={}{id}", part("result").unwrap_or("null")),
-    })
-}
-
 /// How much text goes out at once at least, while there is more.
 const ENOUGH: usize = 1 << 16;
 
@@ -710,25 +684,4 @@ async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedRe
     }
     // The peer may be gone already.
     let _ = writer.shutdown().await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::describe;
-
-    #[test]
-    fn messages_are_described_in_ovsdbs_words() {
-        let said = |text: &str| describe(text.as_bytes()).unwrap();
-        assert_eq!(
-            said(r#"{"id":3,"method":"transact","params":["db",{"op":"comment"}]}"#),
-            r#"request, method="transact", params=["db",{"op":"comment"}], id=3"#
-        );
-        assert_eq!(
-            said(r#"{"id":null,"method":"update3","params":[1]}"#),
-            r#"notification, method="update3", params=[1]"#
-        );
-        assert_eq!(said(r#"{"id":3,"error":null,"result":[{}]}"#), "reply, result=[{}], id=3");
-        assert_eq!(said(r#"{"id":3,"error":"no","result":null}"#), r#"error, error="no", id=3"#);
-        assert_eq!(describe(b"[1]"), None);
-    }
 }

@@ -48,7 +48,8 @@ impl Locks {
         Ok(true)
     }
 
-    /// Releases a lock, or waits for it no longer; the next in line is notified that it owns it.
+    /// Releases a lock, or waits for it no longer; who owns it then is notified of that, though it may have owned it before,
+    /// as by ovsdb-server.
     pub(crate) fn unlock(&mut self, name: &str, session: u64) -> Result<(), OpError> {
         let missing = || OpError::syntax("unlock: \"unlock\" without \"lock\" or \"steal\"").at(&json!([name]));
         let line = self.lines.get_mut(name).ok_or_else(missing)?;
@@ -58,8 +59,7 @@ impl Locks {
             lost.retain(|n| n != name);
         }
         match line.front() {
-            Some(next) if place == 0 => notify(next, "locked", name),
-            Some(_) => {}
+            Some(owner) => notify(owner, "locked", name),
             None => {
                 self.lines.remove(name);
             }

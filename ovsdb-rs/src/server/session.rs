@@ -10,7 +10,7 @@ use crate::engine::request::Transact;
 use crate::engine::{Access, OpError, Operations};
 use crate::json::{Framer, canonical};
 use crate::stream::BoxStream;
-use crate::{DatabaseSchema, Str, Uuid};
+use crate::{DatabaseSchema, Str, Uuid, message_log};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io;
@@ -79,9 +79,11 @@ impl Session {
 pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
     let (out, drain) = outbox(server.backlog);
     let options = peer.remote.options();
+    let id = server.next_session.fetch_add(1, Ordering::Relaxed);
     let session = Arc::new(Session {
-        id: server.next_session.fetch_add(1, Ordering::Relaxed),
-        peer: peer.name,
+        id,
+        // Sockets of files have no addresses that tell clients apart.
+        peer: if peer.name == "unix" { format!("unix#{id}") } else { peer.name },
         out,
         remote: peer.remote,
         access: Arc::new(Access { read_only: options.read_only, role: options.role, client: peer.client }),
@@ -95,7 +97,7 @@ pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
         // Whoever is disconnected is told nothing of what comes after that.
         biased;
         () = session.out.closed() => Err(io::Error::other("disconnected by the server")),
-        r = write(drain, writer) => r,
+        r = write(drain, writer, &session.peer) => r,
         r = read(&server, &session, reader) => r,
     };
     if let Err(e) = result {
@@ -127,7 +129,7 @@ impl Drop for Leave {
     }
 }
 
-async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>) -> io::Result<()> {
+async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>, peer: &str) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(64 << 10, writer);
     while let Some(first) = drain.next().await {
         let mut next = Some(first);
@@ -135,6 +137,9 @@ async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>) -> io::Result<()>
             if message.is_empty() {
                 writer.flush().await?;
                 return Err(io::Error::other("disconnected by the server"));
+            }
+            if message_log::is_logged() {
+                message_log::log(peer, "send", &message.concat());
             }
             for part in &message {
                 writer.write_all(part).await?;
@@ -168,6 +173,7 @@ async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<
         }
         asked = false;
         while let Some(text) = framer.next_text().map_err(io::Error::other)? {
+            message_log::log(&session.peer, "received", &text);
             let text = if text.len() > LONG_REQUEST {
                 match long(server, session, text).await {
                     Some(other) => other,
@@ -232,7 +238,6 @@ async fn message(server: &Arc<Inner>, session: &Arc<Session>, v: Value) -> bool 
         None | Some(Value::Null) => Vec::new(),
         Some(_) => return false,
     };
-    tracing::trace!(target: "jsonrpc", "{}: received request, method=\"{method}\", id={id}", session.peer);
     match answer(server, session, &id, &method, params).await {
         Ok(Some(result)) if !id.is_null() => {
             session.out.send(&json!({"id": id, "result": result, "error": null}));
