@@ -364,12 +364,12 @@ impl MainPmd {
             }
             // Whether this round's work keeps the thread from sleeping.
             let mut awake = busy;
-            if !batch.is_empty() {
+            let received = batch.len();
+            if received > 0 {
                 busy = true;
-                self.counters.received += batch.len() as u64;
-                let n = batch.len();
+                self.counters.received += received as u64;
                 self.process(&mut batch, &mut sampled, now);
-                awake |= !self.is_bfd_alone(n);
+                awake |= !self.is_bfd_alone(received);
             }
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
@@ -390,7 +390,13 @@ impl MainPmd {
             } else {
                 self.counters.idle += 1;
             }
-            if !awake && idle.is_quiet() && self.wait() {
+            if !awake && received >= BURST {
+                // More of them may be there.
+                continue;
+            }
+            // Packets of BFD come in groups, one peer's after another's. A sleep gathers the rest of a group, where each
+            // packet would wake this thread by itself.
+            if !awake && received == 0 && idle.is_quiet() && self.wait() {
                 self.counters.sleeps += 1;
                 continue;
             }
@@ -401,12 +407,12 @@ impl MainPmd {
         }
     }
 
-    /// Whether the `n` packets of this round were BFD's and nothing else, and less than a burst. Of a thousand peers some
-    /// always say something: they do not keep this thread awake in between.
+    /// Whether the `n` packets of this round were BFD's and nothing else. Of a thousand peers some always say something: they do
+    /// not keep this thread awake in between.
     fn is_bfd_alone(&self, n: usize) -> bool {
         let Outputs { events, packets, .. } = &self.out;
         let of_bfd = |e: &Event| matches!(e, Event::Bfd { .. });
-        n < BURST && events.len() == n && packets.is_empty() && events.iter().all(of_bfd)
+        events.len() == n && packets.is_empty() && events.iter().all(of_bfd)
     }
 
     /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD
