@@ -38,6 +38,7 @@ use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
+use dump::Installed;
 use entry::Entry;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
@@ -228,12 +229,14 @@ pub(crate) struct Cache {
     pub(crate) keys: Vec<PackedKey>,
     /// The megaflow found last.
     pub(crate) last: Option<megaflow::LastMegaflow>,
+    /// Flows that were put in, if somebody wants to know ([`crate::Switch::note_installed`]).
+    pub(crate) installed: Option<Vec<Installed>>,
 }
 
 impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
         let (tallies, stats) = Default::default();
-        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None }
+        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None, installed: None }
     }
 }
 

@@ -37,7 +37,7 @@ pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, HeldPacket, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
-pub use flowcache::dump::Shown;
+pub use flowcache::dump::{Installed, Shown};
 pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{
     Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay, metadata_field,

@@ -234,6 +234,15 @@ pub struct Shown {
     pub(crate) used: Option<Duration>,
 }
 
+/// A flow that was put into the cache, for the log.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The flow.
+    pub flow: Shown,
+    /// What was done with its packets before it, if that was something else.
+    pub old_actions: Option<String>,
+}
+
 /// A flow as text; its mask is this one, or the one that its key names, or none.
 pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Shown> {
     let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
@@ -282,6 +291,23 @@ fn whole(
 }
 
 impl Cache {
+    /// Notes a flow that is about to be put into the cache, if such are noted.
+    #[inline]
+    pub(crate) fn note(&mut self, hash: u64, entry: &Entry, mask: Option<&Mask>) {
+        if self.installed.is_some() {
+            self.note_entry(hash, entry, mask);
+        }
+    }
+
+    #[cold]
+    fn note_entry(&mut self, hash: u64, entry: &Entry, mask: Option<&Mask>) {
+        let masks = &self.table.masks;
+        let Some(flow) = line(entry, mask, masks) else { return };
+        let before = self.table.with_key(hash, entry.key()).and_then(|e| Some(line(e, mask, masks)?.actions));
+        let old_actions = before.filter(|a| *a != flow.actions);
+        self.installed.get_or_insert_default().push(Installed { flow, old_actions });
+    }
+
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
         self.table.used().filter_map(|e| {

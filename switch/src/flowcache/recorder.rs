@@ -2,6 +2,7 @@
 
 use super::ct_template::{CtTemplate, said, settled};
 use super::depend::Looks;
+use super::dump::Installed;
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask};
@@ -762,6 +763,10 @@ impl FlowCache {
         }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
         let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
+        if let Some(installed) = &mut cache.installed {
+            let flow = super::ct_template::shown(&flow.entry, &mask, &passes, &cache.table.masks);
+            installed.extend(flow.map(|flow| Installed { flow, old_actions: None }));
+        }
         ct_templates.keep(kind, mask, (passes.into(), tuple), flow, &cache.table);
         cache.stats.inserted += 1;
         true
@@ -781,6 +786,7 @@ impl FlowCache {
 impl Cache {
     /// Puts a flow into the cache.
     pub(crate) fn insert(&mut self, conntrack: &SharedConntrack, now: Duration, hash: u64, entry: Entry) {
+        self.note(hash, &entry, None);
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = self;
         let holds = |e: &Entry| super::exec::holds_but_length(e, conntrack, views, now);
