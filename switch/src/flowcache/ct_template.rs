@@ -169,7 +169,9 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
 /// A template as text; `passes` is what its packets find.
 pub(super) fn shown(entry: &Entry, mask: &Mask, passes: &[Expected], masks: &Masks) -> Option<Shown> {
     let shown = line(entry, Some(mask), masks)?;
-    let actions: Vec<String> = passes.iter().map(|p| p.action().to_string()).collect();
+    // The datapath's words are those of OpenFlow, but for empty brackets.
+    let text = |p: &Expected| p.action().to_string().replace("ct()", "ct");
+    let actions: Vec<String> = passes.iter().map(text).collect();
     let states: Vec<String> = passes.iter().map(state).collect();
     // After the recirculation id and the device.
     let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);

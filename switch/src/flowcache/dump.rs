@@ -96,6 +96,8 @@ fn text(k: &FlowKey, m: &FlowKey) -> String {
         let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
         let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
         inside.push(match k.get(F::IpProto) {
+            // Its ports are in the first fragment.
+            _ if frag == "frag=later" => String::new(),
             6 => group("tcp", &ports, ""),
             17 => group("udp", &ports, ""),
             132 => group("sctp", &ports, ""),

@@ -7,6 +7,7 @@
 
 use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
 use crate::bridge::Bridge;
+use crate::bridge::bond::Spread;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
 use openflow_rs::action::{Action, ZoneSpec};
@@ -179,7 +180,9 @@ impl DependencyMask {
     /// An action reads or writes a field: its bits decide, and whether the packet has it.
     fn used(&mut self, f: F) {
         self.field(f);
-        if f.def().prereq != Prereq::None {
+        // What has no ports needs no protocol: the type of the frame, which all packets of a key share, is enough.
+        use Prereq as P;
+        if !matches!(f.def().prereq, P::None | P::Vlan | P::Mpls | P::Nsh | P::Arp | P::Ipv4 | P::Ipv6 | P::Ip) {
             self.field(F::IpProto);
         }
         if matches!(f.def().prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert) {
@@ -262,8 +265,8 @@ const WHOLE: [F; 12] = [
 ];
 
 impl DependencyMask {
-    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers
-    /// are written, and checksums with them.
+    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: what a
+    /// transport's checksum covers is written.
     pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
         let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
         let [received, ..] = &self.bits;
@@ -588,7 +591,8 @@ impl DependencyMask {
             // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
             Action::Output { port: PortNo::NORMAL, .. } => {
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
-                self.only &= bridge.is_some_and(|b| b.bonds.is_empty());
+                // The members of bonds that hash ports would make a megaflow of each connection.
+                self.only &= bridge.is_some_and(|b| b.bonds.iter().all(|s| s.bond.spread != Spread::Transport));
             }
             Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
             // [`super::observer`] decides on the pass itself.

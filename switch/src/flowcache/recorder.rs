@@ -431,7 +431,12 @@ impl Recorder {
     /// Whether headers are rewritten; none if the packet passes tunnels.
     fn rewrites(&self) -> Option<bool> {
         let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
-        (!tunnels).then(|| self.steps.iter().any(|s| matches!(s, Step::Rewrite(_) | Step::IcmpId(_))))
+        let alone = |p: &Patch| p.at != At::Transport && matches!(p.sums, Sums::None | Sums::Header);
+        let covered = |s: &Step| match s {
+            Step::Rewrite(patches) => !patches.iter().all(alone),
+            s => matches!(s, Step::IcmpId(_)),
+        };
+        (!tunnels).then(|| self.steps.iter().any(covered))
     }
 
     /// Removes steps at the end that have no effect.

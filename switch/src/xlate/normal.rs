@@ -203,9 +203,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge).filter(|b| !b.bonds.is_empty()) else {
             return false;
         };
-        let its = self.packet.key.get(F::EthType) as u16 == SLOW_PROTOCOLS
-            && self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..])
-            && b.bond_of(no).is_some_and(|b| b.lacp);
+        let its = self.packet.key.get(F::EthType) as u16 == SLOW_PROTOCOLS && b.bond_of(no).is_some_and(|b| b.lacp);
+        if !its {
+            return false;
+        }
+        self.observer.decides(F::EthDst);
+        let its = self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..]);
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
@@ -222,11 +225,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let face = b.face(no);
         let known = b.macs.lookup(vlan, src, now);
         // A gratuitous ARP announces a host that has moved: it is no reflection.
-        let moved = bond.reflects && known.is_some_and(|p| p != face) && !self.announces_itself();
+        let elsewhere = bond.reflects && known.is_some_and(|p| p != face);
+        let moved = elsewhere && !self.announces_itself();
         let group = dst >> 40 & 1 != 0 && bond.active != Some(no) && !bond.all_active;
         let takes = bond.takes.contains(&no) && !group && !moved;
         let asks = bond.reflects;
         self.observer.depends(Dependency::Live(self.pipeline.bridge, no));
+        if elsewhere {
+            [F::ArpOp, F::ArpSpa, F::ArpTpa].into_iter().for_each(|f| self.observer.decides(f));
+        }
         if asks {
             self.observer.looks_up_mac(self.pipeline.bridge, vlan, src, known);
         }
