@@ -13,7 +13,7 @@ use ovn_schema::{Map, Str};
 use packet::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use switch::{BridgeId, CacheStats, Passage};
 
 /// A datagram is sent once it has so many bytes.
@@ -148,7 +148,8 @@ pub struct Agent {
     pool: u32,
     /// Counter samples sent, by source.
     counted: HashMap<u32, u32>,
-    next: Option<Duration>,
+    /// Seconds until counters are sent.
+    left: u64,
     waiting: Xdr,
     parts: u32,
 }
@@ -163,7 +164,7 @@ impl Agent {
             samples: 0,
             pool: 0,
             counted: HashMap::new(),
-            next: None,
+            left: 1,
             waiting: Xdr::default(),
             parts: 0,
         })
@@ -226,13 +227,14 @@ impl Agent {
         self.full(out);
     }
 
-    /// Whether it is time for counters.
-    pub(crate) fn due(&mut self, now: Duration) -> bool {
-        if self.spec.polling.is_zero() || self.next.is_some_and(|t| now < t) {
+    /// Called once a second: whether it is time for counters.
+    pub(crate) fn due(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        if self.spec.polling.is_zero() || self.left > 0 {
             return false;
         }
-        // The first counters are sent after one interval.
-        self.next.replace(now + self.spec.polling).is_some()
+        self.left = self.spec.polling.as_secs();
+        true
     }
 
     /// Adds the counters of the bridge's ports, and of the process.
@@ -295,7 +297,8 @@ impl Agent {
                 });
             }
             x.part(ETHERNET_COUNTERS, |x| {
-                x.words(&[low("rx_frame_err"), low("rx_crc_err")]).words(&[UNKNOWN; 11]);
+                let known = |key: &str| values.get(key).map_or(UNKNOWN, |v| *v as u32);
+                x.words(&[known("rx_frame_err"), known("rx_crc_err")]).words(&[UNKNOWN; 11]);
             });
             x.part(OPENFLOW_PORT, |x| {
                 x.long(self.spec.datapath_id).words(&[number]);

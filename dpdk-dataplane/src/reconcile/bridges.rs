@@ -250,6 +250,7 @@ impl Reconciler {
                 sources: m.sources.iter().filter_map(number).collect(),
                 destinations: m.destinations.iter().filter_map(number).collect(),
                 vlans: m.vlans.iter().copied().collect(),
+                filter: m.filter.clone(),
                 output,
                 snaplen: m.snaplen,
             })

@@ -12,7 +12,7 @@ use crate::events::Event;
 use crate::extract::mac_text;
 use crate::xlate::snooping::Multicast;
 use crate::xlate::{Counted, Kind, Observer, Xlate};
-use openflow_rs::{FieldId as F, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn flood(&mut self, all: bool) {
@@ -306,15 +306,24 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let ports = if received { &m.sources } else { &m.destinations };
             (m.all || ports.contains(&no)) && (m.vlans.is_empty() || m.vlans.contains(&vlan))
         };
+        let undone = |i: usize| self.packet.mirrored >> i & 1 == 0;
+        let asked = b.mirrors.iter().enumerate().filter(|(i, m)| undone(*i) && wants(m));
+        let fields: Vec<F> =
+            asked.filter_map(|(_, m)| m.filter.as_ref()).flat_map(Match::fields).map(|(f, ..)| f).collect();
+        let fits = |m: &Mirror, key: &FlowKey| m.filter.as_ref().is_none_or(|f| f.matches(key));
         let mut list = Vec::new();
         for (i, m) in b.mirrors.iter().enumerate() {
-            if self.packet.mirrored >> i & 1 == 0 && wants(m) {
+            if self.packet.mirrored >> i & 1 == 0 && wants(m) && fits(m, &self.packet.key) {
                 // Mirrors with the same output share one copy.
                 for (j, other) in b.mirrors.iter().enumerate() {
                     self.packet.mirrored |= u32::from(other.output == m.output) << j;
                 }
                 list.push(m.clone());
             }
+        }
+        for f in fields {
+            self.observer.reads(f);
+            self.observer.decides(f);
         }
         if list.is_empty() {
             return;
