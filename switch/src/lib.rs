@@ -22,6 +22,7 @@ pub use bridge::bond::{Bond, Spread};
 pub use bridge::eviction::TableConfig;
 pub use bridge::mirror::{Mirror, MirrorOutput};
 pub use bridge::misses::TableMiss;
+pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{

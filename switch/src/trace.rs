@@ -24,7 +24,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-pub(crate) use actions::changes;
+pub(crate) use actions::{changes, hexadecimal};
 use text::Node;
 
 /// What to trace.
@@ -239,9 +239,13 @@ impl Observer for Tracer {
         let mut written = false;
         for f in WRITTEN {
             let (was, is) = (base.get(f), key.get(f));
-            if f == F::NwTos && (was ^ is) & !u128::from(crate::tunnel::CE) == 0 {
-                if was != is {
-                    self.examined(F::IpEcn);
+            if f == F::NwTos {
+                let parts = [(F::IpDscp, !u128::from(crate::tunnel::CE)), (F::IpEcn, crate::tunnel::CE.into())];
+                for (part, bits) in parts {
+                    if (was ^ is) & bits != 0 {
+                        self.examined(part);
+                        written |= part == F::IpDscp;
+                    }
                 }
             } else if was != is {
                 self.examined(f);

@@ -307,9 +307,13 @@ impl Agent {
                 x.bytes(p.name.as_bytes());
             });
             x.part(GENERIC_COUNTERS, |x| {
-                // Ethernet (RFC 2863, IANAifType); full duplex is 1, half is 2.
-                x.words(&[index, 6]).long(u64::from(p.link.mbps) * 1_000_000);
-                x.words(&[if p.link.full_duplex { 1 } else { 2 }, status]);
+                // Ethernet (RFC 2863, IANAifType); full duplex is 1, half is 2. A device that says nothing of either is
+                // told as one of 100 Mbit/s, as Open vSwitch does.
+                let (mbps, duplex) = match (p.link.mbps, p.link.full_duplex) {
+                    (0, _) => (100, 0),
+                    (mbps, full) => (mbps, if full { 1 } else { 2 }),
+                };
+                x.words(&[index, 6]).long(u64::from(mbps) * 1_000_000).words(&[duplex, status]);
                 x.long(get("rx_bytes")).words(&[low("rx_packets"), low("rx_multicast_packets"), UNKNOWN]);
                 x.words(&[low("rx_dropped"), low("rx_errors"), UNKNOWN]);
                 x.long(get("tx_bytes")).words(&[low("tx_packets"), UNKNOWN, UNKNOWN]);

@@ -6,7 +6,7 @@ use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::extract::mac_text;
-use crate::trace::changes;
+use crate::trace::{changes, hexadecimal};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
         F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
         F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
         F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
-        F::NwTos | F::Ipv6Label => format!("{v:#x}"),
+        F::NwTos | F::Ipv6Label => hexadecimal(v),
         _ => v.to_string(),
     };
     // Masks of numbers are hexadecimal.
