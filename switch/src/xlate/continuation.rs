@@ -108,3 +108,29 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
         .collect::<Option<Vec<_>>>()?;
     Some(Continuation { bridge, stack, action_set, frames, mirrored })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::PortNo;
+
+    /// A continuation is a whole number of properties (OpenFlow 1.5 section 7.1.1), of a type that Open vSwitch does not
+    /// use, and comes back as it was; cut short it is refused.
+    #[test]
+    fn continuations_are_properties() {
+        let list = vec![Action::output(PortNo(7)), Action::GotoTable(9)];
+        for frames in [Vec::new(), vec![(3, Origin::with(0x77), list.clone()), (4, Origin::with(0), Vec::new())]] {
+            let bytes = encode(1, &[(5, 12), (u128::MAX, 128)], &list[..1], &frames, 6);
+            assert_eq!(bytes.len() % 8, 0);
+            let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            assert!(number(0) > 0x8008 && number(0) < 0xfffe, "{:#x}", number(0));
+            assert_eq!(usize::from(number(2)).next_multiple_of(8), bytes.len());
+            let c = decode(&bytes).expect("whole");
+            assert_eq!((c.bridge, c.mirrored, c.stack), (1, 6, vec![(5, 12), (u128::MAX, 128)]));
+            assert_eq!((c.action_set.len(), c.frames.len()), (1, frames.len()));
+            for n in 0..usize::from(number(2)) {
+                assert!(decode(&bytes[..n]).is_none(), "{n} bytes");
+            }
+        }
+    }
+}
