@@ -8,7 +8,7 @@ use crate::conntrack::Timeouts;
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
-use crate::flowcache::dump::{Installed, Shown};
+use crate::flowcache::dump::{Installed, PUSH, Shown};
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::recorder::Record;
@@ -208,7 +208,14 @@ impl Switch {
             Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
             None => "never".into(),
         };
-        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{}", f.packets, f.actions)
+        let actions = self.tell_actions(f);
+        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}", f.packets)
+    }
+
+    /// What a flow does, in the format of ovs-dpctl(8).
+    pub fn tell_actions(&self, f: &Shown) -> String {
+        let tell = |text: String, p| text.replacen(PUSH, &trace::pushed_headers(&self.backer, p), 1);
+        f.pushes.iter().fold(f.actions.clone(), tell)
     }
 
     /// Whether flows that are put into the cache, or sent to a fast path's, are noted from now on, for

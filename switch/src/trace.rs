@@ -25,6 +25,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 pub(crate) use actions::{changes, hexadecimal};
+pub(crate) use tunnel::pushed_headers;
 use text::Node;
 
 /// What to trace.
@@ -343,12 +344,7 @@ impl Observer for Tracer {
         self.leaf(Kind::Detail, format!("tunneling to {dst} via {via}"));
         self.leaf(Kind::Detail, format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
         let port = backer.tunnel_number(cfg);
-        let out = match egress {
-            Egress::Bridge(b) => backer.device_of_bridge(b).map_or(via, |n| n.to_string()),
-            Egress::Device(n) => n.to_string(),
-            Egress::Host(_) => via,
-        };
-        self.datapath.push(tunnel::pushed(cfg, headers, port, &out));
+        self.datapath.push(tunnel::pushed(cfg, headers, port, &tunnel::out_port(backer, egress)));
     }
 
     fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer) {

@@ -2,7 +2,7 @@
 //! `dpctl/dump-flows` has it.
 
 use super::MainPmd;
-use switch::Installed;
+use switch::{Installed, Switch};
 
 /// Whether somebody asks for it. While nobody does, this is one look at a byte.
 fn wanted() -> bool {
@@ -21,16 +21,16 @@ impl MainPmd {
     pub(super) fn log_flows(&mut self) {
         if self.switch.notes_installed() {
             for f in self.switch.take_installed() {
-                tracing::debug!(target: "dpif_netdev", "{}", text(&f));
+                tracing::debug!(target: "dpif_netdev", "{}", text(&self.switch, &f));
             }
         }
     }
 }
 
-fn text(f: &Installed) -> String {
-    let Installed { flow, old_actions } = f;
-    match old_actions {
-        Some(old) => format!("flow_mod: {}, old_actions:{old}, actions:{}", flow.packets, flow.actions),
-        None => format!("flow_add: {}, actions:{}", flow.packets, flow.actions),
+fn text(switch: &Switch, f: &Installed) -> String {
+    let (packets, actions) = (&f.flow.packets, switch.tell_actions(&f.flow));
+    match &f.old {
+        Some(old) => format!("flow_mod: {packets}, old_actions:{}, actions:{actions}", switch.tell_actions(old)),
+        None => format!("flow_add: {packets}, actions:{actions}"),
     }
 }

@@ -150,8 +150,21 @@ fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
     }
 }
 
-fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> String {
-    let mut out = Vec::new();
+/// Headers that a flow puts before packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Pushed {
+    pub(crate) headers: Vec<u8>,
+    /// With a UDP checksum.
+    pub(crate) csum: bool,
+    /// The device that the packet leaves through; none: it goes on in the bridge of its route.
+    pub(crate) device: Option<u32>,
+}
+
+/// Stands in a flow's text for what [`Shown::pushes`] has, in this order.
+pub(crate) const PUSH: &str = "tnl_push()";
+
+fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> (String, Vec<Pushed>) {
+    let (mut out, mut pushes) = (Vec::new(), Vec::new());
     let [outer, beneath] = layouts;
     let (mut now, mut layout) = (k.clone(), outer);
     let mut steps = e.steps();
@@ -193,8 +206,9 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 if o.device.is_none() {
                     layout = encapsulated(o.v6);
                 }
-                let to = o.device.map_or("its bridge".into(), |d| crate::buf::destination(d).0.to_string());
-                out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
+                let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
+                pushes.push(Pushed { headers, csum: o.csum, device: o.device.map(|d| crate::buf::destination(d).0) });
+                out.push(PUSH.into());
             }
             op::DECAP => {
                 out.push("tnl_pop".into());
@@ -209,7 +223,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     if out.is_empty() {
         out.push("drop".into());
     }
-    out.join(",")
+    (out.join(","), pushes)
 }
 
 /// The fields of a frame.
@@ -226,8 +240,9 @@ pub struct Shown {
     pub device: u32,
     /// What its packets look like.
     pub packets: String,
-    /// What is done with them.
-    pub actions: String,
+    /// What is done with them, but for the headers of tunnels ([`crate::Switch::tell_actions`]).
+    pub(crate) actions: String,
+    pub(crate) pushes: Vec<Pushed>,
     /// Why nothing leaves, if nothing does.
     pub drop: Option<DropReason>,
     /// Place and generation of the xlate cache that counts for it.
@@ -236,13 +251,20 @@ pub struct Shown {
     pub(crate) used: Option<Duration>,
 }
 
+impl Shown {
+    fn does_as(&self, other: &Shown) -> bool {
+        let headers = |f: &Shown| f.pushes.iter().map(|p| (p.headers.clone(), p.device)).collect::<Vec<_>>();
+        self.actions == other.actions && headers(self) == headers(other)
+    }
+}
+
 /// A flow that was put into the cache, for the log.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// The flow.
     pub flow: Shown,
-    /// What was done with its packets before it, if that was something else.
-    pub old_actions: Option<String>,
+    /// The one that it takes the place of, if that did something else.
+    pub old: Option<Shown>,
 }
 
 /// A flow as text; its mask is this one, or the one that its key names, or none.
@@ -288,8 +310,8 @@ fn whole(
     if let Some((vni, i)) = &inner {
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }
-    let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown { device: device as u32, packets, actions, drop: e.drop, path: (e.path, e.generation), used: None }
+    let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
+    Shown { device: device as u32, packets, actions, pushes, drop: e.drop, path: (e.path, e.generation), used: None }
 }
 
 impl Cache {
@@ -305,9 +327,9 @@ impl Cache {
     fn note_entry(&mut self, hash: u64, entry: &Entry, mask: Option<&Mask>) {
         let masks = &self.table.masks;
         let Some(flow) = line(entry, mask, masks) else { return };
-        let before = self.table.with_key(hash, entry.key()).and_then(|e| Some(line(e, mask, masks)?.actions));
-        let old_actions = before.filter(|a| *a != flow.actions);
-        self.installed.get_or_insert_default().push(Installed { flow, old_actions });
+        let old = self.table.with_key(hash, entry.key()).and_then(|e| line(e, mask, masks));
+        let old = old.filter(|o| !o.does_as(&flow));
+        self.installed.get_or_insert_default().push(Installed { flow, old });
     }
 
     /// The flows in the cache that are not stale, a line each, in no order.

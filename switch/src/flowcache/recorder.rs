@@ -770,7 +770,7 @@ impl FlowCache {
         let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
         if let Some(installed) = &mut cache.installed {
             let flow = super::ct_template::shown(&flow.entry, &mask, &passes, &cache.table.masks);
-            installed.extend(flow.map(|flow| Installed { flow, old_actions: None }));
+            installed.extend(flow.map(|flow| Installed { flow, old: None }));
         }
         ct_templates.keep(kind, mask, (passes.into(), tuple), flow, &cache.table);
         cache.stats.inserted += 1;
