@@ -249,6 +249,14 @@ impl Switch {
         changed
     }
 
+    /// Whether flows may be of all packets that are alike in what decided (they may by default), or of one packet's headers
+    /// each, connections' as well. A change empties the cache.
+    pub fn set_megaflows(&mut self, on: bool) {
+        if std::mem::replace(&mut self.flowcache.megaflows, on) != on {
+            self.purge_cache();
+        }
+    }
+
     /// Empties the flow cache.
     pub fn purge_cache(&mut self) {
         self.flowcache.purge(&mut self.backer);

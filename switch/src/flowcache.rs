@@ -255,6 +255,8 @@ pub(crate) struct FlowCache {
     pub(crate) ct_templates: CtTemplateCache,
     pub(crate) runs: TemplateRuns,
     megaflow_predictor: MegaflowPredictor,
+    /// Flows may be of many packets; false: each is of one, to see what becomes of it.
+    pub(crate) megaflows: bool,
     /// Segments of earlier walks.
     segments: SegmentCache,
 }
@@ -274,6 +276,7 @@ impl FlowCache {
             ct_templates: CtTemplateCache::default(),
             runs: TemplateRuns::default(),
             megaflow_predictor: MegaflowPredictor::default(),
+            megaflows: true,
             segments: SegmentCache::new(true),
         }
     }

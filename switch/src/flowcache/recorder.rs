@@ -719,7 +719,7 @@ impl FlowCache {
         let held = conntrack.lock();
         let learned = Learned { ct: &held, bridges };
         let wide = match key.shape() {
-            _ if tracked => None,
+            _ if tracked || !self.megaflows => None,
             Some(s) => rec.looked.mask(s),
             None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
@@ -732,7 +732,7 @@ impl FlowCache {
         let now = now.as_nanos() as u64;
         let entry = entry.filter(|e| super::exec::holds(e, &held, &cache.views, lengths, now));
         std::mem::drop(held);
-        let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
+        let alike = mask.is_some() || tracked && self.megaflows && self.keep_tracked(backer, key, &mut rec, drop);
         self.megaflow_predictor.answer(alike);
         self.put_back(rec);
         Some((entry?, mask))
