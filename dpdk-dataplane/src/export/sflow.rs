@@ -370,6 +370,7 @@ fn usage() -> [u64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn what_the_process_takes_is_known() {
@@ -389,5 +390,23 @@ mod tests {
         let expected =
             [0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 5, b'a', b'b', b'c', b'd', b'e', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         assert_eq!(x.0, expected);
+    }
+
+    /// Counters are sent once an interval, the first time within the first second.
+    #[test]
+    fn counters_come_once_an_interval() {
+        let spec = SflowSpec {
+            targets: vec![([127, 0, 0, 1], 6343).into()],
+            agent: IpAddr::from([127, 0, 0, 1]),
+            sampling: 1,
+            header: 128,
+            polling: Duration::from_secs(3),
+            datapath_id: 1,
+        };
+        let mut a = Agent::new(spec).expect("a target");
+        let due: Vec<bool> = (0..8).map(|_| a.due()).collect();
+        assert_eq!(due, [true, false, false, true, false, false, true, false]);
+        a.spec.polling = Duration::ZERO;
+        assert!((0..8).all(|_| !a.due()), "none without an interval");
     }
 }
