@@ -108,7 +108,7 @@ fn learned_flows_end_with_their_connections() {
 #[test]
 fn mirrors_copy_what_matches() {
     let mut s = one(&["in_port=1,actions=output:2"]);
-    let mut set = |s: &mut Switch, filter: Option<&str>| {
+    let set = |s: &mut Switch, filter: Option<&str>| {
         let mirror = Mirror {
             name: "m".into(),
             all: true,

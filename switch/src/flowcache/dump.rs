@@ -241,7 +241,7 @@ pub struct Shown {
     /// What its packets look like.
     pub packets: String,
     /// What is done with them, but for the headers of tunnels ([`crate::Switch::tell_actions`]).
-    pub(crate) actions: String,
+    pub actions: String,
     pub(crate) pushes: Vec<Pushed>,
     /// Why nothing leaves, if nothing does.
     pub drop: Option<DropReason>,

@@ -428,15 +428,14 @@ impl Recorder {
         Some((checks, absent))
     }
 
-    /// Whether headers are rewritten; none if the packet passes tunnels.
+    /// Whether network or transport headers are rewritten; none if the packet passes tunnels.
     fn rewrites(&self) -> Option<bool> {
         let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
-        let alone = |p: &Patch| p.at != At::Transport && matches!(p.sums, Sums::None | Sums::Header);
-        let covered = |s: &Step| match s {
-            Step::Rewrite(patches) => !patches.iter().all(alone),
+        let above = |s: &Step| match s {
+            Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
             s => matches!(s, Step::IcmpId(_)),
         };
-        (!tunnels).then(|| self.steps.iter().any(covered))
+        (!tunnels).then(|| self.steps.iter().any(above))
     }
 
     /// Removes steps at the end that have no effect.
