@@ -25,8 +25,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 pub(crate) use actions::{changes, hexadecimal};
-pub(crate) use tunnel::pushed_headers;
 use text::Node;
+pub(crate) use tunnel::pushed_headers;
 
 /// What to trace.
 #[derive(Clone, Debug)]

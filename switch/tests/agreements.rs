@@ -163,7 +163,8 @@ fn writes_to_packets_of_protocol_0_are_not_sent() {
         for order in [[0, 99], [99, 0]] {
             let mut s = one(&[], &[&format!("ip actions={actions}")]);
             for proto in order.repeat(3) {
-                let mut p = build::udp(B, A, ([10, 0, 0, 1].into(), 7), ([10, 0, 0, 2].into(), 8), 64, b"x").expect("udp");
+                let mut p =
+                    build::udp(B, A, ([10, 0, 0, 1].into(), 7), ([10, 0, 0, 2].into(), 8), 64, b"x").expect("udp");
                 p[23] = proto;
                 p[24..26].fill(0);
                 let sum = packet::checksum::of(&p[14..34]);

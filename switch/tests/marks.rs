@@ -30,7 +30,9 @@ fn segment(v6: bool, tag: Option<u16>, port: u16, flags: u8) -> Vec<u8> {
     p.extend(tag.into_iter().flat_map(|t| [0x8100u16.to_be_bytes(), t.to_be_bytes()].concat()));
     if v6 {
         p.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
-        p.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        p.extend([
+            0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
+        ]);
     } else {
         p.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     }
@@ -122,8 +124,7 @@ fn mirrors_copy_what_matches() {
         s.bridge_mut(0).expect("bridge").set_mirrors(vec![mirror]);
     };
     let copied = |s: &mut Switch, p: &[u8]| {
-        let sent: Vec<Vec<u32>> =
-            (0..3).map(|_| send(s, 1, p, NOW).into_iter().map(|(d, _)| d).collect()).collect();
+        let sent: Vec<Vec<u32>> = (0..3).map(|_| send(s, 1, p, NOW).into_iter().map(|(d, _)| d).collect()).collect();
         assert!(sent.iter().all(|l| *l == sent[0]) && sent[0].contains(&2), "{sent:?}");
         sent[0].contains(&3)
     };
@@ -152,7 +153,8 @@ fn mirrors_copy_what_matches() {
 /// copies stay as they are. A change holds for cached flows.
 #[test]
 fn queues_mark_packets() {
-    let mut s = one(&["in_port=1,actions=set_queue:1,output:2,set_queue:2,output:2,pop_queue,output:2,set_queue:1,output:3"]);
+    let mut s =
+        one(&["in_port=1,actions=set_queue:1,output:2,set_queue:2,output:2,pop_queue,output:2,set_queue:1,output:3"]);
     let dscp = |p: &[u8]| {
         let h = Headers::parse(p).expect("headers");
         if h.is_ipv4() {

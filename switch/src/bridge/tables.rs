@@ -153,7 +153,10 @@ impl Bridge {
     /// Adds or refreshes a learned flow.
     pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
         let same = self.tables.get(usize::from(f.table)).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
-            *r.actions == *f.actions && r.cookie == f.cookie && r.idle_timeout() == f.idle_timeout && r.hard_timeout() == 0
+            *r.actions == *f.actions
+                && r.cookie == f.cookie
+                && r.idle_timeout() == f.idle_timeout
+                && r.hard_timeout() == 0
         });
         match same {
             Some(r) => r.touch(now),

@@ -41,7 +41,8 @@ pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
     let v6 = h.get(12) == Some(&0x86);
     let port = be16(h, if v6 { 56 } else { 36 }).unwrap_or(0);
     let kind = backer.underlay.local.tunnel(port).unwrap_or(TunnelKind::Geneve);
-    let to = if v6 { be128(h, 38).map(|a| Ipv6Addr::from(a).into()) } else { be32(h, 30).map(|a| Ipv4Addr::from(a).into()) };
+    let to =
+        if v6 { be128(h, 38).map(|a| Ipv6Addr::from(a).into()) } else { be32(h, 30).map(|a| Ipv4Addr::from(a).into()) };
     let route = to.and_then(|a: std::net::IpAddr| backer.underlay.route(a));
     let out = match p.device {
         Some(n) => n.to_string(),
