@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 pub(crate) use actions::{changes, hexadecimal};
 use text::Node;
-pub(crate) use tunnel::pushed_headers;
+pub(crate) use tunnel::{Pushed, pushed_headers};
 
 /// What to trace.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::extract::mac_text;
-use crate::trace::{changes, hexadecimal};
+use crate::trace::{Pushed, changes, hexadecimal};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -148,16 +148,6 @@ fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
         }
         k.set(*f, u128::from_be_bytes(new));
     }
-}
-
-/// Headers that a flow puts before packets.
-#[derive(Clone, Debug)]
-pub(crate) struct Pushed {
-    pub(crate) headers: Vec<u8>,
-    /// With a UDP checksum.
-    pub(crate) csum: bool,
-    /// The device that the packet leaves through; none: it goes on in the bridge of its route.
-    pub(crate) device: Option<u32>,
 }
 
 /// Stands in a flow's text for what [`Shown::pushes`] has, in this order.

@@ -1,6 +1,5 @@
 //! `tnl_push(…)` in the words of ovs-dpctl(8).
 
-use crate::flowcache::dump::Pushed;
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
 use crate::xlate::Backer;
 use packet::gre::{Erspan, Gre};
@@ -24,6 +23,16 @@ fn type_number(kind: TunnelKind, v6: bool) -> u32 {
         (TunnelKind::Erspan, true) => 108,
         (TunnelKind::Srv6, _) => 112,
     }
+}
+
+/// Headers that a cached flow puts before packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Pushed {
+    pub(crate) headers: Vec<u8>,
+    /// With a UDP checksum.
+    pub(crate) csum: bool,
+    /// The device that the packet leaves through; none: it goes on in the bridge of its route.
+    pub(crate) device: Option<u32>,
 }
 
 /// The number of the port that tunnels' packets leave by.
