@@ -52,6 +52,9 @@ struct Compatible {
     /// Accepted for compatibility: this switch never uses the kernel's.
     #[arg(long)]
     disable_system: bool,
+    /// Accepted for compatibility: the processors of test beds are the machine's.
+    #[arg(long, value_name = "NODE,...")]
+    dummy_numa: Option<String>,
 }
 
 /// The text of `--version`.

@@ -354,3 +354,52 @@ fn numbers_go_to_those_who_ask() {
     let log = std::fs::read_to_string(s.path("stderr")).expect("the log");
     assert!(!log.contains("deleted interface r"), "{log}");
 }
+
+/// `vlog/set dpif_netdev:dbg` logs each flow that is put into the cache, in the words of `dpctl/dump-flows`, one that does
+/// something else than the one before it as a change, and nothing once the level is back.
+#[test]
+fn the_log_has_flows_of_the_datapath() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dflog");
+    let s = Switch::test_bed(&ns);
+    let ports = ["p1", "p2", "p3"].map(|p| format!("-- add-port br0 {p}")).join(" ");
+    s.vsctl(&format!("add-br br0 -- set bridge br0 fail_mode=secure {ports}"));
+    s.ofctl(&["add-flow", "br0", "in_port=p1,dl_dst=02:00:00:00:00:02,actions=output:p2"]);
+    let lines = || {
+        let log = std::fs::read_to_string(s.path("stderr")).expect("log");
+        // The thread's name stands behind the module's.
+        let all = log.lines().filter(|l| l.contains("|dpif_netdev(")).filter_map(|l| l.split_once("|DBG|"));
+        all.map(|(_, text)| text.to_string()).collect::<Vec<String>>()
+    };
+    receive(&s, "p1", &frame(1));
+    assert_eq!(lines(), [""; 0], "nobody asked");
+    s.appctl(&["vlog/set", "dpif_netdev:dbg"]).expect("vlog/set");
+    s.appctl(&["revalidator/purge"]).expect("purge");
+    let mut wanted: Vec<String> = Vec::new();
+    let logged = |wanted: &[String]| {
+        eventually("lines of the log", SOON, || if lines() == wanted { Ok(()) } else { Err(format!("{:?}", lines())) });
+    };
+    let shown = || {
+        let all = s.appctl(&["dpctl/dump-flows"]).expect("flows");
+        let flow = all.lines().nth(1).expect("a flow").to_string();
+        let (packets, rest) = flow.split_once(", packets:").expect("counters");
+        (packets.to_string(), rest.split_once("actions:").expect("actions").1.to_string())
+    };
+    receive(&s, "p1", &frame(1));
+    let (packets, first) = shown();
+    wanted.push(format!("flow_add: {packets}, actions:{first}"));
+    logged(&wanted);
+    // A packet that the flow serves says nothing.
+    receive(&s, "p1", &frame(2));
+    s.ofctl(&["add-flow", "br0", "in_port=p1,dl_dst=02:00:00:00:00:02,actions=output:p3,output:p2"]);
+    receive(&s, "p1", &frame(3));
+    let (packets, second) = shown();
+    wanted.push(format!("flow_mod: {packets}, old_actions:{first}, actions:{second}"));
+    logged(&wanted);
+    s.appctl(&["vlog/set", "dpif_netdev:info"]).expect("vlog/set");
+    s.appctl(&["revalidator/purge"]).expect("purge");
+    receive(&s, "p1", &frame(4));
+    assert_eq!(lines(), wanted);
+}

@@ -9,6 +9,7 @@ pub mod mac;
 pub mod meter;
 pub mod mirror;
 pub mod misses;
+pub(crate) mod queue_marks;
 pub mod snooping;
 pub(crate) mod tables;
 pub(crate) mod transaction;
@@ -23,6 +24,7 @@ pub use vlan::{PriorityTags, VlanMode};
 use crate::bridge::changes::Change;
 use crate::bridge::mac::MacTable;
 use crate::bridge::meter::Meter;
+use crate::bridge::queue_marks::QueueMarks;
 use crate::classifier::{Classifier, Rule};
 use crate::tunnel::TunnelConfig;
 use openflow_rs::OfError as E;
@@ -233,6 +235,8 @@ pub struct Bridge {
     /// Multicast snooping, if it is on.
     pub(crate) snooping: Option<snooping::Snooping>,
     pub(crate) mirrors: Vec<mirror::Mirror>,
+    /// What packets of a port's queue are marked with ([`Bridge::set_queue_marks`]).
+    pub(crate) queue_marks: QueueMarks,
     pub(crate) bonds: Vec<bond::State>,
     /// Numbers of the `Flow_Sample_Collector_Set` rows of this bridge.
     pub collectors: Vec<u32>,
@@ -305,6 +309,7 @@ impl Bridge {
             macs: MacTable::default(),
             snooping: None,
             mirrors: Vec::new(),
+            queue_marks: QueueMarks::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,

@@ -8,7 +8,7 @@ use crate::conntrack::Timeouts;
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
-use crate::flowcache::dump::Shown;
+use crate::flowcache::dump::{Installed, PUSH, Shown};
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::recorder::Record;
@@ -208,7 +208,30 @@ impl Switch {
             Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
             None => "never".into(),
         };
-        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{}", f.packets, f.actions)
+        let actions = self.tell_actions(f);
+        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}", f.packets)
+    }
+
+    /// What a flow does, in the format of ovs-dpctl(8).
+    pub fn tell_actions(&self, f: &Shown) -> String {
+        let tell = |text: String, p| text.replacen(PUSH, &trace::pushed_headers(&self.backer, p), 1);
+        f.pushes.iter().fold(f.actions.clone(), tell)
+    }
+
+    /// Whether flows that are put into the cache, or sent to a fast path's, are noted from now on, for
+    /// [`Switch::take_installed`]. Those that a fast path makes by itself of a template are not.
+    pub fn note_installed(&mut self, on: bool) {
+        self.flowcache.cache.installed = on.then(Vec::new);
+    }
+
+    /// Whether such flows are noted.
+    pub fn notes_installed(&self) -> bool {
+        self.flowcache.cache.installed.is_some()
+    }
+
+    /// The flows that were noted since the last call.
+    pub fn take_installed(&mut self) -> Vec<Installed> {
+        self.flowcache.cache.installed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// How many flows are in the cache, and how many there is room for.
@@ -224,6 +247,14 @@ impl Switch {
             self.purge_cache();
         }
         changed
+    }
+
+    /// Whether flows may be of all packets that are alike in what decided (they may by default), or of one packet's headers
+    /// each, connections' as well. A change empties the cache.
+    pub fn set_megaflows(&mut self, on: bool) {
+        if std::mem::replace(&mut self.flowcache.megaflows, on) != on {
+            self.purge_cache();
+        }
     }
 
     /// Empties the flow cache.
@@ -571,14 +602,19 @@ impl Switch {
             }
             key.hash = table.hash(key.blocks());
             let mut run = [Some((device, p))];
-            let keep = |_: &mut Cache, hash, entry| flows.push(Flow::new(hash, entry, None));
+            let keep = |cache: &mut Cache, hash, entry| {
+                cache.note(hash, &entry, None);
+                flows.push(Flow::new(hash, entry, None));
+            };
             flowcache.serve_run(backer, (std::slice::from_ref(&key), &mut run), (&mut outer, out), keep);
             let [Some((_, p))] = run else { continue };
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.flowcache.entry(&mut self.backer, &key, record) {
                 Some((entry, mask)) => {
                     let mask = mask.and_then(|m| Some((key.kind()?, m)));
-                    let hash = if mask.is_some() { self.flowcache.cache.table.hash(entry.parts().0) } else { key.hash };
+                    let cache = &mut self.flowcache.cache;
+                    let hash = if mask.is_some() { cache.table.hash(entry.parts().0) } else { key.hash };
+                    cache.note(hash, &entry, mask.as_ref().map(|m| &m.1));
                     flows.push(Flow::new(hash, entry, mask));
                 }
                 None => self.flowcache.cache.stats.refused += 1,

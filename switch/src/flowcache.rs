@@ -38,6 +38,7 @@ use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
+use dump::Installed;
 use entry::Entry;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
@@ -228,12 +229,14 @@ pub(crate) struct Cache {
     pub(crate) keys: Vec<PackedKey>,
     /// The megaflow found last.
     pub(crate) last: Option<megaflow::LastMegaflow>,
+    /// Flows that were put in, if somebody wants to know ([`crate::Switch::note_installed`]).
+    pub(crate) installed: Option<Vec<Installed>>,
 }
 
 impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
         let (tallies, stats) = Default::default();
-        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None }
+        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None, installed: None }
     }
 }
 
@@ -252,6 +255,8 @@ pub(crate) struct FlowCache {
     pub(crate) ct_templates: CtTemplateCache,
     pub(crate) runs: TemplateRuns,
     megaflow_predictor: MegaflowPredictor,
+    /// Flows may be of many packets; false: each is of one, to see what becomes of it.
+    pub(crate) megaflows: bool,
     /// Segments of earlier walks.
     segments: SegmentCache,
 }
@@ -271,6 +276,7 @@ impl FlowCache {
             ct_templates: CtTemplateCache::default(),
             runs: TemplateRuns::default(),
             megaflow_predictor: MegaflowPredictor::default(),
+            megaflows: true,
             segments: SegmentCache::new(true),
         }
     }

@@ -22,6 +22,7 @@ pub use bridge::bond::{Bond, Spread};
 pub use bridge::eviction::TableConfig;
 pub use bridge::mirror::{Mirror, MirrorOutput};
 pub use bridge::misses::TableMiss;
+pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{
@@ -37,7 +38,7 @@ pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, HeldPacket, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
-pub use flowcache::dump::Shown;
+pub use flowcache::dump::{Installed, Shown};
 pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{
     Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay, metadata_field,

@@ -24,8 +24,9 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-pub(crate) use actions::changes;
+pub(crate) use actions::{changes, hexadecimal};
 use text::Node;
+pub(crate) use tunnel::{Pushed, pushed_headers};
 
 /// What to trace.
 #[derive(Clone, Debug)]
@@ -239,9 +240,13 @@ impl Observer for Tracer {
         let mut written = false;
         for f in WRITTEN {
             let (was, is) = (base.get(f), key.get(f));
-            if f == F::NwTos && (was ^ is) & !u128::from(crate::tunnel::CE) == 0 {
-                if was != is {
-                    self.examined(F::IpEcn);
+            if f == F::NwTos {
+                let parts = [(F::IpDscp, !u128::from(crate::tunnel::CE)), (F::IpEcn, crate::tunnel::CE.into())];
+                for (part, bits) in parts {
+                    if (was ^ is) & bits != 0 {
+                        self.examined(part);
+                        written |= part == F::IpDscp;
+                    }
                 }
             } else if was != is {
                 self.examined(f);
@@ -339,12 +344,7 @@ impl Observer for Tracer {
         self.leaf(Kind::Detail, format!("tunneling to {dst} via {via}"));
         self.leaf(Kind::Detail, format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
         let port = backer.tunnel_number(cfg);
-        let out = match egress {
-            Egress::Bridge(b) => backer.device_of_bridge(b).map_or(via, |n| n.to_string()),
-            Egress::Device(n) => n.to_string(),
-            Egress::Host(_) => via,
-        };
-        self.datapath.push(tunnel::pushed(cfg, headers, port, &out));
+        self.datapath.push(tunnel::pushed(cfg, headers, port, &tunnel::out_port(backer, egress)));
     }
 
     fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer) {

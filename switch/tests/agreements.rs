@@ -154,6 +154,30 @@ fn writes_to_odd_arp_are_matched_but_not_sent() {
     }
 }
 
+/// Nor is what is written to IP packets of protocol 0, whatever others of the same addresses made the cache keep before; what
+/// is only read, or written to Ethernet, does not ask for the protocol.
+#[test]
+fn writes_to_packets_of_protocol_0_are_not_sent() {
+    let set = "set_field:10.0.0.9->ip_src,set_field:02:00:00:00:00:77->eth_src";
+    for actions in [format!("{set},output:2"), format!("push:NXM_OF_IP_SRC[],{set},pop:NXM_NX_REG0[],output:2")] {
+        for order in [[0, 99], [99, 0]] {
+            let mut s = one(&[], &[&format!("ip actions={actions}")]);
+            for proto in order.repeat(3) {
+                let mut p =
+                    build::udp(B, A, ([10, 0, 0, 1].into(), 7), ([10, 0, 0, 2].into(), 8), 64, b"x").expect("udp");
+                p[23] = proto;
+                p[24..26].fill(0);
+                let sum = packet::checksum::of(&p[14..34]);
+                p[24..26].copy_from_slice(&sum.to_be_bytes());
+                let out = send(&mut s, 1, &p);
+                let [(2, q)] = out.as_slice() else { panic!("{out:?}") };
+                assert_eq!(q[6..12], [2, 0, 0, 0, 0, 0x77], "Ethernet is written");
+                assert_eq!(q[29], if proto == 0 { 1 } else { 9 }, "protocol {proto} of {order:?}");
+            }
+        }
+    }
+}
+
 /// A third tag is payload; where one is pushed before two, the inner one of them is lost.
 #[test]
 fn third_tags() {

@@ -239,6 +239,7 @@ fn mirrors_have_packet_outs() {
         destinations: Default::default(),
         vlans: Default::default(),
         output: switch::MirrorOutput::Port(PortNo(3)),
+        filter: None,
         snaplen: None,
     }]);
     for (port, devices) in [(1, &[3, 2][..]), (2, &[]), (PortNo::CONTROLLER.0, &[])] {

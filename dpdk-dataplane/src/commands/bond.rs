@@ -35,6 +35,11 @@ fn word(args: &[String], n: usize) -> &str {
     args.get(n).map(String::as_str).unwrap_or_default()
 }
 
+/// Whether it has several ports: one alone may negotiate with LACP, too.
+fn is_bond(b: &Bond) -> bool {
+    b.members.len() > 1
+}
+
 /// The bonds that a command names: one, or all. `none` is the error text.
 fn chosen<'a>(w: &'a MainPmd, args: &[String], none: &str) -> Result<Vec<&'a Bond>, String> {
     let wanted: Vec<&Bond> = w.bonds.list.iter().filter(|b| args.is_empty() || b.spec.name == word(args, 0)).collect();
@@ -50,7 +55,7 @@ fn member<'a>(w: &'a mut MainPmd, args: &[String]) -> Result<(&'a mut Bond, Port
 
 fn list(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::from("bond\ttype\trecircID\tmembers\n");
-    for b in &w.bonds.list {
+    for b in w.bonds.list.iter().filter(|b| is_bond(b)) {
         let names: Vec<&str> = b.members.iter().map(|m| m.spec.name.as_str()).collect();
         let _ = writeln!(out, "{}\t{}\t0\t{}", b.spec.name, mode(b), names.join(", "));
     }
@@ -59,7 +64,7 @@ fn list(w: &mut MainPmd, _: &[String]) -> Answer {
 
 fn show(w: &mut MainPmd, args: &[String]) -> Answer {
     let now = w.now();
-    let text = chosen(w, args, "no such bond")?.into_iter().map(|b| {
+    let text = chosen(w, args, "no such bond")?.into_iter().filter(|b| is_bond(b)).map(|b| {
         let ms = |n: usize| b.spec.delays.get(n).map_or(0, |d| d.as_millis());
         let mut out = format!(
             "---- {} ----\nbond_mode: {}\nbond may use recirculation: no, Recirc-ID : -1\nbond-hash-basis: {}\nlb_output action: disabled, bond-id: -1\n",

@@ -16,6 +16,8 @@ pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
     ("dpif/dump-dps", "", 0, of_bridges),
     ("upcall/show", "", 0, upcalls),
     ("revalidator/wait", "", 0, |_, _| Ok(String::new())),
+    ("upcall/disable-megaflows", "", 0, |w, _| megaflows(w, false)),
+    ("upcall/enable-megaflows", "", 0, |w, _| megaflows(w, true)),
     ("revalidator/purge", "", 0, purge),
     ("dpif-netdev/pmd-rxq-show", "[-pmd core] [dp]", 3, queues),
     ("ofproto/list-tunnels", "", 0, tunnels),
@@ -49,6 +51,12 @@ fn show(w: &mut MainPmd, _: &[String]) -> Answer {
         let _ = writeln!(out, "  port {n}: {}{note}", p.name);
     }
     Ok(out)
+}
+
+/// Whether cached flows are of many packets, or of one each.
+fn megaflows(w: &mut MainPmd, on: bool) -> Answer {
+    w.switch.set_megaflows(on);
+    Ok(format!("megaflows {}\n", if on { "enabled" } else { "disabled" }))
 }
 
 fn purge(w: &mut MainPmd, _: &[String]) -> Answer {

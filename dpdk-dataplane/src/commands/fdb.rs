@@ -44,12 +44,16 @@ fn add(w: &mut MainPmd, args: &[String]) -> Answer {
     let known = b.port_by_name(port).map(|p| p.no);
     let no =
         known.or_else(|| port.parse().ok().map(PortNo).filter(|n| b.ports.contains_key(n))).ok_or("no such port")?;
+    let before = b.macs.iter().find(|k| (k.vlan, k.mac) == (vlan, mac)).map(|k| (k.port, k.fixed));
     if b.macs.fix(vlan, mac, no, now) {
-        return Ok(String::new());
+        let how = |fixed| if fixed { "static" } else { "dynamic" };
+        let told = before.filter(|old| *old != (no, true));
+        let told = told.map(|(port, fixed)| format!("Overriding already existing {} entry on {port}\n", how(fixed)));
+        return Ok(told.unwrap_or_default());
     }
     match b.macs.iter().any(|k| (k.vlan, k.mac, k.port) == (vlan, mac, no)) {
         true => Ok(String::new()),
-        false => Err("the address is static at another port; take it off there first".into()),
+        false => Err("the bridge has no room for another address".into()),
     }
 }
 

@@ -32,11 +32,13 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
     d.commands().register_async("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1, 3, move |args| {
         let pmd = handle.clone();
         async move {
-            // Names are the default (ovs-vswitchd(8)).
-            let names = !args.iter().any(|a| a == "--no-names");
+            // The last of these words counts; with -m names are the default.
+            let word = args.iter().rfind(|a| matches!(a.as_str(), "--names" | "--no-names"));
+            let more = args.iter().any(|a| matches!(a.as_str(), "-m" | "--more"));
+            let names = word.map_or(more, |w| w == "--names");
             let name = args.into_iter().rfind(|a| !a.starts_with('-')).unwrap_or_default();
             let bridge = pmd.read_with(name, |w, name| super::bridge(w, &[name])).await??;
-            dump(&pmd, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
+            dump(&pmd, Wanted { bridge: Some(bridge), names, more, ..Wanted::default() }).await
         }
     });
 }

@@ -44,9 +44,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("odp-execute/action-impl-show", "", TUNING),
     ("rstp/tcn", "[bridge]", NOTHING),
     ("tnl/egress_port_range", "min max", MISSING),
-    ("upcall/disable-megaflows", "", TUNING),
     ("upcall/disable-ufid", "", TUNING),
-    ("upcall/enable-megaflows", "", TUNING),
     ("upcall/enable-ufid", "", TUNING),
     ("upcall/set-flow-limit", "flow-limit-number", TUNING),
 ];

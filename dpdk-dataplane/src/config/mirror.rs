@@ -1,5 +1,6 @@
 //! Mirrors (`Mirror`), with ports by name.
 
+use openflow_rs::Match;
 use ovn_schema::{Uuid, ovs};
 
 /// Where a mirror sends copies.
@@ -26,6 +27,8 @@ pub struct MirrorSpec {
     pub destinations: Vec<String>,
     /// Only packets of these VLANs; empty: of all.
     pub vlans: Vec<u16>,
+    /// Only packets that match; none: all.
+    pub filter: Option<Match>,
     /// Where copies go; none: the mirror does nothing.
     pub output: Option<MirrorTarget>,
     /// Copies are cut to so many bytes.
@@ -38,6 +41,12 @@ pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorS
         let interfaces = ports.iter().filter_map(|id| db.port.get(id)).flat_map(|p| p.interfaces.iter());
         interfaces.filter_map(|id| db.interface.get(id)).map(|i| i.name.to_string()).collect::<Vec<String>>()
     };
+    let text = m.filter.as_ref().filter(|f| !f.is_empty());
+    let filter = text.map(|f| f.parse::<Match>());
+    if let Some(Err(e)) = &filter {
+        tracing::warn!(target: "bridge", "mirror {}: filter: {e}; the mirror is off", m.name);
+    }
+    let off = matches!(filter, Some(Err(_)));
     let out = m.output_port.map(|id| interfaces(&[id].into_iter().collect()).into_iter().next());
     MirrorSpec {
         uuid,
@@ -46,7 +55,9 @@ pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorS
         sources: interfaces(&m.select_src_port),
         destinations: interfaces(&m.select_dst_port),
         vlans: m.select_vlan.iter().map(|v| *v as u16).collect(),
+        filter: filter.and_then(Result::ok),
         output: match (out, m.output_vlan) {
+            _ if off => None,
             (Some(port), _) => port.map(MirrorTarget::Port),
             (None, vlan) => vlan.map(|v| MirrorTarget::Vlan(v as u16)),
         },

@@ -166,6 +166,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
             s.egress = qos::egress(db, p);
+            s.queue_marks = qos::marks(db, p);
             ports.push(s);
         }
     }

@@ -10,6 +10,7 @@ use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
 use representors::devargs::{Devargs, Malformed};
+use std::collections::BTreeMap;
 use std::fmt;
 use switch::{PriorityTags, TunnelConfig, TunnelKind, VlanMode};
 
@@ -175,6 +176,8 @@ pub struct PortSpec {
     pub ingress: Rate,
     /// The limits of its QoS row, or why that cannot be followed.
     pub egress: Result<Egress, QosError>,
+    /// `Queue:dscp`: what packets of a queue are marked with.
+    pub queue_marks: BTreeMap<u16, u8>,
 }
 
 /// A bridge, as far as its ports have to know it.
@@ -216,6 +219,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         affinity: affinity(i),
         ingress: qos::ingress(i),
         egress: Ok(Egress::Free),
+        queue_marks: BTreeMap::new(),
         mtu,
     }
 }

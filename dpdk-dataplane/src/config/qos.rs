@@ -154,6 +154,12 @@ pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, QosErr
     }
 }
 
+/// `Queue:dscp` of the queues of a port, by their numbers.
+pub(super) fn marks(db: &ovs::Database, p: &ovs::Port) -> BTreeMap<u16, u8> {
+    let queues = p.qos.and_then(|id| db.qos.get(&id)).into_iter().flat_map(|q| &q.queues);
+    queues.filter_map(|(n, id)| Some((u16::try_from(*n).ok()?, u8::try_from(db.queue.get(id)?.dscp?).ok()?))).collect()
+}
+
 /// The rate of an `egress-policer`: `cir` bytes a second, with bursts of `cbs` bytes; a `trtcm-policer` has `eir` and
 /// `ebs` as well.
 fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, QosError> {

@@ -13,7 +13,7 @@ use ovn_schema::{Map, Str};
 use packet::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use switch::{BridgeId, CacheStats, Passage};
 
 /// A datagram is sent once it has so many bytes.
@@ -148,7 +148,8 @@ pub struct Agent {
     pool: u32,
     /// Counter samples sent, by source.
     counted: HashMap<u32, u32>,
-    next: Option<Duration>,
+    /// Seconds until counters are sent.
+    left: u64,
     waiting: Xdr,
     parts: u32,
 }
@@ -163,7 +164,7 @@ impl Agent {
             samples: 0,
             pool: 0,
             counted: HashMap::new(),
-            next: None,
+            left: 1,
             waiting: Xdr::default(),
             parts: 0,
         })
@@ -226,13 +227,14 @@ impl Agent {
         self.full(out);
     }
 
-    /// Whether it is time for counters.
-    pub(crate) fn due(&mut self, now: Duration) -> bool {
-        if self.spec.polling.is_zero() || self.next.is_some_and(|t| now < t) {
+    /// Called once a second: whether it is time for counters.
+    pub(crate) fn due(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        if self.spec.polling.is_zero() || self.left > 0 {
             return false;
         }
-        // The first counters are sent after one interval.
-        self.next.replace(now + self.spec.polling).is_some()
+        self.left = self.spec.polling.as_secs();
+        true
     }
 
     /// Adds the counters of the bridge's ports, and of the process.
@@ -295,7 +297,8 @@ impl Agent {
                 });
             }
             x.part(ETHERNET_COUNTERS, |x| {
-                x.words(&[low("rx_frame_err"), low("rx_crc_err")]).words(&[UNKNOWN; 11]);
+                let known = |key: &str| values.get(key).map_or(UNKNOWN, |v| *v as u32);
+                x.words(&[known("rx_frame_err"), known("rx_crc_err")]).words(&[UNKNOWN; 11]);
             });
             x.part(OPENFLOW_PORT, |x| {
                 x.long(self.spec.datapath_id).words(&[number]);
@@ -304,9 +307,13 @@ impl Agent {
                 x.bytes(p.name.as_bytes());
             });
             x.part(GENERIC_COUNTERS, |x| {
-                // Ethernet (RFC 2863, IANAifType); full duplex is 1, half is 2.
-                x.words(&[index, 6]).long(u64::from(p.link.mbps) * 1_000_000);
-                x.words(&[if p.link.full_duplex { 1 } else { 2 }, status]);
+                // Ethernet (RFC 2863, IANAifType); full duplex is 1, half is 2. A device that says nothing of either is
+                // told as one of 100 Mbit/s, as Open vSwitch does.
+                let (mbps, duplex) = match (p.link.mbps, p.link.full_duplex) {
+                    (0, _) => (100, 0),
+                    (mbps, full) => (mbps, if full { 1 } else { 2 }),
+                };
+                x.words(&[index, 6]).long(u64::from(mbps) * 1_000_000).words(&[duplex, status]);
                 x.long(get("rx_bytes")).words(&[low("rx_packets"), low("rx_multicast_packets"), UNKNOWN]);
                 x.words(&[low("rx_dropped"), low("rx_errors"), UNKNOWN]);
                 x.long(get("tx_bytes")).words(&[low("tx_packets"), UNKNOWN, UNKNOWN]);
@@ -363,6 +370,7 @@ fn usage() -> [u64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn what_the_process_takes_is_known() {
@@ -382,5 +390,23 @@ mod tests {
         let expected =
             [0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 5, b'a', b'b', b'c', b'd', b'e', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         assert_eq!(x.0, expected);
+    }
+
+    /// Counters are sent once an interval, the first time within the first second.
+    #[test]
+    fn counters_come_once_an_interval() {
+        let spec = SflowSpec {
+            targets: vec![([127, 0, 0, 1], 6343).into()],
+            agent: IpAddr::from([127, 0, 0, 1]),
+            sampling: 1,
+            header: 128,
+            polling: Duration::from_secs(3),
+            datapath_id: 1,
+        };
+        let mut a = Agent::new(spec).expect("a target");
+        let due: Vec<bool> = (0..8).map(|_| a.due()).collect();
+        assert_eq!(due, [true, false, false, true, false, false, true, false]);
+        a.spec.polling = Duration::ZERO;
+        assert!((0..8).all(|_| !a.due()), "none without an interval");
     }
 }

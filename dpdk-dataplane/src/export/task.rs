@@ -89,7 +89,8 @@ struct ExportTask {
     agents: HashMap<BridgeId, Agent>,
     netflows: HashMap<BridgeId, Netflow>,
     subsampler: Subsampler,
-    start: tokio::time::Instant,
+    /// When it began, by the daemon's clock.
+    start: Duration,
     out: Vec<Outgoing>,
 }
 
@@ -110,7 +111,7 @@ pub async fn run(
         agents: HashMap::new(),
         netflows: HashMap::new(),
         subsampler: Subsampler(1),
-        start: clock.instant(),
+        start: clock.now(),
         out: Vec::new(),
     };
     loop {
@@ -149,17 +150,23 @@ impl ExportTask {
         }
     }
 
+    /// The time since it began, by the daemon's clock.
+    fn elapsed(&self) -> Duration {
+        self.pmd.clock.now().saturating_sub(self.start)
+    }
+
     fn sample(&mut self, bridge: BridgeId, set: Option<u32>, s: &switch::Sample) {
         let Some(wanted) = self.set((bridge, set)).cloned() else { return };
         // A departing packet is reported with the port by which it leaves.
         let of = if set.is_none() && s.egress { s.sampling_port } else { s.in_port };
         let name = self.wanted.ports.get(&(bridge, of)).map(|p| p.name.clone()).unwrap_or_default();
+        let now = self.elapsed();
         let e = self.exporters.entry((bridge, set)).or_insert_with(|| ipfix::Exporter::new(wanted));
-        e.sample(s, name, self.start.elapsed(), &mut self.out);
+        e.sample(s, name, now, &mut self.out);
     }
 
     fn passage(&mut self, bridge: BridgeId, rate: u32, p: &Passage) {
-        let now = self.start.elapsed();
+        let now = self.elapsed();
         if let Some(spec) = self.wanted.ipfix.get(&bridge)
             && self.subsampler.takes(rate, spec.sampling)
         {
@@ -176,10 +183,10 @@ impl ExportTask {
     }
 
     async fn poll(&mut self) {
-        let now = self.start.elapsed();
+        let now = self.elapsed();
         self.exporters.values_mut().for_each(|e| e.poll(now, &mut self.out));
         self.netflows.values_mut().for_each(|n| n.poll(now, &mut self.out));
-        let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due(now).then_some(*b)).collect();
+        let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due().then_some(*b)).collect();
         if !due.is_empty() {
             let snapshot = self.pmd.read(sflow::CounterSnapshot::take).await.unwrap_or_default();
             for b in due {
@@ -193,7 +200,7 @@ impl ExportTask {
 
     /// Applies a changed configuration.
     fn change(&mut self) {
-        let now = self.start.elapsed();
+        let now = self.elapsed();
         for (key, mut e) in std::mem::take(&mut self.exporters) {
             let set = self.set(key).cloned();
             if set.as_ref() != Some(&e.set) {

@@ -30,6 +30,8 @@ const BATCH: usize = 32;
 /// In a bridge with more flows than this, a change that may concern all of them is made in another thread, like a
 /// bundle.
 const MANY: usize = 1000;
+/// Silence after which the peer at a management socket is probed, as in Open vSwitch.
+const MANAGEMENT_PROBE: Duration = Duration::from_secs(60);
 /// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
 
@@ -70,7 +72,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         bundles: HashMap::new(),
         changed: false,
         names_tables: false,
-        probe: controller.as_ref().map(|c| c.probe).unwrap_or_default(),
+        probe: controller.as_ref().map_or(MANAGEMENT_PROBE, |c| c.probe),
         packet_ins: PacketInQueues::new(controller.map(|c| c.packet_ins)),
         role,
     };
@@ -177,6 +179,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                         return Err(ConnectionError::Io(e));
                     }
                     asked = true;
+                    let idle = self.probe.as_secs();
+                    tracing::debug!(target: "rconn", "{}: idle {idle} seconds, sending inactivity probe", self.name);
                     self.queue(0, &Message::EchoRequest(Vec::new()));
                 }
             }

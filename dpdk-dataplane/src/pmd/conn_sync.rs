@@ -241,7 +241,7 @@ impl ConnSync {
             let Ok(place) = f.to.try_reserve() else { continue };
             let mut batch = Batch { bytes: Vec::new(), records: 0, fences: Vec::new() };
             for (r, used) in &found {
-                let lasts = Duration::from_secs(r.idle_timeout.into());
+                let lasts = Duration::from_secs(r.idle_timeout().into());
                 let at = Arc::as_ptr(r) as usize;
                 // It lives on with the peer while it is used here.
                 if f.learned.get(&at).is_some_and(|(_, told)| *used < *told + lasts / USES) {

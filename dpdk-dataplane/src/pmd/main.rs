@@ -362,6 +362,7 @@ impl MainPmd {
                     self.counters.oversize += broken as u64;
                 }
             }
+            self.note_flows();
             // Whether this round's work keeps the thread from sleeping.
             let mut awake = busy;
             let received = batch.len();
@@ -373,6 +374,7 @@ impl MainPmd {
             }
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
+            self.log_flows();
             self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&self.switch.conntrack, now);

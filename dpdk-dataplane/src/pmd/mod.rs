@@ -8,6 +8,7 @@
 //! | [`devices`] | devices: who polls which queue, what limits them |
 //! | [`conn_sync`] | connections that other gateways are told of, and tell |
 //! | [`packet_in_limit`] | how many packets go to controllers |
+//! | `flow_log` | the log of flows that are put into the cache |
 //! | [`sampler`] | which packets are observed |
 //! | [`mod@port_statistics`] | counters of ports |
 //! | [`idle`] | priority, processors and sleep of such threads |
@@ -15,6 +16,7 @@
 pub mod conn_sync;
 pub mod devices;
 pub mod fast;
+mod flow_log;
 pub mod handle;
 pub mod idle;
 pub mod main;

@@ -58,6 +58,7 @@ impl Reconciler {
             }
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
+            self.apply_queue_marks(&b);
             self.apply_bonds(&b);
             self.apply_stp(&b);
             self.apply_snooping(&b);
@@ -234,6 +235,20 @@ impl Reconciler {
         });
     }
 
+    /// Sets what packets of queues are marked with, once ports have numbers.
+    fn apply_queue_marks(&self, b: &RunningBridge) {
+        let ports = b.ports.values().filter_map(|p| Some((p.no?, &p.spec.queue_marks)));
+        let marks = ports.flat_map(|(no, m)| m.iter().map(move |(queue, dscp)| ((no, *queue), *dscp)));
+        let (id, marks) = (b.id, marks.collect::<switch::QueueMarks>());
+        self.pmd.post(move |w| {
+            if w.switch.bridge(id).is_some_and(|b| *b.queue_marks() != marks)
+                && let Some(b) = w.switch.bridge_mut(id)
+            {
+                b.set_queue_marks(marks);
+            }
+        });
+    }
+
     /// Sets a bridge's mirrors, once its ports have numbers.
     fn apply_mirrors(&self, b: &RunningBridge) {
         let number = |name: &String| b.ports.get(name).and_then(|p| p.no);
@@ -250,6 +265,7 @@ impl Reconciler {
                 sources: m.sources.iter().filter_map(number).collect(),
                 destinations: m.destinations.iter().filter_map(number).collect(),
                 vlans: m.vlans.iter().copied().collect(),
+                filter: m.filter.clone(),
                 output,
                 snaplen: m.snaplen,
             })

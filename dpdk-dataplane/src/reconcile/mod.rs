@@ -344,7 +344,7 @@ impl Reconciler {
         loop {
             let (mut rows, mut host, mut time, mut asked) = (false, false, false, None);
             tokio::select! {
-                () = daemon.exiting() => return,
+                () = daemon.exiting() => return self.write_last().await,
                 Some(c) = self.bfd.recv() => self.bfd_changed(c),
                 Some((request, answer)) = self.requests.recv() => {
                     time = matches!(request, Request::Tick);
@@ -396,6 +396,27 @@ impl Reconciler {
                 let _ = answer.send(done);
             }
         }
+    }
+
+    /// Before an orderly exit: writes what changed since the last look, such as which member of a bond is active, by which
+    /// the next start goes on.
+    async fn write_last(&mut self) {
+        /// A database that does not answer keeps nobody from ending.
+        const PATIENCE: Duration = Duration::from_millis(500);
+        let last = async {
+            self.update_bonds().await;
+            // A write that is under way ends first.
+            for _ in 0..2 {
+                self.write();
+                if !self.db.busy {
+                    return;
+                }
+                if let Some(r) = self.done_rx.recv().await {
+                    self.finished(r);
+                }
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, last).await;
     }
 
     /// Tells flow monitors of changes that no message made: flows were learned, or expired.

@@ -338,8 +338,9 @@ fn pull_changes(r: &mut Reader<'_>, f: &mut FlowMod) -> Result<()> {
     if flags & !(FlowFlags::SEND_FLOW_REM | FlowFlags::CHECK_OVERLAP) != 0 {
         return Err(DecodeError::new(OfError::FlowModBadFlags, format!("flow-mod flags {flags:#x} are not supported")));
     }
-    // A changed or added flow starts anew in this version.
-    f.flags = FlowFlags(flags | FlowFlags::RESET_COUNTS);
+    // A flow that takes the place of another starts anew in this version; one that gets other actions goes on.
+    let anew = if f.command == FlowModCommand::Add { FlowFlags::RESET_COUNTS } else { 0 };
+    f.flags = FlowFlags(flags | anew);
     f.or_add = matches!(f.command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
     // All bits set: it is not to change.
     f.new_cookie = (f.or_add && f.cookie != u64::MAX).then_some(f.cookie);

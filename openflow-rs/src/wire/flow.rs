@@ -198,9 +198,10 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         ));
     }
     if v == Version::Of11 {
-        // A changed or added flow starts anew in this version, and what modifies no flow adds one, unless it looks for a
-        // cookie.
-        f.flags = FlowFlags(f.flags.0 | FlowFlags::RESET_COUNTS);
+        // A flow that takes the place of another starts anew in this version, and what modifies no flow adds one, unless
+        // it looks for a cookie.
+        let anew = if f.command == FlowModCommand::Add { FlowFlags::RESET_COUNTS } else { 0 };
+        f.flags = FlowFlags(f.flags.0 | anew);
         f.or_add = f.cookie_mask == 0 && matches!(f.command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
     }
     f.importance = r.u16()?;

@@ -73,7 +73,7 @@ impl Bridge {
             t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
         };
         let all = self.timed.get(places).unwrap_or_default().iter().filter_map(Weak::upgrade);
-        let learned = all.filter(move |r| r.idle_timeout != 0 && self.learners.learns(r.table, r.cookie) && there(r));
+        let learned = all.filter(move |r| r.idle_timeout() != 0 && self.learners.learns(r.table, r.cookie) && there(r));
         learned.map(|r| {
             let (_, _, used) = r.counters();
             (r, used)
@@ -93,7 +93,7 @@ impl Bridge {
             if own >= used {
                 return true;
             }
-            if *r.actions == *f.actions && (r.cookie, r.idle_timeout) == (f.cookie, f.idle_timeout) {
+            if *r.actions == *f.actions && (r.cookie, r.idle_timeout()) == (f.cookie, f.idle_timeout) {
                 r.touch(used);
                 return true;
             }

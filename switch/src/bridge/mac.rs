@@ -194,9 +194,10 @@ impl MacTable {
         true
     }
 
-    /// Puts an address at a port for good. False: it was put somewhere by hand already, or there is no room.
+    /// Puts an address at a port for good, wherever it was before. False: it was put there by hand already, or there is no
+    /// room.
     pub fn fix(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) -> bool {
-        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some()) {
+        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some() && s.port == port) {
             return false;
         }
         self.remove(vlan, mac);

@@ -1,7 +1,7 @@
 //! Port mirrors: copies of what ports receive and send (ovs-vswitchd.conf.db(5), table Mirror).
 
 use crate::bridge::Bridge;
-use openflow_rs::PortNo;
+use openflow_rs::{Match, PortNo};
 use std::collections::BTreeSet;
 
 /// Most mirrors of a bridge, as in Open vSwitch.
@@ -29,6 +29,8 @@ pub struct Mirror {
     pub destinations: BTreeSet<PortNo>,
     /// Only packets of these VLANs; empty is all.
     pub vlans: BTreeSet<u16>,
+    /// Only packets that match, as they are where they are copied; none: all.
+    pub filter: Option<Match>,
     /// Where copies go.
     pub output: MirrorOutput,
     /// The longest copy, in bytes.

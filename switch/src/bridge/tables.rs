@@ -62,7 +62,7 @@ impl Bridge {
 
     /// Inserts a flow; returns the one that it replaces.
     fn put(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
-        if rule.idle_timeout | rule.hard_timeout != 0 {
+        if rule.may_expire() {
             self.timed.push(Arc::downgrade(&rule));
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
@@ -140,8 +140,8 @@ impl Bridge {
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         let old = t.find(&f.matches, f.priority).cloned();
-        if let Some(old) = old.as_ref().filter(|_| !f.flags.has(FlowFlags::RESET_COUNTS)) {
-            rule.inherit(old);
+        if let Some(old) = &old {
+            rule.follow(old, f.flags);
         }
         self.put(Arc::new(rule));
         if let Some(old) = old {
@@ -153,7 +153,10 @@ impl Bridge {
     /// Adds or refreshes a learned flow.
     pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
         let same = self.tables.get(usize::from(f.table)).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
-            *r.actions == *f.actions && r.cookie == f.cookie && r.idle_timeout == f.idle_timeout && r.hard_timeout == 0
+            *r.actions == *f.actions
+                && r.cookie == f.cookie
+                && r.idle_timeout() == f.idle_timeout
+                && r.hard_timeout() == 0
         });
         match same {
             Some(r) => r.touch(now),
@@ -228,8 +231,8 @@ impl Bridge {
                 table: r.table,
                 reason,
                 priority: r.priority,
-                idle_timeout: r.idle_timeout,
-                hard_timeout: r.hard_timeout,
+                idle_timeout: r.idle_timeout(),
+                hard_timeout: r.hard_timeout(),
                 cookie: r.cookie,
                 duration_sec: age.as_secs() as u32,
                 duration_nsec: age.subsec_nanos(),
@@ -279,9 +282,10 @@ impl Bridge {
         });
         for r in timed {
             let (_, _, used) = r.counters();
-            if r.hard_timeout != 0 && r.modified + Duration::from_secs(r.hard_timeout.into()) <= now {
+            let [idle, hard] = [r.idle_timeout(), r.hard_timeout()];
+            if hard != 0 && r.modified + Duration::from_secs(hard.into()) <= now {
                 gone.push((r.clone(), 1));
-            } else if r.idle_timeout != 0 && used + Duration::from_secs(r.idle_timeout.into()) <= now {
+            } else if idle != 0 && used + Duration::from_secs(idle.into()) <= now {
                 gone.push((r.clone(), 0));
             }
         }

@@ -4,6 +4,7 @@
 
 use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
+use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, BridgeId, validate};
 use openflow_rs::message::TlvMap;
 use openflow_rs::wire::DecodeError;
@@ -83,6 +84,7 @@ impl Bridge {
             macs: MacTable::default(),
             snooping: None,
             mirrors: Vec::new(),
+            queue_marks: QueueMarks::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,

@@ -4,7 +4,7 @@ use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An installed flow.
@@ -20,10 +20,12 @@ pub struct Rule {
     pub cookie: u64,
     /// Actions.
     pub actions: Arc<[Action]>,
-    /// Idle timeout in seconds; 0: none.
-    pub idle_timeout: u16,
-    /// Hard timeout in seconds; 0: none.
-    pub hard_timeout: u16,
+    /// Idle and hard timeout in seconds; 0: none.
+    timeouts: [u16; 2],
+    /// Those that its `fin_timeout` sets at most once a TCP connection has ended.
+    fin: Option<[u16; 2]>,
+    /// One has.
+    ended: AtomicBool,
     /// Flags.
     pub flags: FlowFlags,
     /// Importance for eviction: flows with less go first.
@@ -223,6 +225,16 @@ impl Step {
     }
 }
 
+/// The timeouts of the last `fin_timeout` of a list, if there is one.
+fn fin_timeouts(list: &[Action]) -> Option<[u16; 2]> {
+    let of = |a: &Action| match a {
+        Action::FinTimeout { idle, hard } => Some([*idle, *hard]),
+        Action::Clone(list) => fin_timeouts(list),
+        _ => None,
+    };
+    list.iter().rev().find_map(of)
+}
+
 #[derive(Debug)]
 struct Counters {
     packets: AtomicU64,
@@ -244,8 +256,9 @@ impl Rule {
             matches: f.matches.clone(),
             cookie: f.cookie,
             actions: f.actions.clone().into(),
-            idle_timeout: f.idle_timeout,
-            hard_timeout: f.hard_timeout,
+            timeouts: [f.idle_timeout, f.hard_timeout],
+            fin: fin_timeouts(&f.actions),
+            ended: AtomicBool::new(false),
             flags: f.flags,
             importance: f.importance,
             created: now,
@@ -258,6 +271,41 @@ impl Rule {
                 used: AtomicU64::new(now.as_nanos() as u64),
             }),
         }
+    }
+
+    /// Idle timeout in seconds; 0: none.
+    pub fn idle_timeout(&self) -> u16 {
+        self.timeout(0)
+    }
+
+    /// Hard timeout in seconds; 0: none.
+    pub fn hard_timeout(&self) -> u16 {
+        self.timeout(1)
+    }
+
+    fn timeout(&self, which: usize) -> u16 {
+        let of = |list: &[u16; 2]| list.get(which).copied().unwrap_or_default();
+        let most = self.fin.as_ref().filter(|_| self.ended.load(Ordering::Relaxed)).map_or(0, of);
+        match (of(&self.timeouts), most) {
+            (own, 0) => own,
+            (0, most) => most,
+            (own, most) => own.min(most),
+        }
+    }
+
+    /// Whether the flow may expire, now or once a connection has ended.
+    pub(crate) fn may_expire(&self) -> bool {
+        self.timeouts != [0, 0] || self.fin.is_some()
+    }
+
+    /// Whether it has a `fin_timeout`.
+    pub(crate) fn shortens(&self) -> bool {
+        self.fin.is_some()
+    }
+
+    /// A TCP connection of the flow has ended: its `fin_timeout` holds from now on.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
     }
 
     /// Counts packets. Only the main thread does, so no lock is needed.
@@ -280,6 +328,15 @@ impl Rule {
         self.counters = other.counters.clone();
     }
 
+    /// Takes another rule's place: with its counters, unless the flow-mod's flags reset them, and with the time of its
+    /// last packet.
+    pub(crate) fn follow(&mut self, other: &Rule, flags: FlowFlags) {
+        match flags.has(FlowFlags::RESET_COUNTS) {
+            false => self.inherit(other),
+            true => self.touch(other.counters().2),
+        }
+    }
+
     /// Refreshes the idle timeout without counting.
     pub fn touch(&self, now: Duration) {
         self.counters.used.store(now.as_nanos() as u64, Ordering::Relaxed);
@@ -292,9 +349,7 @@ impl Rule {
         g.cookie = f.new_cookie.unwrap_or(self.cookie);
         let mut new = Rule::new(&g, self.created);
         new.modified = now;
-        if !f.flags.has(FlowFlags::RESET_COUNTS) {
-            new.inherit(self);
-        }
+        new.follow(self, f.flags);
         new
     }
 
@@ -304,8 +359,8 @@ impl Rule {
             table: self.table,
             priority: self.priority,
             cookie: self.cookie,
-            idle_timeout: self.idle_timeout,
-            hard_timeout: self.hard_timeout,
+            idle_timeout: self.idle_timeout(),
+            hard_timeout: self.hard_timeout(),
             importance: self.importance,
             flags: self.flags,
             matches: self.matches.clone(),

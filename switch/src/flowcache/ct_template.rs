@@ -18,7 +18,7 @@
 use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey, SHAPES};
-use super::megaflow::{Mask, pack};
+use super::megaflow::{Mask, Masks, pack};
 use super::recorder::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
@@ -166,6 +166,20 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
     differ.map(|(at, offset, len, values, sums)| patch(at, offset, len, values, sums)).collect()
 }
 
+/// A template as text; `passes` is what its packets find.
+pub(super) fn shown(entry: &Entry, mask: &Mask, passes: &[Expected], masks: &Masks) -> Option<Shown> {
+    let shown = line(entry, Some(mask), masks)?;
+    // The datapath's words are those of OpenFlow, but for empty brackets.
+    let text = |p: &Expected| p.action().to_string().replace("ct()", "ct");
+    let actions: Vec<String> = passes.iter().map(text).collect();
+    let states: Vec<String> = passes.iter().map(state).collect();
+    // After the recirculation id and the device.
+    let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
+    let (from, rest) = shown.packets.split_at(at);
+    let packets = format!("{from},{}{rest}", states.join(","));
+    Some(Shown { packets, actions: format!("{},{}", actions.join(","), shown.actions), ..shown })
+}
+
 impl CtTemplateCache {
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
@@ -229,14 +243,7 @@ impl CtTemplateCache {
         let all = groups.flat_map(|(u, g)| g.flows.values().map(move |i| (u, g, i)));
         all.filter_map(|(u, g, i)| {
             let flow = self.get(*i).filter(|f| cache.table.fresh(&f.entry))?;
-            let shown = line(&flow.entry, Some(&u.mask), &cache.table.masks)?;
-            let passes: Vec<String> = g.passes.iter().map(|p| p.action().to_string()).collect();
-            let states: Vec<String> = g.passes.iter().map(state).collect();
-            // After the recirculation id and the device.
-            let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
-            let (from, rest) = shown.packets.split_at(at);
-            let packets = format!("{from},{}{rest}", states.join(","));
-            Some(Shown { packets, actions: format!("{},{}", passes.join(","), shown.actions), ..shown })
+            shown(&flow.entry, &u.mask, &g.passes, &cache.table.masks)
         })
     }
 

@@ -6,7 +6,7 @@ use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::extract::mac_text;
-use crate::trace::changes;
+use crate::trace::{Pushed, changes, hexadecimal};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
         F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
         F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
         F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
-        F::NwTos | F::Ipv6Label => format!("{v:#x}"),
+        F::NwTos | F::Ipv6Label => hexadecimal(v),
         _ => v.to_string(),
     };
     // Masks of numbers are hexadecimal.
@@ -96,6 +96,8 @@ fn text(k: &FlowKey, m: &FlowKey) -> String {
         let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
         let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
         inside.push(match k.get(F::IpProto) {
+            // Its ports are in the first fragment.
+            _ if frag == "frag=later" => String::new(),
             6 => group("tcp", &ports, ""),
             17 => group("udp", &ports, ""),
             132 => group("sctp", &ports, ""),
@@ -148,8 +150,11 @@ fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
     }
 }
 
-fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> String {
-    let mut out = Vec::new();
+/// Stands in a flow's text for what [`Shown::pushes`] has, in this order.
+pub(crate) const PUSH: &str = "tnl_push()";
+
+fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> (String, Vec<Pushed>) {
+    let (mut out, mut pushes) = (Vec::new(), Vec::new());
     let [outer, beneath] = layouts;
     let (mut now, mut layout) = (k.clone(), outer);
     let mut steps = e.steps();
@@ -191,8 +196,9 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 if o.device.is_none() {
                     layout = encapsulated(o.v6);
                 }
-                let to = o.device.map_or("its bridge".into(), |d| crate::buf::destination(d).0.to_string());
-                out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
+                let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
+                pushes.push(Pushed { headers, csum: o.csum, device: o.device.map(|d| crate::buf::destination(d).0) });
+                out.push(PUSH.into());
             }
             op::DECAP => {
                 out.push("tnl_pop".into());
@@ -207,7 +213,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     if out.is_empty() {
         out.push("drop".into());
     }
-    out.join(",")
+    (out.join(","), pushes)
 }
 
 /// The fields of a frame.
@@ -224,14 +230,31 @@ pub struct Shown {
     pub device: u32,
     /// What its packets look like.
     pub packets: String,
-    /// What is done with them.
+    /// What is done with them, but for the headers of tunnels ([`crate::Switch::tell_actions`]).
     pub actions: String,
+    pub(crate) pushes: Vec<Pushed>,
     /// Why nothing leaves, if nothing does.
     pub drop: Option<DropReason>,
     /// Place and generation of the xlate cache that counts for it.
     pub(crate) path: (u32, u32),
     /// When its connection last had a packet, if it has one.
     pub(crate) used: Option<Duration>,
+}
+
+impl Shown {
+    fn does_as(&self, other: &Shown) -> bool {
+        let headers = |f: &Shown| f.pushes.iter().map(|p| (p.headers.clone(), p.device)).collect::<Vec<_>>();
+        self.actions == other.actions && headers(self) == headers(other)
+    }
+}
+
+/// A flow that was put into the cache, for the log.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// The flow.
+    pub flow: Shown,
+    /// The one that it takes the place of, if that did something else.
+    pub old: Option<Shown>,
 }
 
 /// A flow as text; its mask is this one, or the one that its key names, or none.
@@ -277,11 +300,28 @@ fn whole(
     if let Some((vni, i)) = &inner {
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }
-    let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown { device: device as u32, packets, actions, drop: e.drop, path: (e.path, e.generation), used: None }
+    let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
+    Shown { device: device as u32, packets, actions, pushes, drop: e.drop, path: (e.path, e.generation), used: None }
 }
 
 impl Cache {
+    /// Notes a flow that is about to be put into the cache, if such are noted.
+    #[inline]
+    pub(crate) fn note(&mut self, hash: u64, entry: &Entry, mask: Option<&Mask>) {
+        if self.installed.is_some() {
+            self.note_entry(hash, entry, mask);
+        }
+    }
+
+    #[cold]
+    fn note_entry(&mut self, hash: u64, entry: &Entry, mask: Option<&Mask>) {
+        let masks = &self.table.masks;
+        let Some(flow) = line(entry, mask, masks) else { return };
+        let old = self.table.with_key(hash, entry.key()).and_then(|e| line(e, mask, masks));
+        let old = old.filter(|o| !o.does_as(&flow));
+        self.installed.get_or_insert_default().push(Installed { flow, old });
+    }
+
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
         self.table.used().filter_map(|e| {

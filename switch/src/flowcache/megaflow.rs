@@ -7,6 +7,7 @@
 
 use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
 use crate::bridge::Bridge;
+use crate::bridge::bond::Spread;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
 use openflow_rs::action::{Action, ZoneSpec};
@@ -176,12 +177,29 @@ impl DependencyMask {
         }
     }
 
-    /// An action reads or writes a field: its bits decide, and whether the packet has it.
-    fn used(&mut self, f: F) {
+    /// An action writes a field: its bits decide, and whether the packet has it. Nothing is written to packets whose
+    /// protocol, or ARP operation, is 0.
+    fn written(&mut self, f: F) {
         self.field(f);
         if f.def().prereq != Prereq::None {
             self.field(F::IpProto);
         }
+        self.told_by_icmp(f);
+    }
+
+    /// An action reads a field: its bits decide, and whether the packet has it. What has no ports needs no protocol: the
+    /// type of the frame, which all packets of a key share, is enough.
+    fn used(&mut self, f: F) {
+        use Prereq as P;
+        self.field(f);
+        if !matches!(f.def().prereq, P::None | P::Vlan | P::Mpls | P::Nsh | P::Arp | P::Ipv4 | P::Ipv6 | P::Ip) {
+            self.field(F::IpProto);
+        }
+        self.told_by_icmp(f);
+    }
+
+    /// Which message of ICMPv6 it is decides about fields of neighbour discovery.
+    fn told_by_icmp(&mut self, f: F) {
         if matches!(f.def().prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert) {
             [F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.field(f));
         }
@@ -580,15 +598,20 @@ impl DependencyMask {
     pub(super) fn action(&mut self, a: &Action, bridge: Option<&Bridge>) {
         match a {
             // Whether writing a field changes the packet depends on what it said.
-            Action::SetField { field, .. } => self.used(*field),
-            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => self.used(dst.field),
-            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| self.used(s.field)),
-            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
-            Action::DecTtl(_) => self.used(F::IpTtl),
+            Action::SetField { field, .. } => self.written(*field),
+            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => self.written(dst.field),
+            Action::Move { src, dst } => {
+                self.used(src.field);
+                self.written(dst.field);
+            }
+            Action::Pop(s) => self.written(s.field),
+            Action::Push(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
+            Action::DecTtl(_) => self.written(F::IpTtl),
             // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
             Action::Output { port: PortNo::NORMAL, .. } => {
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
-                self.only &= bridge.is_some_and(|b| b.bonds.is_empty());
+                // The members of bonds that hash ports would make a megaflow of each connection.
+                self.only &= bridge.is_some_and(|b| b.bonds.iter().all(|s| s.bond.spread != Spread::Transport));
             }
             Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
             // [`super::observer`] decides on the pass itself.

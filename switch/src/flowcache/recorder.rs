@@ -2,6 +2,7 @@
 
 use super::ct_template::{CtTemplate, said, settled};
 use super::depend::Looks;
+use super::dump::Installed;
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask};
@@ -427,10 +428,14 @@ impl Recorder {
         Some((checks, absent))
     }
 
-    /// Whether headers are rewritten; none if the packet passes tunnels.
+    /// Whether network or transport headers are rewritten; none if the packet passes tunnels.
     fn rewrites(&self) -> Option<bool> {
         let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
-        (!tunnels).then(|| self.steps.iter().any(|s| matches!(s, Step::Rewrite(_) | Step::IcmpId(_))))
+        let above = |s: &Step| match s {
+            Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
+            s => matches!(s, Step::IcmpId(_)),
+        };
+        (!tunnels).then(|| self.steps.iter().any(above))
     }
 
     /// Removes steps at the end that have no effect.
@@ -713,7 +718,7 @@ impl FlowCache {
         let held = conntrack.lock();
         let learned = Learned { ct: &held, bridges };
         let wide = match key.shape() {
-            _ if tracked => None,
+            _ if tracked || !self.megaflows => None,
             Some(s) => rec.looked.mask(s),
             None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
@@ -726,7 +731,7 @@ impl FlowCache {
         let now = now.as_nanos() as u64;
         let entry = entry.filter(|e| super::exec::holds(e, &held, &cache.views, lengths, now));
         std::mem::drop(held);
-        let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
+        let alike = mask.is_some() || tracked && self.megaflows && self.keep_tracked(backer, key, &mut rec, drop);
         self.megaflow_predictor.answer(alike);
         self.put_back(rec);
         Some((entry?, mask))
@@ -762,6 +767,10 @@ impl FlowCache {
         }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
         let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
+        if let Some(installed) = &mut cache.installed {
+            let flow = super::ct_template::shown(&flow.entry, &mask, &passes, &cache.table.masks);
+            installed.extend(flow.map(|flow| Installed { flow, old: None }));
+        }
         ct_templates.keep(kind, mask, (passes.into(), tuple), flow, &cache.table);
         cache.stats.inserted += 1;
         true
@@ -781,6 +790,7 @@ impl FlowCache {
 impl Cache {
     /// Puts a flow into the cache.
     pub(crate) fn insert(&mut self, conntrack: &SharedConntrack, now: Duration, hash: u64, entry: Entry) {
+        self.note(hash, &entry, None);
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = self;
         let holds = |e: &Entry| super::exec::holds_but_length(e, conntrack, views, now);

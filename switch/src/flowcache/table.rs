@@ -235,6 +235,11 @@ impl Table {
             .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.is(key)))
     }
 
+    /// An entry of this key, stale or not.
+    pub(crate) fn with_key(&self, hash: u64, key: &[u64]) -> Option<&Entry> {
+        self.places(hash).filter_map(|(_, i)| self.entries.get(i as usize)).find(|e| e.key() == key)
+    }
+
     /// Moves an entry from a lower level to the highest, if there is room.
     pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);

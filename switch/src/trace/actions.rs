@@ -43,13 +43,19 @@ const ND: &[Part] = &[(F::NdTarget, "target", v6), (F::NdSll, "sll", mac_text), 
 const PORTS: &[Part] = &[(F::TcpSrc, "src", number), (F::TcpDst, "dst", number)];
 
 fn tos(v: u128) -> String {
-    format!("{:#x}/0xfc", v & 0xfc)
+    format!("{}/0xfc", hexadecimal(v & 0xfc))
+}
+
+/// As C's `%#x` has it.
+pub(crate) fn hexadecimal(v: u128) -> String {
+    if v == 0 { "0".into() } else { format!("{v:#x}") }
 }
 
 /// The same where the bits of congestion change, too, or alone.
 fn tos_change(is: u128, wanted: u128) -> String {
     let mask = [0xfc, 0x3].into_iter().filter(|m| (is ^ wanted) & m != 0).sum::<u128>();
-    if mask == 0xff { format!("{wanted:#x}") } else { format!("{:#x}/{mask:#x}", wanted & mask) }
+    let value = hexadecimal(wanted & mask);
+    if mask == 0xff { value } else { format!("{value}/{mask:#x}") }
 }
 
 /// The actions that turn one packet into another.

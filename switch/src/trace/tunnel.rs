@@ -1,6 +1,7 @@
 //! `tnl_push(…)` in the words of ovs-dpctl(8).
 
-use crate::tunnel::{TunnelConfig, TunnelKind};
+use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
+use crate::xlate::Backer;
 use packet::gre::{Erspan, Gre};
 use packet::tunnel::Geneve;
 use packet::{be16, be32, be128};
@@ -22,6 +23,41 @@ fn type_number(kind: TunnelKind, v6: bool) -> u32 {
         (TunnelKind::Erspan, true) => 108,
         (TunnelKind::Srv6, _) => 112,
     }
+}
+
+/// Headers that a cached flow puts before packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Pushed {
+    pub(crate) headers: Vec<u8>,
+    /// With a UDP checksum.
+    pub(crate) csum: bool,
+    /// The device that the packet leaves through; none: it goes on in the bridge of its route.
+    pub(crate) device: Option<u32>,
+}
+
+/// The number of the port that tunnels' packets leave by.
+pub(super) fn out_port(backer: &Backer, egress: &Egress) -> String {
+    match egress {
+        Egress::Bridge(b) => backer.device_of_bridge(b).map_or_else(|| b.to_string(), |n| n.to_string()),
+        Egress::Device(n) => n.to_string(),
+        Egress::Host(_) => egress.to_string(),
+    }
+}
+
+/// The headers that a cached flow puts before packets: those of Geneve and VXLAN, as the packets of others walk the tables.
+pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
+    let h = &p.headers;
+    let v6 = h.get(12) == Some(&0x86);
+    let port = be16(h, if v6 { 56 } else { 36 }).unwrap_or(0);
+    let kind = backer.underlay.local.tunnel(port).unwrap_or(TunnelKind::Geneve);
+    let to =
+        if v6 { be128(h, 38).map(|a| Ipv6Addr::from(a).into()) } else { be32(h, 30).map(|a| Ipv4Addr::from(a).into()) };
+    let route = to.and_then(|a: std::net::IpAddr| backer.underlay.route(a));
+    let out = match p.device {
+        Some(n) => n.to_string(),
+        None => route.map_or_else(String::new, |r| out_port(backer, &r.egress)),
+    };
+    pushed(&TunnelConfig { csum: Some(p.csum), ..TunnelConfig::new(kind, None) }, h, port.into(), &out)
 }
 
 /// The headers that are put before a packet, and the numbers of the tunnel's port and of the one that they leave by.

@@ -16,6 +16,9 @@ pub(crate) struct Continuation {
 }
 
 const FORMAT: u8 = 2;
+/// The property that all of it is in. Open vSwitch's are 0x8000 to 0x8008; who reads a continuation only to print it, as
+/// `ovs-ofctl monitor` does, steps over others.
+const PROPERTY: u16 = 0xff00;
 
 fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
     let mut b = Vec::new();
@@ -41,7 +44,9 @@ pub(crate) fn encode(
     frames: &Frames,
     mirrored: u32,
 ) -> Vec<u8> {
-    let mut o = vec![FORMAT];
+    // The property's type, and its length, without padding.
+    let mut o = [PROPERTY.to_be_bytes(), [0; 2]].concat();
+    o.push(FORMAT);
     o.extend_from_slice(&(bridge as u32).to_be_bytes());
     o.extend_from_slice(&mirrored.to_be_bytes());
     o.extend_from_slice(&(stack.len() as u16).to_be_bytes());
@@ -56,6 +61,12 @@ pub(crate) fn encode(
         o.extend_from_slice(&cookie.cookie.to_be_bytes());
         put_actions(&mut o, list);
     }
+    // What is longer fits into no message.
+    let len = u16::try_from(o.len()).unwrap_or(u16::MAX);
+    if let Some(at) = o.get_mut(2..4) {
+        at.copy_from_slice(&len.to_be_bytes());
+    }
+    o.resize(o.len().next_multiple_of(8), 0);
     o
 }
 
@@ -77,6 +88,12 @@ fn actions(b: &mut &[u8]) -> Option<Vec<Action>> {
 /// Decodes a continuation; `None` if it is malformed.
 pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let b = &mut b;
+    if num(b, 2)? != u128::from(PROPERTY) {
+        return None;
+    }
+    let len = num(b, 2)? as usize;
+    let mut body = take(b, len.checked_sub(4)?)?;
+    let b = &mut body;
     if num(b, 1)? != u128::from(FORMAT) {
         return None;
     }
@@ -90,4 +107,30 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
         .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
         .collect::<Option<Vec<_>>>()?;
     Some(Continuation { bridge, stack, action_set, frames, mirrored })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::PortNo;
+
+    /// A continuation is a whole number of properties (OpenFlow 1.5 section 7.1.1), of a type that Open vSwitch does not
+    /// use, and comes back as it was; cut short it is refused.
+    #[test]
+    fn continuations_are_properties() {
+        let list = vec![Action::output(PortNo(7)), Action::GotoTable(9)];
+        for frames in [Vec::new(), vec![(3, Origin::with(0x77), list.clone()), (4, Origin::with(0), Vec::new())]] {
+            let bytes = encode(1, &[(5, 12), (u128::MAX, 128)], &list[..1], &frames, 6);
+            assert_eq!(bytes.len() % 8, 0);
+            let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            assert!(number(0) > 0x8008 && number(0) < 0xfffe, "{:#x}", number(0));
+            assert_eq!(usize::from(number(2)).next_multiple_of(8), bytes.len());
+            let c = decode(&bytes).expect("whole");
+            assert_eq!((c.bridge, c.mirrored, c.stack), (1, 6, vec![(5, 12), (u128::MAX, 128)]));
+            assert_eq!((c.action_set.len(), c.frames.len()), (1, frames.len()));
+            for n in 0..usize::from(number(2)) {
+                assert!(decode(&bytes[..n]).is_none(), "{n} bytes");
+            }
+        }
+    }
 }

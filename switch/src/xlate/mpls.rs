@@ -104,7 +104,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::NoBuffer);
         }
         let mut read = FlowKey::new();
-        let tags = self.backer.underlay.local.tags();
+        // Tags that were pushed are seen, however many are looked at in packets that come.
+        let pushed = [F::VlanTci, F::Vlan1Tci].iter().filter(|f| self.packet.key.get(**f) != 0).count();
+        let tags = self.backer.underlay.local.tags().max(pushed);
         self.packet.headers = extract::extract(self.packet.buf.data(), tags, &mut read);
         let words = |k: &mut FlowKey| k.0[PACKET_WORDS].copy_from_slice(&read.0[PACKET_WORDS]);
         words(&mut self.packet.key);

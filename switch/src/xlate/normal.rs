@@ -12,7 +12,7 @@ use crate::events::Event;
 use crate::extract::mac_text;
 use crate::xlate::snooping::Multicast;
 use crate::xlate::{Counted, Kind, Observer, Xlate};
-use openflow_rs::{FieldId as F, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn flood(&mut self, all: bool) {
@@ -203,9 +203,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge).filter(|b| !b.bonds.is_empty()) else {
             return false;
         };
-        let its = self.packet.key.get(F::EthType) as u16 == SLOW_PROTOCOLS
-            && self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..])
-            && b.bond_of(no).is_some_and(|b| b.lacp);
+        let its = self.packet.key.get(F::EthType) as u16 == SLOW_PROTOCOLS && b.bond_of(no).is_some_and(|b| b.lacp);
+        if !its {
+            return false;
+        }
+        self.observer.decides(F::EthDst);
+        let its = self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..]);
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
@@ -222,11 +225,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let face = b.face(no);
         let known = b.macs.lookup(vlan, src, now);
         // A gratuitous ARP announces a host that has moved: it is no reflection.
-        let moved = bond.reflects && known.is_some_and(|p| p != face) && !self.announces_itself();
+        let elsewhere = bond.reflects && known.is_some_and(|p| p != face);
+        let moved = elsewhere && !self.announces_itself();
         let group = dst >> 40 & 1 != 0 && bond.active != Some(no) && !bond.all_active;
         let takes = bond.takes.contains(&no) && !group && !moved;
         let asks = bond.reflects;
         self.observer.depends(Dependency::Live(self.pipeline.bridge, no));
+        if elsewhere {
+            [F::ArpOp, F::ArpSpa, F::ArpTpa].into_iter().for_each(|f| self.observer.decides(f));
+        }
         if asks {
             self.observer.looks_up_mac(self.pipeline.bridge, vlan, src, known);
         }
@@ -299,15 +306,24 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let ports = if received { &m.sources } else { &m.destinations };
             (m.all || ports.contains(&no)) && (m.vlans.is_empty() || m.vlans.contains(&vlan))
         };
+        let undone = |i: usize| self.packet.mirrored >> i & 1 == 0;
+        let asked = b.mirrors.iter().enumerate().filter(|(i, m)| undone(*i) && wants(m));
+        let fields: Vec<F> =
+            asked.filter_map(|(_, m)| m.filter.as_ref()).flat_map(Match::fields).map(|(f, ..)| f).collect();
+        let fits = |m: &Mirror, key: &FlowKey| m.filter.as_ref().is_none_or(|f| f.matches(key));
         let mut list = Vec::new();
         for (i, m) in b.mirrors.iter().enumerate() {
-            if self.packet.mirrored >> i & 1 == 0 && wants(m) {
+            if self.packet.mirrored >> i & 1 == 0 && wants(m) && fits(m, &self.packet.key) {
                 // Mirrors with the same output share one copy.
                 for (j, other) in b.mirrors.iter().enumerate() {
                     self.packet.mirrored |= u32::from(other.output == m.output) << j;
                 }
                 list.push(m.clone());
             }
+        }
+        for f in fields {
+            self.observer.reads(f);
+            self.observer.decides(f);
         }
         if list.is_empty() {
             return;

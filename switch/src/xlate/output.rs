@@ -8,9 +8,9 @@ use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
 use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
-use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
+use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
-use openflow_rs::{FieldId as F, PortNo};
+use openflow_rs::{FieldId as F, PortNo, Prereq};
 use packet::{bpdu, ipproto};
 use std::net::IpAddr;
 
@@ -159,7 +159,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.counts(counted, bytes as usize);
     }
 
+    /// The DSCP of the packet's queue at a port, if it is an IP packet.
+    fn queue_mark(&self, no: PortNo) -> Option<u8> {
+        let marks = self.backer.bridges.get(self.pipeline.bridge).map(|b| &b.queue_marks).filter(|m| !m.is_empty())?;
+        let mark = *marks.get(&(no, self.packet.queue?))?;
+        prereq_ok(&self.packet.key, Prereq::Ip).then_some(mark)
+    }
+
     fn send_device(&mut self, device: u32, no: PortNo) {
+        let Some(mark) = self.queue_mark(no) else { return self.send_as_it_is(device, no) };
+        let tos = self.packet.key.get(F::NwTos);
+        self.observer.decides(F::IpDscp);
+        self.packet.key.set(F::IpDscp, mark.into());
+        self.send_as_it_is(device, no);
+        self.packet.key.set(F::NwTos, tos);
+    }
+
+    fn send_as_it_is(&mut self, device: u32, no: PortNo) {
         if !self.commit() {
             return;
         }

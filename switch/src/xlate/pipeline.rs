@@ -7,9 +7,9 @@ use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule, Step, Steps};
 use crate::drops::DropReason;
 use crate::xlate::controller::Frozen;
-use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate};
+use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, prereq_ok};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
-use openflow_rs::{FieldId as F, PortNo};
+use openflow_rs::{FieldId as F, PortNo, Prereq};
 use std::sync::Arc;
 
 /// What an action belongs to: packet-ins give it as their reason.
@@ -192,7 +192,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     continue;
                 }
             };
-            (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
+            self.begin_rule(table, &rule);
             first.get_or_insert((table, rule.origin()));
             self.pipeline.depth += deepens;
             self.pipeline.levels = levels + 1;
@@ -208,6 +208,29 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.segment_ends();
         }
         first
+    }
+
+    /// The actions of a rule are carried out from here on. The end of a TCP connection lowers the timeouts of those with
+    /// a `fin_timeout`.
+    #[inline]
+    pub(super) fn begin_rule(&mut self, table: u8, rule: &Arc<Rule>) {
+        (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
+        if rule.shortens() {
+            self.shorten(rule);
+        }
+    }
+
+    #[cold]
+    fn shorten(&mut self, rule: &Rule) {
+        /// FIN and RST (RFC 9293 section 3.1).
+        const ENDS: u128 = 0x05;
+        [F::IpProto, F::TcpFlags].into_iter().for_each(|f| self.observer.decides(f));
+        if prereq_ok(&self.packet.key, Prereq::Tcp) && self.packet.key.get(F::TcpFlags) & ENDS != 0 {
+            self.observer.side_effect();
+            if !self.observer.dry() {
+                rule.end();
+            }
+        }
     }
 
     /// Looks up a table and counts the packet for the rule. Without one, gives the table to go on with, if there is one.

@@ -251,7 +251,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let Some((table, rule)) = s.hops.get(f.hop).and_then(|h| Some((h.table, h.rule.as_ref()?))) else {
                 continue;
             };
-            (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
+            self.begin_rule(table, rule);
             (self.pipeline.depth, self.pipeline.levels) = (depth + f.depth, levels + f.levels);
             if !self.waits(rule.actions.get(f.step..).unwrap_or_default()) {
                 next = self.steps(&rule.actions, &rule.steps, f.step);

@@ -34,7 +34,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
         1 => prop_oneof![Just(None), (40usize..72).prop_map(Some)].prop_map(Op::Replace),
-        1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
+        1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6))).prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (22u16..34, 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
     ];
     proptest::collection::vec((op, 1usize..3), 1..80)

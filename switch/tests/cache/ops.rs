@@ -96,7 +96,7 @@ pub enum Op {
     /// The buckets of a group change.
     Group(u32, bool),
     /// A bridge's mirror becomes this one, or none: (bridge, all ports, received rather than sent, cut short).
-    Mirror(usize, Option<(bool, bool, bool)>),
+    Mirror(usize, Option<(bool, bool, bool, usize)>),
     /// So many tags count.
     Tags(usize),
     /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
@@ -177,7 +177,8 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
         1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
-        1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
+        1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6)))
+            .prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (1usize..3).prop_map(Op::Tags),
         2 => proptest::option::of((0u8..3, any::<bool>(), any::<bool>())).prop_map(Op::Bond),
     ];

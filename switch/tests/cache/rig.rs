@@ -117,7 +117,9 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
         }
         Op::Mirror(bridge, which) => {
-            let mirror = which.map(|(all, received, short)| {
+            /// What mirrors may copy only.
+            const FILTERS: [&str; 4] = ["udp", "tcp,tp_dst=80/0xfff0", "ip,nw_dst=10.0.0.0/30,nw_ttl=64", "dl_vlan=5"];
+            let mirror = which.map(|(all, received, short, filter)| {
                 let ports = (1..60).map(PortNo).filter(|p| p.0 != 3).collect::<std::collections::BTreeSet<_>>();
                 let (sources, destinations) =
                     if received { (ports, Default::default()) } else { (Default::default(), ports) };
@@ -129,6 +131,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
                     sources,
                     destinations,
                     vlans: Default::default(),
+                    filter: FILTERS.get(filter).map(|f| f.parse().expect("match")),
                     output,
                     snaplen,
                 }

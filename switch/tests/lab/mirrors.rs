@@ -17,6 +17,7 @@ fn mirror(all: bool, sources: &[u16], destinations: &[u16], vlans: &[u16], outpu
         destinations: set(destinations),
         vlans: vlans.iter().copied().collect(),
         output,
+        filter: None,
         snaplen: None,
     }
 }
