@@ -74,7 +74,11 @@ fn dhcpcd_takes_renews_and_releases_both_leases() {
     rack.option("dhcpv4", "lease_time", "20").unwrap();
     let (script, out) = script(&rack, "dhcpcd.sh").unwrap();
     let conf = rack.lab.machine_dir("bm1").join("dhcpcd.conf");
-    std::fs::write(&conf, "clientid\nnoipv4ll\nnoarp\nslaac hwaddr\nia_na 1\noption domain_name_servers, domain_name\n").unwrap();
+    std::fs::write(
+        &conf,
+        "clientid\nnoipv4ll\nnoarp\nslaac hwaddr\nia_na 1\noption domain_name_servers, domain_name\n",
+    )
+    .unwrap();
     // What it keeps on this machine is in namespaces of its own, as its network is.
     let run = format!(
         "for d in /var/lib/dhcpcd /run/dhcpcd; do mkdir -p $d; mount -t tmpfs t $d; done; exec dhcpcd -B -f {} -c {script} eth0",
@@ -90,7 +94,10 @@ fn dhcpcd_takes_renews_and_releases_both_leases() {
     until("both leases", PATIENCE, || {
         let own = rack.lab.ip("bm1", &["addr", "show", "dev", "eth0"])?;
         has(&own, &["inet 10.0.0.4/24", "inet6 fd00::4/128"])?;
-        lines(&out, &["reason=BOUND\n", "new_ip_address=10.0.0.4", "new_domain_name_servers=10.0.0.1", "reason=BOUND6\n"])
+        lines(
+            &out,
+            &["reason=BOUND\n", "new_ip_address=10.0.0.4", "new_domain_name_servers=10.0.0.1", "reason=BOUND6\n"],
+        )
     })
     .unwrap();
     // The lease is over before this ends, had it not been renewed.

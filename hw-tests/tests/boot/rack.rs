@@ -81,6 +81,14 @@ impl Rack {
         }
     }
 
+    /// Takes a gateway's wires away; its programs run on.
+    pub fn cut(&self, gateway: &str) -> Result<()> {
+        for (switch, wire) in [("tor", "p"), ("fabric", "u"), ("fabric", "m")] {
+            self.lab.ip(switch, &["link", "set", &format!("{wire}-{gateway}"), "down"])?;
+        }
+        Ok(())
+    }
+
     /// The machines without their programs.
     fn wired(gateways: &[&str]) -> Result<Rack> {
         let mut lab = Lab::new("isboot", &std::env::temp_dir().join("isthmus-boot"))?;
