@@ -5,14 +5,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod leases;
 mod prefix;
 mod rack;
 mod takeover;
 
-use anyhow::ensure;
 use common::{Guard, able};
 use hw_tests::lab::until;
-use nix::sys::signal::Signal;
 use rack::{PATIENCE, Rack, has, lines, script};
 use std::path::Path;
 use std::time::Duration;
@@ -61,63 +60,6 @@ fn dhclient_takes_both_leases() {
     lines(&out, &["new_ip6_address=fd00::4", "new_dhcp6_name_servers=fd00::1", "new_dhcp6_domain_search=rack.test."])
         .unwrap();
     has(&rack.trace().unwrap(), &["DHCPv6 SOLICIT", "ADVERTISE fd00::4", "REPLY fd00::4"]).unwrap();
-}
-
-#[test]
-fn dhcpcd_takes_renews_and_releases_both_leases() {
-    let _one = Guard::take();
-    if !able(&["ovn-nbctl", "dhcpcd"]) {
-        return;
-    }
-    let mut rack = Rack::start().unwrap();
-    // Half of it passes, and it renews by itself.
-    rack.option("dhcpv4", "lease_time", "20").unwrap();
-    let (script, out) = script(&rack, "dhcpcd.sh").unwrap();
-    let conf = rack.lab.machine_dir("bm1").join("dhcpcd.conf");
-    std::fs::write(
-        &conf,
-        "clientid\nnoipv4ll\nnoarp\nslaac hwaddr\nia_na 1\noption domain_name_servers, domain_name\n",
-    )
-    .unwrap();
-    // What it keeps on this machine is in namespaces of its own, as its network is.
-    let run = format!(
-        "for d in /var/lib/dhcpcd /run/dhcpcd; do mkdir -p $d; mount -t tmpfs t $d; done; exec dhcpcd -B -f {} -c {script} eth0",
-        conf.display()
-    );
-    rack.lab.exec("bm1", "sh", &["-c", "echo 1 > /proc/sys/net/ipv6/conf/eth0/accept_ra"]).unwrap();
-    rack.lab.spawn("bm1", "dhcpcd", "sh", &["-c", &run]).unwrap();
-    let seen = |rack: &Rack, wanted: &[&str]| {
-        let said = until("the exchange", PATIENCE, || has(&rack.trace()?, wanted));
-        said.unwrap_or_else(|e| panic!("{e:#}\n{}", rack.lab.output("bm1", "dhcpcd")));
-    };
-    seen(&rack, &["DHCPv4 DISCOVER", "ACK 10.0.0.4", "DHCPv6 SOLICIT", "ADVERTISE fd00::4", "REPLY fd00::4"]);
-    until("both leases", PATIENCE, || {
-        let own = rack.lab.ip("bm1", &["addr", "show", "dev", "eth0"])?;
-        has(&own, &["inet 10.0.0.4/24", "inet6 fd00::4/128"])?;
-        lines(
-            &out,
-            &["reason=BOUND\n", "new_ip_address=10.0.0.4", "new_domain_name_servers=10.0.0.1", "reason=BOUND6\n"],
-        )
-    })
-    .unwrap();
-    // The lease is over before this ends, had it not been renewed.
-    until("two renewals", PATIENCE, || {
-        let text = std::fs::read_to_string(&out)?;
-        ensure!(text.matches("reason=RENEW\n").count() >= 2, "{text}");
-        Ok(())
-    })
-    .unwrap();
-    has(&rack.lab.ip("bm1", &["-4", "addr", "show", "dev", "eth0"]).unwrap(), &["inet 10.0.0.4/24"]).unwrap();
-    rack.lab.signal("bm1", "dhcpcd", Signal::SIGUSR1);
-    seen(&rack, &["DHCPv6 RENEW"]);
-    rack.lab.signal("bm1", "dhcpcd", Signal::SIGALRM);
-    seen(&rack, &["DHCPv4 RELEASE", "DHCPv6 RELEASE"]);
-    until("no lease", PATIENCE, || {
-        let own = rack.lab.ip("bm1", &["addr", "show", "dev", "eth0"])?;
-        ensure!(!own.contains("10.0.0.4") && !own.contains("fd00::4"), "{own}");
-        Ok(())
-    })
-    .unwrap();
 }
 
 #[test]
