@@ -707,8 +707,7 @@ impl MainPmd {
                         self.trees.receive(bridge, port, &packet, now);
                         heard = true;
                     }
-                    Event::PacketIn { bridge, ref packet_in, .. }
-                        if !self.limits.pass(bridge, packet_in.reason, now) => {}
+                    Event::PacketIn { bridge, ref packet_in, .. } if !self.limits.pass(bridge, packet_in, now) => {}
                     Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
                     Event::Passage { bridge, passage } => {
                         let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
