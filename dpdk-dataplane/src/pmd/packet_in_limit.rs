@@ -52,6 +52,17 @@ impl Tokens {
     }
 }
 
+/// What becomes of a packet-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes.
+    Pass,
+    /// It passes, and waits behind no more than others of its kind: its port sends more than [`PORT_RATE`].
+    Flood,
+    /// It is dropped.
+    Drop,
+}
+
 /// One bridge and reason.
 #[derive(Debug)]
 struct Bucket {
@@ -70,13 +81,13 @@ pub struct PacketInLimits {
 }
 
 impl PacketInLimits {
-    /// Whether another packet may pass.
-    pub fn pass(&mut self, bridge: BridgeId, p: &PacketIn, now: Duration) -> bool {
+    /// What becomes of another packet.
+    pub fn judge(&mut self, bridge: BridgeId, p: &PacketIn, now: Duration) -> Verdict {
         let port = p.metadata.exact(FieldId::InPort).unwrap_or_default() as u32;
         self.admit(bridge, port, p.reason, now)
     }
 
-    fn admit(&mut self, bridge: BridgeId, port: u32, reason: PacketInReason, now: Duration) -> bool {
+    fn admit(&mut self, bridge: BridgeId, port: u32, reason: PacketInReason, now: Duration) -> Verdict {
         if self.ports.len() >= PORTS && now >= self.forget_at {
             self.ports.retain(|_, t| !t.fill(PORT_RATE, PORT_BURST, now));
             self.forget_at = now + Duration::from_secs(1);
@@ -92,12 +103,12 @@ impl PacketInLimits {
         let b = self.all.entry((bridge, reason.name())).or_insert_with(new);
         b.tokens.fill(RATE, BURST, now);
         let pass = b.tokens.take(if modest { 0 } else { BURST / 2 });
-        if pass {
-            b.passed += 1;
-        } else {
+        if !pass {
             b.dropped += 1;
+            return Verdict::Drop;
         }
-        pass
+        b.passed += 1;
+        if modest { Verdict::Pass } else { Verdict::Flood }
     }
 
     /// What became of packet-ins: bridge, reason, passed, dropped.
@@ -114,10 +125,12 @@ mod tests {
     fn each_reason_has_its_own() {
         let mut l = PacketInLimits::default();
         let mut now = Duration::from_secs(5);
-        let offer = |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.admit(0, 1, r, now)).count();
+        let offer =
+            |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.admit(0, 1, r, now) != Verdict::Drop).count();
         // Half of the burst is others', but for what the port may take in any case.
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
-        assert!(l.admit(0, 2, PacketInReason::InvalidTtl, now) && l.admit(1, 2, PacketInReason::Action, now));
+        assert_eq!(l.admit(0, 2, PacketInReason::InvalidTtl, now), Verdict::Pass);
+        assert_eq!(l.admit(1, 2, PacketInReason::Action, now), Verdict::Pass);
         now += Duration::from_millis(100);
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
         now += Duration::from_secs(86_400);
@@ -132,9 +145,10 @@ mod tests {
         // 100,000 packets a second for ten seconds, and 100 a second from each of nine other ports.
         for n in 0..1_000_000u32 {
             let now = Duration::from_micros(u64::from(n) * 10);
-            passed += u32::from(l.admit(0, 1, PacketInReason::Action, now));
+            passed += u32::from(l.admit(0, 1, PacketInReason::Action, now) != Verdict::Drop);
             if n % 1_000 < 9 {
-                assert!(l.admit(0, 2 + n % 1_000, PacketInReason::Action, now), "packet {n}");
+                let verdict = l.admit(0, 2 + n % 1_000, PacketInReason::Action, now);
+                assert_eq!(verdict, Verdict::Pass, "packet {n}");
             }
         }
         // The flood gets what they leave.
@@ -147,7 +161,7 @@ mod tests {
         let (mut passed, last) = (0, Duration::from_secs(1));
         for n in 0..200_000u32 {
             let now = last * n / 200_000;
-            passed += u32::from(l.admit(0, n % 10_000, PacketInReason::Action, now));
+            passed += u32::from(l.admit(0, n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
         }
         assert!(passed <= RATE + BURST + 1, "{passed}");
         assert!(l.ports.len() <= PORTS, "{} ports", l.ports.len());
