@@ -16,7 +16,7 @@ help:
 	@echo "make demo-ic         two zones that interconnect joins, on this machine (root); KEEP=1 leaves them up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make test-boot       emulated machines boot through an external port: BIOS with iPXE, UEFI by TFTP, HTTP and HTTP over IPv6 (root)"
-	@echo "make test-kernel     representors on Debian's kernel, emulated: devlink, netdevsim, the kernel's openvswitch (root once, to install)"
+	@echo "make test-kernel     representors, tunnels and IPsec on Debian's kernel, emulated: devlink, netdevsim, openvswitch, ESP (root once, to install)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make check           formatting, lints, documentation, dependencies"
 	@echo "make verify          what CI runs: check and test"

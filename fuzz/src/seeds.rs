@@ -336,6 +336,19 @@ pub fn packet_ins() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Devices as DPDK names them (`options:dpdk-devargs`).
+pub fn devargs() -> Vec<Vec<u8>> {
+    texts(&[
+        "0000:03:00.0",
+        "03:00.0,representor=[3],dv_flow_en=1",
+        "0000:03:00.1,representor=c1pf[0]vf[12-12]",
+        "0000:03:00.0,representor=pf0sf88",
+        "0000:03:00.0,representor=[0-3,7],representor=vf1",
+        "net_tap0,iface=t,mac=fixed",
+        "class=eth,mac=00:53:00:00:00:01",
+    ])
+}
+
 pub fn lacp() -> Vec<Vec<u8>> {
     use packet::lacp::{Info, compose};
     let one = |n: u8| Info {

@@ -8,6 +8,8 @@ use openflow_rs::{Version, text, wire};
 use ovsdb_rs::engine::{Context, Database, Outcome};
 use ovsdb_rs::json::Framer;
 use ovsdb_rs::{DatabaseSchema, file, storage};
+use representors::Which;
+use representors::devargs::Devargs;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -39,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ha-records", run: ha_records, seeds: seeds::ha_records },
     Target { name: "lacp", run: lacp, seeds: seeds::lacp },
     Target { name: "bpdu", run: bpdu, seeds: seeds::bpdu },
+    Target { name: "devargs", run: devargs, seeds: seeds::devargs },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
     Target { name: "dns", run: packet_in, seeds: seeds::dns },
@@ -60,6 +63,30 @@ fn bpdu(input: &[u8]) -> Outcome_ {
     match packet::bpdu::parse(&packet::bpdu::compose(packet::Mac::ZERO, &b)) {
         Some(again) if again == b => Ok("a BPDU".into()),
         other => Err(format!("{other:?} is not {b:?}")),
+    }
+}
+
+/// A device as DPDK names it stays the same device, with its function written out in full.
+fn devargs(input: &[u8]) -> Outcome_ {
+    let Some(text) = text_of(input) else { return refused("no text") };
+    let read = match Devargs::parse(text) {
+        Ok(d) => d,
+        Err(e) => return refused(e),
+    };
+    if read.to_string() != text || !read.is_same_device(&read) {
+        return Err(format!("{text:?} is not itself"));
+    }
+    let (Some(pci), Some(w)) = (read.pci(), read.wanted()) else { return Ok(format!("{:?}", read.pci().is_some())) };
+    let part = |word: &str, n: Option<u32>| n.map(|n| format!("{word}{n}")).unwrap_or_default();
+    let (vf, sf) = match w.which {
+        Which::Vf(n) => (Some(n), None),
+        Which::Sf(n) => (None, Some(n)),
+        Which::Pf => (None, None),
+    };
+    let function = [part("c", w.controller), part("pf", w.pf), part("vf", vf), part("sf", sf)].concat();
+    match Devargs::parse(&format!("{pci},representor={function}")) {
+        Ok(again) if again.is_same_device(&read) && again.wanted() == read.wanted() => Ok(format!("{:?}", w.which)),
+        other => Err(format!("{other:?} is not {read:?}")),
     }
 }
 

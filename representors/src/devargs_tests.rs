@@ -105,4 +105,17 @@ proptest::proptest! {
             proptest::prop_assert!(d.is_same_device(&d));
         }
     }
+
+    /// The same of text that is nothing like a device; what it asks for is refused by a card that it is not of.
+    #[test]
+    fn any_text_at_all(device in ".{0,20}", function in ".{0,20}", more in "(,.{0,10})?") {
+        for text in [format!("{device}{more}"), format!("{device},representor={function}{more}")] {
+            let Ok(d) = read(&text) else { continue };
+            proptest::prop_assert_eq!(d.to_string(), text);
+            proptest::prop_assert!(d.is_same_device(&d));
+            let (name, arguments) = d.name_and_arguments();
+            proptest::prop_assert!(name.len() + arguments.len() <= device.len() + function.len() + more.len() + 14);
+            let _ = (d.pci(), d.argument("representor"), Inventory::default().check(&d));
+        }
+    }
 }

@@ -7,6 +7,8 @@ use crate::{DeviceName, Event, Follow, Inventory};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -21,12 +23,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long events are collected before what they make is told: a card that makes a thousand functions tells of each.
 const COLLECT: Duration = Duration::from_millis(20);
 
-/// How the kernel is followed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Octets of events that may wait; none: as the kernel likes.
-    pub buffer: Option<u32>,
-}
+/// Octets of events that may wait on each socket: those of a card that makes a thousand functions at once, of which each takes some
+/// kilobytes. The kernel's own 208 kB hold fifty.
+const BUFFER: usize = 4 << 20;
 
 /// What the thread needs.
 struct Kernel {
@@ -49,10 +48,11 @@ fn socket(protocol: isize) -> io::Result<Socket> {
     Ok(s)
 }
 
-fn listening(protocol: isize, group: u32, options: Options) -> io::Result<Socket> {
+fn listening(protocol: isize, group: u32) -> io::Result<Socket> {
     let mut s = Socket::new(protocol)?;
-    if let Some(n) = options.buffer {
-        s.set_rx_buf_sz(n)?;
+    // Who has no such right takes what the system allows: events are then lost earlier, and everything is read again.
+    if setsockopt(&s, RcvBufForce, &BUFFER).is_err() {
+        s.set_rx_buf_sz(BUFFER)?;
     }
     s.bind_auto()?;
     s.add_membership(group)?;
@@ -61,12 +61,12 @@ fn listening(protocol: isize, group: u32, options: Options) -> io::Result<Socket
 }
 
 impl Kernel {
-    fn new(options: Options) -> io::Result<Kernel> {
+    fn new() -> io::Result<Kernel> {
         let mut k = Kernel {
             generic: socket(protocols::NETLINK_GENERIC)?,
             route: socket(protocols::NETLINK_ROUTE)?,
             ports: None,
-            links: listening(protocols::NETLINK_ROUTE, link::GROUP, options)?,
+            links: listening(protocols::NETLINK_ROUTE, link::GROUP)?,
             family: None,
             sequence: 0,
             dumps: 0,
@@ -79,7 +79,7 @@ impl Kernel {
             Err(e) => tracing::info!(target: "vif_plug", "the kernel has no devlink: {e}"),
         }
         if let Some(f) = family {
-            k.ports = Some(listening(protocols::NETLINK_GENERIC, f.config, options)?);
+            k.ports = Some(listening(protocols::NETLINK_GENERIC, f.config)?);
             k.family = Some(f);
         }
         Ok(k)
@@ -133,12 +133,15 @@ impl Kernel {
             Err(e) => return Err(e.into()),
         }
         std::thread::sleep(COLLECT);
-        let (mut changed, mut touched) = (false, BTreeSet::new());
+        let (mut changed, mut touched, mut lost) = (false, BTreeSet::new(), false);
+        let mut b = Vec::with_capacity(LARGEST);
         let listening = [(Some(&self.links), true), (self.ports.as_ref(), false)];
         for (s, is_link) in listening.into_iter().filter_map(|(s, l)| Some((s?, l))) {
             loop {
-                let mut b = Vec::with_capacity(LARGEST);
+                b.clear();
                 match s.recv(&mut b, 0) {
+                    // What is left after a loss is older than what is read anew then.
+                    Ok(_) if lost => {}
                     Ok(_) => {
                         for m in netlink::messages(&b).unwrap_or_default() {
                             let told = if is_link { link::event(m.kind, m.body) } else { devlink::event(m.body) };
@@ -151,10 +154,14 @@ impl Kernel {
                     Err(e) if e.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                         tracing::info!(target: "vif_plug", "events of network devices were lost: all are read again");
                         inventory.apply(Event::Overflow);
+                        lost = true;
                     }
                     Err(e) => return Err(e),
                 }
             }
+        }
+        if lost {
+            return Ok(changed);
         }
         for name in touched {
             // One that just went is not there to answer.
@@ -189,8 +196,9 @@ fn said(e: Result<Option<Event>, netlink::Malformed>) -> Option<Event> {
 /// Sends a request and gives the messages of the answer.
 fn ask(s: &Socket, request: &[u8], sequence: u32, mut take: impl FnMut(netlink::Message<'_>)) -> io::Result<()> {
     s.send(request, 0)?;
+    let mut b = Vec::with_capacity(LARGEST);
     loop {
-        let mut b = Vec::with_capacity(LARGEST);
+        b.clear();
         s.recv(&mut b, 0)?;
         let all = netlink::messages(&b).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         for m in all.into_iter().filter(|m| m.sequence == sequence) {
@@ -210,8 +218,8 @@ fn ask(s: &Socket, request: &[u8], sequence: u32, mut take: impl FnMut(netlink::
 ///
 /// # Errors
 /// Where there are no sockets.
-pub fn follow(options: Options) -> io::Result<Follow> {
-    let mut kernel = Kernel::new(options)?;
+pub fn follow() -> io::Result<Follow> {
+    let mut kernel = Kernel::new()?;
     let (tx, rx) = watch::channel(Arc::default());
     std::thread::Builder::new().name("representors".into()).spawn(move || {
         let (mut inventory, mut changed) = (Inventory::default(), false);
@@ -247,6 +255,6 @@ pub fn follow(options: Options) -> io::Result<Follow> {
 /// Where the kernel does not answer.
 pub fn read() -> io::Result<Inventory> {
     let mut inventory = Inventory::default();
-    inventory.apply(Event::Dump(Kernel::new(Options::default())?.dump()?));
+    inventory.apply(Event::Dump(Kernel::new()?.dump()?));
     Ok(inventory)
 }

@@ -87,3 +87,29 @@ fn what_is_wrong_and_what_mends_it() {
     let none = Wanted { owner: Owner::Pci("x".into()), pf: None, controller: None, which: Which::Pf };
     assert_eq!(Inventory::default().find(&none), Err(Missing::Unread));
 }
+
+proptest::proptest! {
+    /// Whatever the options of a port hold: a number is what its digits say, everything else is refused by its name.
+    #[test]
+    fn any_text(values in proptest::collection::vec(proptest::option::of("[0-9]{1,12}|.{0,12}|[0-9a-f]{2}(:[0-9a-f]{2}){5}"), 6)) {
+        let keys = ["pf-mac", "pf-pci", "controller", "pf-num", "vf-num", "sf-num"];
+        let get = |key: &str| keys.iter().position(|k| *k == key).and_then(|n| values[n].as_deref());
+        let digits = |key: &str| get(key).map(|t| t.parse::<u32>().ok().filter(|_| t.bytes().all(|b| b.is_ascii_digit())));
+        match Wanted::parse(get) {
+            Ok(w) => {
+                let (vf, sf) = match w.which {
+                    Which::Vf(n) => (Some(n), None),
+                    Which::Sf(n) => (None, Some(n)),
+                    Which::Pf => (None, None),
+                };
+                for (key, read) in [("controller", w.controller), ("pf-num", w.pf), ("vf-num", vf), ("sf-num", sf)] {
+                    proptest::prop_assert_eq!(digits(key), read.map(Some), "{}", key);
+                }
+                // No text makes a card that is not there.
+                proptest::prop_assert!(machine().find(&w).is_err() || get("pf-mac").or(get("pf-pci")).is_some());
+            }
+            Err(Missing::Options(why)) => proptest::prop_assert!(why.contains("vif-plug:representor:"), "{}", why),
+            Err(e) => proptest::prop_assert!(false, "{}", e),
+        }
+    }
+}

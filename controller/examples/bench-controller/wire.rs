@@ -20,15 +20,18 @@ const NICIRA: [u8; 4] = 0x2320_u32.to_be_bytes();
 const SET_PACKET_IN_FORMAT: u32 = 16;
 const RESUME: u32 = 28;
 
-/// An answer, and when it came.
-type Answer = (Instant, Vec<u8>);
+/// Octets of an answer in which a mark is looked for: its packet comes first.
+const AHEAD: usize = 128;
+
+/// What marks an answer that is waited for, and when it came.
+type Awaited = ([u8; 4], Option<Instant>);
 
 /// Packets for the controller.
 #[derive(Clone)]
 pub struct Wire {
     packets: mpsc::Sender<Vec<u8>>,
     taken: Arc<AtomicU64>,
-    resumed: Arc<Mutex<Vec<Answer>>>,
+    awaited: Arc<Mutex<Awaited>>,
 }
 
 /// The first message of a buffer, which it leaves.
@@ -52,7 +55,7 @@ impl Wire {
     pub fn start(at: &Path, switch: &Path) -> Result<Wire> {
         let listener = UnixListener::bind(at)?;
         let (packets, rx) = mpsc::channel(WAITING);
-        let wire = Wire { packets, taken: Arc::default(), resumed: Arc::default() };
+        let wire = Wire { packets, taken: Arc::default(), awaited: Arc::default() };
         let (w, switch) = (wire.clone(), switch.to_path_buf());
         let rx = Arc::new(tokio::sync::Mutex::new(rx));
         tokio::spawn(async move {
@@ -96,7 +99,11 @@ impl Wire {
                 match nicira(&m) {
                     Some(SET_PACKET_IN_FORMAT) => drop(takes_packets.send(true)),
                     Some(RESUME) if !self.packets.is_closed() => {
-                        self.resumed.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), m));
+                        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+                        let ahead = m.get(..AHEAD).unwrap_or(&m);
+                        if awaited.1.is_none() && ahead.windows(4).any(|w| w == awaited.0) {
+                            awaited.1 = Some(Instant::now());
+                        }
                         continue;
                     }
                     _ => {}
@@ -123,10 +130,14 @@ impl Wire {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// When an answer that contains these bytes came.
-    pub fn answered(&self, mark: &[u8]) -> Option<Instant> {
-        let all = self.resumed.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().find(|(_, m)| m.windows(mark.len()).any(|w| w == mark)).map(|(at, _)| *at)
+    /// From now on an answer with this mark is waited for, and no other.
+    pub fn await_answer(&self, mark: [u8; 4]) {
+        *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = (mark, None);
+    }
+
+    /// When it came.
+    pub fn answered(&self) -> Option<Instant> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }
 

@@ -37,8 +37,9 @@ impl Representors {
 
     fn follow(&self) -> Result<Follow, String> {
         let follow = match &self.source {
-            Source::Kernel => kernel::follow(kernel::Options::default())
-                .map_err(|e| format!("this machine's network cards cannot be read: {e}"))?,
+            Source::Kernel => {
+                kernel::follow().map_err(|e| format!("this machine's network cards cannot be read: {e}"))?
+            }
             Source::File(f) => recorded::follow(f.clone()),
         };
         let (mut changes, wake) = (follow.clone(), self.wake.clone());

@@ -18,6 +18,9 @@ use tokio::sync::mpsc;
 /// The most asynchronous messages that wait for a connection; more are dropped.
 pub(super) const QUEUE: usize = 1024;
 
+/// The most of them that may wait before a packet of a port that floods; what other ports send waits behind no more of these.
+const FLOOD_QUEUE: usize = 128;
+
 /// OFPCR_ROLE_EQUAL.
 pub(super) const EQUAL: u32 = 1;
 /// OFPCR_ROLE_MASTER: the one controller that may change tables.
@@ -289,12 +292,17 @@ impl Connections {
     }
 
     /// Sends each connection of a bridge that wants asynchronous messages what `f` gives for it.
-    fn broadcast(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
+    fn broadcast(&self, bridge: BridgeId, f: impl FnMut(&Wants) -> Option<Message>) {
+        self.broadcast_within(bridge, QUEUE, f);
+    }
+
+    /// The same to those for which fewer than `most` messages wait.
+    fn broadcast_within(&self, bridge: BridgeId, most: usize, mut f: impl FnMut(&Wants) -> Option<Message>) {
         for l in self.lock().listeners.values() {
             if l.bridge == bridge
                 && l.wants.hears()
                 && let Some(m) = f(&l.wants)
-                && l.queue.try_send(m).is_err()
+                && (l.queue.max_capacity() - l.queue.capacity() >= most || l.queue.try_send(m).is_err())
             {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -306,10 +314,13 @@ impl Connections {
         while let Some(e) = events.recv().await {
             match e {
                 ControllerEvent::Event(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                    self.packet_in(bridge, controller, &packet_in, unmatched);
+                    self.packet_in(bridge, controller, &packet_in, unmatched, QUEUE);
+                }
+                ControllerEvent::Flood(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
+                    self.packet_in(bridge, controller, &packet_in, unmatched, FLOOD_QUEUE);
                 }
                 ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
-                ControllerEvent::Event(_) => {}
+                ControllerEvent::Event(_) | ControllerEvent::Flood(_) => {}
                 ControllerEvent::Spanning(change) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                 ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
             }
@@ -317,9 +328,9 @@ impl Connections {
     }
 
     /// Sends a packet-in to the connections of a bridge that have this controller id.
-    /// `unmatched`: because no flow matches the packet.
-    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool) {
-        self.broadcast(bridge, |w| w.packet_in(controller, p, unmatched));
+    /// `unmatched`: because no flow matches the packet. `most`: where as many messages wait it is dropped.
+    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool, most: usize) {
+        self.broadcast_within(bridge, most, |w| w.packet_in(controller, p, unmatched));
     }
 
     /// Tells the connections of a bridge of a removed flow.
@@ -438,5 +449,26 @@ mod tests {
         assert!(other.try_recv().is_err());
         drop(events);
         telling.await.expect("it ends with the thread");
+    }
+
+    /// A connection that does not read: a port that floods fills a part of what may wait for it, and others have the rest.
+    #[tokio::test]
+    async fn a_flood_leaves_room_for_other_ports() {
+        let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
+        let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
+        let event = |table| {
+            let packet_in = PacketIn { reason: PacketInReason::Action, table, ..PacketIn::default() };
+            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), unmatched: false }
+        };
+        (0..QUEUE * 4).for_each(|_| events.send(ControllerEvent::Flood(event(1))).expect("it listens"));
+        events.send(ControllerEvent::Event(event(2))).expect("it listens");
+        drop(events);
+        all.clone().tell(told).await;
+        let mut tables = Vec::new();
+        while let Ok(Message::PacketIn(p)) = own.try_recv() {
+            tables.push(p.table);
+        }
+        assert_eq!((tables.len(), tables.last()), (FLOOD_QUEUE + 1, Some(&2)));
+        assert_eq!(all.dropped(), (QUEUE * 4 - FLOOD_QUEUE) as u64);
     }
 }

@@ -6,7 +6,7 @@ use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set
 use crate::clock::Clock;
 use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
-use crate::pmd::packet_in_limit::PacketInLimits;
+use crate::pmd::packet_in_limit::{PacketInLimits, Verdict};
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
 use crate::ports::frame::{Frame, memory, set_memory};
@@ -62,6 +62,8 @@ pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
 pub enum ControllerEvent {
     /// A packet-in or a removed flow.
     Event(Event),
+    /// A packet-in of a port that sends too many.
+    Flood(Event),
     /// What a spanning tree has done, for the log.
     Spanning(String),
     /// A port began or ceased to carry packets, or controllers configured it.
@@ -715,8 +717,11 @@ impl MainPmd {
                         self.trees.receive(bridge, port, &packet, now);
                         heard = true;
                     }
-                    Event::PacketIn { bridge, ref packet_in, .. }
-                        if !self.limits.pass(bridge, packet_in.reason, now) => {}
+                    Event::PacketIn { bridge, ref packet_in, .. } => match self.limits.judge(bridge, packet_in, now) {
+                        Verdict::Pass => drop(self.events.send(ControllerEvent::Event(e))),
+                        Verdict::Flood => drop(self.events.send(ControllerEvent::Flood(e))),
+                        Verdict::Drop => {}
+                    },
                     Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
                     Event::Passage { bridge, passage } => {
                         let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);

@@ -1,53 +1,119 @@
 //! How many packet-ins controllers get: a flood for one reason must neither displace those for others nor fill the
-//! memory.
+//! memory, and a flood from one port must not displace the packets of others.
 
+use openflow_rs::FieldId;
 use openflow_rs::action::PacketInReason;
-use std::collections::BTreeMap;
+use openflow_rs::message::PacketIn;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use switch::BridgeId;
 
 /// Packets a second, for each bridge and reason.
 const RATE: u32 = 20_000;
-/// Packets in a burst.
+/// Packets in a burst; half of them are kept for ports that keep to [`PORT_RATE`].
 const BURST: u32 = 4_000;
+/// Packets a second that a port may send with nobody else's leave.
+const PORT_RATE: u32 = 200;
+/// Packets of a port in a burst.
+const PORT_BURST: u32 = 100;
+/// Ports that are remembered; beyond that those that sent nothing for a while are forgotten.
+const PORTS: usize = 4096;
 
-/// The token bucket of one bridge and reason.
+/// A token bucket: billionths of a packet.
+#[derive(Debug)]
+struct Tokens {
+    left: u64,
+    at: Duration,
+}
+
+const ONE: u64 = 1_000_000_000;
+
+impl Tokens {
+    fn new(burst: u32, now: Duration) -> Tokens {
+        Tokens { left: u64::from(burst) * ONE, at: now }
+    }
+
+    /// Fills it up to now. Whether it is full.
+    fn fill(&mut self, rate: u32, burst: u32, now: Duration) -> bool {
+        let most = u64::from(burst) * ONE;
+        let since = now.saturating_sub(self.at).as_nanos().min(u128::from(u32::MAX)) as u64;
+        self.left = (self.left + since * u64::from(rate)).min(most);
+        self.at = now;
+        self.left == most
+    }
+
+    /// Takes a packet's token, if more than these packets are left.
+    fn take(&mut self, keep: u32) -> bool {
+        let enough = self.left >= (u64::from(keep) + 1) * ONE;
+        if enough {
+            self.left -= ONE;
+        }
+        enough
+    }
+}
+
+/// What becomes of a packet-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes.
+    Pass,
+    /// It passes, and waits behind no more than others of its kind: its port sends more than [`PORT_RATE`].
+    Flood,
+    /// It is dropped.
+    Drop,
+}
+
+/// One bridge and reason.
 #[derive(Debug)]
 struct Bucket {
-    /// Billionths of a packet.
-    tokens: u64,
-    at: Duration,
+    tokens: Tokens,
     passed: u64,
     dropped: u64,
 }
 
 /// The limits of packet-ins.
 #[derive(Debug, Default)]
-pub struct PacketInLimits(BTreeMap<(BridgeId, &'static str), Bucket>);
+pub struct PacketInLimits {
+    all: BTreeMap<(BridgeId, &'static str), Bucket>,
+    ports: HashMap<(BridgeId, u32), Tokens>,
+    /// When the next look for ports to forget is due.
+    forget_at: Duration,
+}
 
 impl PacketInLimits {
-    /// Whether another packet of a reason may pass.
-    pub fn pass(&mut self, bridge: BridgeId, reason: PacketInReason, now: Duration) -> bool {
-        const ONE: u64 = 1_000_000_000;
-        let most = u64::from(BURST) * ONE;
-        let b =
-            self.0.entry((bridge, reason.name())).or_insert(Bucket { tokens: most, at: now, passed: 0, dropped: 0 });
-        let since = now.saturating_sub(b.at).as_nanos().min(u128::from(u32::MAX)) as u64;
-        b.tokens = (b.tokens + since * u64::from(RATE)).min(most);
-        b.at = now;
-        let pass = b.tokens >= ONE;
-        if pass {
-            b.tokens -= ONE;
-            b.passed += 1;
-        } else {
-            b.dropped += 1;
+    /// What becomes of another packet.
+    pub fn judge(&mut self, bridge: BridgeId, p: &PacketIn, now: Duration) -> Verdict {
+        let port = p.metadata.exact(FieldId::InPort).unwrap_or_default() as u32;
+        self.admit(bridge, port, p.reason, now)
+    }
+
+    fn admit(&mut self, bridge: BridgeId, port: u32, reason: PacketInReason, now: Duration) -> Verdict {
+        if self.ports.len() >= PORTS && now >= self.forget_at {
+            self.ports.retain(|_, t| !t.fill(PORT_RATE, PORT_BURST, now));
+            self.forget_at = now + Duration::from_secs(1);
         }
-        pass
+        // Where all of so many send all the time, one more has no claim of its own.
+        let own = self.ports.len() < PORTS || self.ports.contains_key(&(bridge, port));
+        let modest = own && {
+            let t = self.ports.entry((bridge, port)).or_insert_with(|| Tokens::new(PORT_BURST, now));
+            t.fill(PORT_RATE, PORT_BURST, now);
+            t.take(0)
+        };
+        let new = || Bucket { tokens: Tokens::new(BURST, now), passed: 0, dropped: 0 };
+        let b = self.all.entry((bridge, reason.name())).or_insert_with(new);
+        b.tokens.fill(RATE, BURST, now);
+        let pass = b.tokens.take(if modest { 0 } else { BURST / 2 });
+        if !pass {
+            b.dropped += 1;
+            return Verdict::Drop;
+        }
+        b.passed += 1;
+        if modest { Verdict::Pass } else { Verdict::Flood }
     }
 
     /// What became of packet-ins: bridge, reason, passed, dropped.
     pub fn show(&self) -> impl Iterator<Item = (BridgeId, &'static str, u64, u64)> {
-        self.0.iter().map(|((bridge, reason), b)| (*bridge, *reason, b.passed, b.dropped))
+        self.all.iter().map(|((bridge, reason), b)| (*bridge, *reason, b.passed, b.dropped))
     }
 }
 
@@ -59,13 +125,45 @@ mod tests {
     fn each_reason_has_its_own() {
         let mut l = PacketInLimits::default();
         let mut now = Duration::from_secs(5);
-        let offer = |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.pass(0, r, now)).count();
-        assert_eq!(offer(&mut l, PacketInReason::Action, now), 4_000);
-        assert!(l.pass(0, PacketInReason::InvalidTtl, now) && l.pass(1, PacketInReason::Action, now));
+        let offer =
+            |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.admit(0, 1, r, now) != Verdict::Drop).count();
+        // Half of the burst is others', but for what the port may take in any case.
+        assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
+        assert_eq!(l.admit(0, 2, PacketInReason::InvalidTtl, now), Verdict::Pass);
+        assert_eq!(l.admit(1, 2, PacketInReason::Action, now), Verdict::Pass);
         now += Duration::from_millis(100);
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
         now += Duration::from_secs(86_400);
-        assert_eq!(offer(&mut l, PacketInReason::Action, now), 4_000);
-        assert_eq!(l.show().find(|s| s.1 == "action" && s.0 == 0), Some((0, "action", 10_000, 20_000)));
+        assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
+        assert_eq!(l.show().find(|s| s.1 == "action" && s.0 == 0), Some((0, "action", 6_000, 24_000)));
+    }
+
+    #[test]
+    fn a_flood_of_a_port_leaves_others_their_packets() {
+        let mut l = PacketInLimits::default();
+        let mut passed = 0;
+        // 100,000 packets a second for ten seconds, and 100 a second from each of nine other ports.
+        for n in 0..1_000_000u32 {
+            let now = Duration::from_micros(u64::from(n) * 10);
+            passed += u32::from(l.admit(0, 1, PacketInReason::Action, now) != Verdict::Drop);
+            if n % 1_000 < 9 {
+                let verdict = l.admit(0, 2 + n % 1_000, PacketInReason::Action, now);
+                assert_eq!(verdict, Verdict::Pass, "packet {n}");
+            }
+        }
+        // The flood gets what they leave.
+        assert!((189_000..=205_000).contains(&passed), "{passed}");
+    }
+
+    #[test]
+    fn all_ports_together_have_one_limit() {
+        let mut l = PacketInLimits::default();
+        let (mut passed, last) = (0, Duration::from_secs(1));
+        for n in 0..200_000u32 {
+            let now = last * n / 200_000;
+            passed += u32::from(l.admit(0, n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
+        }
+        assert!(passed <= RATE + BURST + 1, "{passed}");
+        assert!(l.ports.len() <= PORTS, "{} ports", l.ports.len());
     }
 }

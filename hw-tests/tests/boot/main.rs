@@ -5,8 +5,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod leases;
 mod prefix;
 mod rack;
+mod takeover;
 
 use common::{Guard, able};
 use hw_tests::lab::until;

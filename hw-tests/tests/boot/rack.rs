@@ -3,10 +3,12 @@
 //! ```text
 //!   bm1 (or QEMU's tap0) ──┐
 //!                          tor (the kernel's bridge; boot server 10.0.0.2, fd00::2) ── gw1 (northd, switch, controller)
+//!                           └── gw2 (a second gateway, where there is one: northd is then on a machine of its own)
 //! ```
 
 use anyhow::{Context, Result, ensure};
 use hw_tests::lab::{Lab, until};
+use hw_tests::network::{address, fabric, manage, underlay};
 use hw_tests::programs::Programs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,18 +28,76 @@ pub struct Rack {
     pub lab: Lab,
     programs: Programs,
     options: [String; 2],
+    /// The machine of the northbound database.
+    central: &'static str,
 }
+
+/// What a gateway of a group dies with.
+const GATEWAY: [&str; 2] = ["switch", "controller"];
 
 impl Rack {
     /// Builds it and waits until its chassis serves the machine's port.
     pub fn start() -> Result<Rack> {
+        let mut rack = Rack::wired(&["gw1"])?;
+        rack.programs.gateway(&mut rack.lab, "gw1", PATIENCE)?;
+        rack.network(&["gw1 10"])?;
+        Ok(rack)
+    }
+
+    /// The same with a second gateway, whose priority is the lower one, and a central machine.
+    pub fn with_two_gateways() -> Result<Rack> {
+        let mut rack = Rack::wired(&["gw1", "gw2"])?;
+        rack.central = "central";
+        let lab = &mut rack.lab;
+        lab.machine("central")?;
+        fabric(lab)?;
+        manage(lab, "central", "192.168.60.10")?;
+        let dir = lab.machine_dir("central");
+        let (embed, listen) = (format!("--embed={}", dir.display()), "--listen=ptcp:6642:192.168.60.10");
+        lab.spawn("central", "northd", &rack.programs.path("northd"), &[&embed, listen])?;
+        until("northd", PATIENCE, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
+        for (n, gw) in ["gw1", "gw2"].into_iter().enumerate() {
+            let (lab, p, ip) = (&mut rack.lab, &rack.programs, format!("192.168.50.{}", n + 11));
+            manage(lab, gw, &format!("192.168.60.{}", n + 11))?;
+            underlay(lab, gw)?;
+            p.switch(lab, gw)?;
+            p.local(lab, gw, &["bridge", "br-phys", "phys0"])?;
+            p.local(lab, gw, &["bridge", "br-under", "under0"])?;
+            address(lab, gw, &ip)?;
+            let remote = "tcp:192.168.60.10:6642";
+            let set = ["set", "--name", gw, "--remote", remote, "--encap-ip", &ip, "--mapping", "physnet1:br-phys"];
+            p.local(lab, gw, &set)?;
+            let db = format!("unix:{}", lab.machine_dir(gw).join("db.sock").display());
+            lab.spawn(gw, "controller", &p.path("controller"), &["--pidfile", &db])?;
+        }
+        rack.network(&["gw1 20", "gw2 10"])?;
+        Ok(rack)
+    }
+
+    /// Ends a gateway's switch and controller as a power cut does.
+    pub fn kill(&mut self, gateway: &str) {
+        for key in GATEWAY {
+            self.lab.kill(gateway, key);
+        }
+    }
+
+    /// Takes a gateway's wires away; its programs run on.
+    pub fn cut(&self, gateway: &str) -> Result<()> {
+        for (switch, wire) in [("tor", "p"), ("fabric", "u"), ("fabric", "m")] {
+            self.lab.ip(switch, &["link", "set", &format!("{wire}-{gateway}"), "down"])?;
+        }
+        Ok(())
+    }
+
+    /// The machines without their programs.
+    fn wired(gateways: &[&str]) -> Result<Rack> {
         let mut lab = Lab::new("isboot", &std::env::temp_dir().join("isthmus-boot"))?;
         let programs = Programs::found()?;
-        for m in ["gw1", "tor", "bm1"] {
+        for m in gateways.iter().chain(&["tor", "bm1"]) {
             lab.machine(m)?;
         }
         lab.ip("tor", &["link", "add", "br0", "type", "bridge"])?;
-        for (machine, device) in [("gw1", "phys0"), ("bm1", "eth0")] {
+        for (machine, device) in gateways.iter().map(|gw| (*gw, "phys0")).chain([("bm1", "eth0")]) {
             let far = format!("p-{machine}");
             lab.link((machine, device), ("tor", &far))?;
             lab.ip("tor", &["link", "set", &far, "master", "br0"])?;
@@ -48,20 +108,21 @@ impl Rack {
         lab.ip("bm1", &["link", "set", "eth0", "address", MAC])?;
         // Its kernel takes part in nothing that its clients are to learn.
         lab.exec("bm1", "sh", &["-c", "echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra"])?;
-        programs.gateway(&mut lab, "gw1", PATIENCE)?;
-        let mut rack = Rack { lab, programs, options: Default::default() };
-        rack.network()?;
-        Ok(rack)
+        Ok(Rack { lab, programs, options: Default::default(), central: "gw1" })
     }
 
-    fn network(&mut self) -> Result<()> {
+    /// The logical network; `members` are those of the group that serves it, with their priorities.
+    fn network(&mut self, members: &[&str]) -> Result<()> {
         self.nb("ls-add net -- lsp-add net ln -- lsp-set-type ln localnet -- lsp-set-addresses ln unknown")?;
         self.nb("lsp-set-options ln network_name=physnet1")?;
         self.nb("lr-add r -- lrp-add r r-net 02:00:00:00:00:01 10.0.0.1/24 fd00::1/64")?;
         self.nb("set logical_router_port r-net ipv6_ra_configs:address_mode=dhcpv6_stateful ipv6_ra_configs:mtu=1400")?;
         self.nb("lsp-add net net-r -- lsp-set-type net-r router -- lsp-set-addresses net-r router")?;
         self.nb("lsp-set-options net-r router-port=r-net")?;
-        self.nb("ha-chassis-group-add g -- ha-chassis-group-add-chassis g gw1 10")?;
+        self.nb("ha-chassis-group-add g")?;
+        for m in members {
+            self.nb(&format!("ha-chassis-group-add-chassis g {m}"))?;
+        }
         let group = self.nb("--bare --columns=_uuid find ha_chassis_group name=g")?;
         self.options[0] = self.nb("create dhcp_options cidr=10.0.0.0/24")?.trim().to_string();
         self.options[1] = self.nb("create dhcp_options cidr=fd00\\:\\:/64")?.trim().to_string();
@@ -95,8 +156,8 @@ impl Rack {
 
     /// Runs Debian's ovn-nbctl.
     pub fn set(&self, args: &[&str]) -> Result<String> {
-        let db = format!("--db=unix:{}", self.lab.machine_dir("gw1").join("ovnnb_db.sock").display());
-        self.lab.exec("gw1", "ovn-nbctl", &[&[db.as_str()], args].concat())
+        let db = format!("--db=unix:{}", self.lab.machine_dir(self.central).join("ovnnb_db.sock").display());
+        self.lab.exec(self.central, "ovn-nbctl", &[&[db.as_str()], args].concat())
     }
 
     /// Says what machines of a kind load by DHCPv4.
@@ -121,7 +182,20 @@ impl Rack {
 
     /// What the chassis' controller says of the machine.
     pub fn trace(&self) -> Result<String> {
-        self.lab.exec("gw1", &self.programs.path("isthmusctl"), &["dhcp", "trace", MAC])
+        self.trace_of("gw1")
+    }
+
+    /// What a gateway's controller says of the machine.
+    pub fn trace_of(&self, gateway: &str) -> Result<String> {
+        self.lab.exec(gateway, &self.programs.path("isthmusctl"), &["dhcp", "trace", MAC])
+    }
+
+    /// Changes a DHCP option of the machine's port, `dhcpv4` or `dhcpv6`.
+    pub fn option(&self, family: &str, name: &str, value: &str) -> Result<()> {
+        let row = &self.options[usize::from(family == "dhcpv6")];
+        self.set(&["set", "dhcp_options", row, &format!("options:{name}={}", quoted(value))])?;
+        self.set(&["--wait=hv", "--timeout=60", "sync"])?;
+        Ok(())
     }
 
     /// Serves files by TFTP and HTTP on the boot server.
@@ -148,18 +222,32 @@ impl Rack {
 
     /// Runs QEMU as the machine until a line stands on its serial console.
     pub fn machine(&mut self, args: &[&str], nic: &str, line: &str, limit: Duration) -> Result<()> {
+        self.power_on(args, nic)?;
+        self.console(line, limit)
+    }
+
+    /// Starts QEMU as the machine.
+    pub fn power_on(&mut self, args: &[&str], nic: &str) -> Result<()> {
         // The other machine of this address is off.
         self.lab.ip("bm1", &["link", "set", "eth0", "down"])?;
         for words in ["tuntap add tap0 mode tap", "link set tap0 master br0 up"] {
             self.lab.ip("tor", &words.split(' ').collect::<Vec<_>>())?;
         }
-        let console = self.lab.machine_dir("tor").join("serial");
-        let (serial, nic) = (format!("file:{}", console.display()), format!("virtio-net-pci,netdev=n,mac={MAC}{nic}"));
+        let (serial, nic) =
+            (format!("file:{}", self.serial().display()), format!("virtio-net-pci,netdev=n,mac={MAC}{nic}"));
         let fixed =
             ["-accel", "tcg", "-m", "256", "-display", "none", "-vga", "none", "-monitor", "none", "-no-reboot"];
         let net = ["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", &nic, "-serial", &serial];
-        self.lab.spawn("tor", "qemu", "qemu-system-x86_64", &[&fixed[..], &net, args].concat())?;
-        let read = || String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+        self.lab.spawn("tor", "qemu", "qemu-system-x86_64", &[&fixed[..], &net, args].concat())
+    }
+
+    fn serial(&self) -> PathBuf {
+        self.lab.machine_dir("tor").join("serial")
+    }
+
+    /// Waits until a line stands on the machine's serial console.
+    pub fn console(&self, line: &str, limit: Duration) -> Result<()> {
+        let read = || String::from_utf8_lossy(&std::fs::read(self.serial()).unwrap_or_default()).into_owned();
         let seen = until("the boot loader's line", limit, || {
             ensure!(read().contains(line), "{line:?} is not there");
             Ok(())
