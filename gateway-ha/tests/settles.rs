@@ -45,6 +45,8 @@ struct Node {
     quiet_until: u64,
     /// Since when its switch stands still: nothing is sent, heard, reported or answered, while its controller lives.
     frozen_since: Option<u64>,
+    /// Milliseconds at which it last went on.
+    thawed: u64,
     /// When its controller asked the switch for a sign of life.
     asked: Option<u64>,
 }
@@ -91,6 +93,7 @@ impl World {
             active_since: None,
             quiet_until: 0,
             frozen_since: None,
+            thawed: 0,
             asked: None,
         };
         let nodes = (0..n).map(|_| node()).collect();
@@ -139,7 +142,10 @@ impl World {
             Event::HealLink(a, b) => drop(self.cut_links.remove(&pair(a % n, b % n))),
             Event::CutLink(..) => {}
             Event::Freeze(i) => drop(self.nodes[i % n].frozen_since.get_or_insert(self.now)),
-            Event::Thaw(i) => self.nodes[i % n].frozen_since = None,
+            Event::Thaw(i) => {
+                let node = &mut self.nodes[i % n];
+                node.thawed = if node.frozen_since.take().is_some() { self.now } else { node.thawed };
+            }
         }
     }
 
@@ -282,7 +288,9 @@ impl World {
         for i in 0..self.gateways {
             let node = &self.nodes[i];
             let silent = node.sessions.iter().enumerate().all(|(j, (s, _, last))| {
-                j == i || (*s == Session::Down || *s == Session::Held) && self.now > *last + 2 * DETECTION
+                // One that stood still learns of the silence when it goes on.
+                let heard = node.thawed.max(*last);
+                j == i || (*s == Session::Down || *s == Session::Held) && self.now > heard + 2 * DETECTION
             });
             // A switch that has just started prepares its tables, and nobody sends to it yet.
             let settled = self.now > node.started + 6000;

@@ -57,7 +57,7 @@ impl Tokens {
 pub enum Verdict {
     /// It passes.
     Pass,
-    /// It passes, and waits behind no more than others of its kind: its port sends more than [`PORT_RATE`].
+    /// It passes, and waits behind no more than others of its kind: its port sends more than 200 a second.
     Flood,
     /// It is dropped.
     Drop,
