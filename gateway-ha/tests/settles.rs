@@ -47,6 +47,10 @@ struct Node {
     frozen_since: Option<u64>,
     /// Milliseconds at which it last went on.
     thawed: u64,
+    /// By peer: since when the session is up, and whether it was lost before.
+    ups: Vec<(Option<u64>, bool)>,
+    /// Until when the loss of a session that had not proved itself may prove nothing.
+    grace_until: u64,
     /// When its controller asked the switch for a sign of life.
     asked: Option<u64>,
 }
@@ -71,6 +75,22 @@ fn pair(a: usize, b: usize) -> (usize, usize) {
 }
 
 impl Node {
+    /// A session that came up anew, or less than three seconds ago, has not proved itself: its loss counts three seconds
+    /// later.
+    fn follow_loss(&mut self, peer: usize, up: bool, now: u64) {
+        let (since, before) = &mut self.ups[peer];
+        match (*since, up) {
+            (None, true) => *since = Some(now),
+            (Some(t), false) => {
+                if *before || now < t + 3000 + DETECTION {
+                    self.grace_until = now + 3000 + DETECTION;
+                }
+                (*since, *before) = (None, true);
+            }
+            _ => {}
+        }
+    }
+
     fn runs(&self) -> bool {
         self.alive && self.frozen_since.is_none()
     }
@@ -94,6 +114,8 @@ impl World {
             quiet_until: 0,
             frozen_since: None,
             thawed: 0,
+            ups: vec![(None, false); n],
+            grace_until: 0,
             asked: None,
         };
         let nodes = (0..n).map(|_| node()).collect();
@@ -188,6 +210,8 @@ impl World {
                         *state = Session::Down;
                     }
                 }
+                let up = *state >= Session::Up;
+                self.nodes[i].follow_loss(j, up, now);
             }
         }
     }
@@ -288,12 +312,11 @@ impl World {
         for i in 0..self.gateways {
             let node = &self.nodes[i];
             let silent = node.sessions.iter().enumerate().all(|(j, (s, _, last))| {
-                // One that stood still learns of the silence when it goes on.
-                let heard = node.thawed.max(*last);
-                j == i || (*s == Session::Down || *s == Session::Held) && self.now > heard + 2 * DETECTION
+                j == i || (*s == Session::Down || *s == Session::Held) && self.now > *last + 2 * DETECTION
             });
-            // A switch that has just started prepares its tables, and nobody sends to it yet.
-            let settled = self.now > node.started + 6000;
+            // A switch that has just started prepares its tables, and nobody sends to it yet. One that stood still for
+            // longer than it may owe an answer is taken for such a one.
+            let settled = self.now > (node.started.max(node.thawed) + 6000).max(node.grace_until);
             if node.runs() && silent && settled && self.nodes.len() > 2 && (0..self.gateways).any(|g| self.hears(g)) {
                 assert!(
                     node.active_since.is_none(),
