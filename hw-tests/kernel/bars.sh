@@ -58,7 +58,7 @@ for n in 0 1 2 3 4 5 6; do
   from=$(lines ovs.rows)
   port "a$n" 20 "$n"
   until_ 30 "a$n is plugged in" has ovs.rows "$from" "iface-id=a$n"
-  between "$(at sb.rows 0 "a$n,")" "$(at ovs.rows "$from" "iface-id=a$n")" >> ms
+  between "$(at sb.rows 0 ",a$n,")" "$(at ovs.rows "$from" "iface-id=a$n")" >> ms
 done
 summary "from the port in the southbound database to its interface" < ms
 
