@@ -4,16 +4,8 @@
 sim=/sys/bus/netdevsim
 modprobe netdevsim
 mount -t debugfs d /sys/kernel/debug
-# Without a switch: what is looked at is what the controller writes.
-modprobe openvswitch
-ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema
-ovsdb-server --detach --no-chdir --pidfile --log-file --remote="punix:$run/db.sock" conf.db 2> /dev/null
-ovs-vsctl --no-wait init
+start_database
 ovs-vsctl() { command ovs-vsctl --no-wait "$@"; }
-card() { # card NUMBER VFS
-  echo "$1 1 4" > $sim/new_device
-  echo "$2" > "/sys/kernel/debug/netdevsim/netdevsim$1/max_vfs"
-}
 # Without functions a card of netdevsim's is in legacy mode again.
 vfs() {
   echo "$2" > "$sim/devices/netdevsim$1/sriov_numvfs"
@@ -42,7 +34,7 @@ summary() { # summary WHAT: milliseconds come one a line
 }
 lines() { wc -l < "$1"; }
 
-card 20 8
+sim_card 20 8
 start_ovn hv1 127.0.0.1
 until_ 60 "the northbound database" ovn-nbctl ls-add ls
 until_ 60 "the chassis" ovn-sbctl --bare --columns=_uuid find Chassis name=hv1
@@ -80,15 +72,8 @@ summary "from the order to make 8 functions to all their interfaces" < ms
 summary "of these the order itself" < made
 
 # 1,000 functions come at once.
-card 21 1000
-ports=()
-for n in {0..999}; do
-  ports+=(-- lsp-add ls "b$n" -- lsp-set-options "b$n" requested-chassis=hv1 vif-plug-type=representor
-    vif-plug:representor:pf-pci=netdevsim21 "vif-plug:representor:vf-num=$n")
-done
-ovn-nbctl "${ports[@]}"
-known() { [ "$(ovn-appctl -t "$run/controller.$(cat controller.pid).ctl" plug/show | grep -c "netdevsim/netdevsim21 is in legacy mode")" = 1000 ]; }
-until_ 120 "all ports are known" known
+sim_card 21 1000
+thousand_ports b 21
 all() { [ "$(plugged)" = 1008 ]; }
 dumps() { grep -c 'all are read again' controller.log || true; }
 burst() { # burst WHAT: the card makes its 1,000 functions
@@ -100,10 +85,7 @@ burst() { # burst WHAT: the card makes its 1,000 functions
     "read again $(($(dumps) - before)) times"
 }
 burst "1,000 functions"
-for vf in 0 500 999; do
-  netdev=$(devlink port show | sed -n "s#^netdevsim/netdevsim21/.* netdev \([^ ]*\) flavour pcivf .*vfnum $vf .*#\1#p")
-  [ "$(ovs-vsctl get Interface "$netdev" external_ids:iface-id)" = "b$vf" ] || fail "VF $vf is plugged in for another port"
-done
+plugged_right b 21
 
 # While nothing changes, the thread that listens to the kernel costs nothing. (The whole controller looks for its switch, which is not here.)
 sleep 5
@@ -121,13 +103,12 @@ sleep 5
 idle "8 representors"
 
 # More happens than the buffer holds, which a controller that does not run has to show: everything is read again, and is right.
-rep() { devlink port show | sed -n "s#^netdevsim/netdevsim$1/.* netdev \([^ ]*\) flavour pcivf .*vfnum $2 .*#\1#p"; }
 [ "$(dumps)" = 0 ] || echo "measured: events were lost $(dumps) times so far"
 for round in 1 2; do
   before=$(dumps) from=$(lines ovs.rows)
   kill -STOP "$(cat controller.pid)"
   for again in 1 2 3 4; do vfs 21 0; vfs 21 1000; done
-  ip link set "$(rep 20 0)" down; ip link set "$(rep 20 0)" name "red$round"
+  ip link set "$(representor 20 0)" down; ip link set "$(representor 20 0)" name "red$round"
   start=$(clock); kill -CONT "$(cat controller.pid)"
   until_ 30 "round $round: the other name, after events were lost" has ovs.rows "$from" ",red$round,"
   [ "$(dumps)" -gt "$before" ] || fail "no event was lost"

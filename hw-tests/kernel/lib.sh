@@ -19,12 +19,17 @@ until_() {
   awk -v a="$start" -v b="$(now)" -v w="$what" 'BEGIN { printf "ok: %s (%.2f s)\n", w, b - a }'
 }
 
-# Open vSwitch's own switch on the kernel's datapath, with an empty database.
-start_switch() {
+# Open vSwitch's empty database, without a switch: what the controller writes there can be looked at.
+start_database() {
   modprobe openvswitch
   ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema
   ovsdb-server --detach --no-chdir --pidfile --log-file --remote="punix:$run/db.sock" conf.db 2> /dev/null
   ovs-vsctl --no-wait init
+}
+
+# Open vSwitch's own switch on the kernel's datapath, with an empty database.
+start_switch() {
+  start_database
   ovs-vswitchd --detach --no-chdir --pidfile --log-file 2> /dev/null
 }
 
@@ -34,4 +39,30 @@ start_ovn() {
   ovs-vsctl set Open_vSwitch . external_ids:system-id="$1" external_ids:hostname="$1" external_ids:ovn-remote="$OVN_SB_DB" \
     external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip="$2"
   "$BIN/controller" --detach --no-chdir --pidfile --log-file > /dev/null
+}
+
+# A card of netdevsim with four queues, which can have so many VFs: sim_card NUMBER VFS. debugfs is mounted.
+sim_card() {
+  echo "$1 1 4" > /sys/bus/netdevsim/new_device
+  echo "$2" > "/sys/kernel/debug/netdevsim/netdevsim$1/max_vfs"
+}
+# The network device that stands for a VF: representor CARD VF.
+representor() { devlink port show | sed -n "s#^netdevsim/netdevsim$1/.* netdev \([^ ]*\) flavour pcivf .*vfnum $2 .*#\1#p"; }
+# 1,000 ports of the switch ls for the VFs of a card: thousand_ports PREFIX CARD. They wait, as the card is in legacy mode.
+thousand_ports() {
+  local n ports=()
+  for n in {0..999}; do
+    ports+=(-- lsp-add ls "$1$n" -- lsp-set-options "$1$n" requested-chassis=hv1 vif-plug-type=representor
+      "vif-plug:representor:pf-pci=netdevsim$2" "vif-plug:representor:vf-num=$n")
+  done
+  ovn-nbctl "${ports[@]}"
+  until_ 90 "all ports are known" thousand_wait "$2"
+}
+thousand_wait() { [ "$(ovn-appctl -t "$run/controller.$(cat controller.pid).ctl" plug/show | grep -c "netdevsim/netdevsim$1 is in legacy mode")" = 1000 ]; }
+# VFs 0, 500 and 999 of a card are plugged in for the ports PREFIX0, PREFIX500 and PREFIX999: plugged_right PREFIX CARD.
+plugged_right() {
+  local vf
+  for vf in 0 500 999; do
+    [ "$(ovs-vsctl get Interface "$(representor "$2" $vf)" external_ids:iface-id)" = "$1$vf" ] || fail "VF $vf is plugged in for another port"
+  done
 }
