@@ -19,32 +19,50 @@ const FLOWS: &[&str] = &[
     "table=2,ct_state=+est+rpl actions=output:1",
 ];
 
-fn switch() -> Switch {
+/// A datagram passes zone 5 twice each way, as one does that a gateway sends back into its own router.
+const HAIRPIN: &[&str] = &[
+    "table=0,in_port=1,ip actions=ct(commit,table=1,zone=5,nat(src=172.16.0.1:7000-7999))",
+    "table=0,in_port=1,ipv6 actions=ct(commit,table=1,zone=5,nat(src=fd01::1))",
+    "table=1,ip actions=ct(table=2,zone=5,nat)",
+    "table=1,ipv6 actions=ct(table=2,zone=5,nat)",
+    "table=2,ip actions=ct(commit,table=3,zone=6,nat(dst=10.0.0.3))",
+    "table=2,ipv6 actions=ct(commit,table=3,zone=6,nat(dst=fd00::3))",
+    "table=3,ct_state=+trk-inv actions=output:2",
+    "table=0,in_port=2,ip actions=ct(table=4,zone=6,nat)",
+    "table=0,in_port=2,ipv6 actions=ct(table=4,zone=6,nat)",
+    "table=4,ip actions=ct(table=5,zone=5,nat)",
+    "table=4,ipv6 actions=ct(table=5,zone=5,nat)",
+    "table=5,ip actions=ct(table=6,zone=5,nat)",
+    "table=5,ipv6 actions=ct(table=6,zone=5,nat)",
+    "table=6,ct_state=+est+rpl actions=output:1",
+];
+
+fn switch(flows: &[&str]) -> Switch {
     let mut s = Switch::new(100);
     let b = s.add_bridge("br0", 1);
     for n in 1..=2 {
         s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
     }
-    for f in FLOWS {
+    for f in flows {
         s.apply(b, &Message::FlowMod(parse_flow(f).expect("flow")), Duration::ZERO).expect("applies");
     }
     s
 }
 
-/// A datagram to the server, or one back to the port that its address was translated to.
-fn datagram(v6: bool, back: Option<u16>, n: usize) -> Vec<u8> {
-    let (a, b): (IpAddr, IpAddr) = match (v6, back.is_some()) {
-        (false, false) => ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
-        (false, true) => ([10, 0, 0, 2].into(), [172, 16, 0, 1].into()),
-        (true, false) => ("fd00::1".parse().expect("address"), "fd00::2".parse().expect("address")),
-        (true, true) => ("fd00::2".parse().expect("address"), "fd00::1".parse().expect("address")),
+/// A datagram to the server, or the answer to one that the server got.
+fn datagram(v6: bool, got: Option<&[u8]>, n: usize) -> Vec<u8> {
+    let (from, to): ((IpAddr, u16), (IpAddr, u16)) = match got {
+        Some(p) => {
+            let h = Headers::parse(p).expect("headers");
+            let ((from, to), (sport, dport)) = (h.addresses(p).expect("addresses"), h.ports(p).expect("ports"));
+            let address = |a: u128| if v6 { IpAddr::V6(a.into()) } else { IpAddr::V4((a as u32).into()) };
+            ((address(to), dport), (address(from), sport))
+        }
+        None if v6 => (("fd00::1".parse().expect("address"), 5000), ("fd00::2".parse().expect("address"), 53)),
+        None => (([10, 0, 0, 1].into(), 5000), ([10, 0, 0, 2].into(), 53)),
     };
     let load: Vec<u8> = (0..n).map(|i| i as u8).collect();
-    let (from, to) = match (v6, back) {
-        (_, None) => (5000, 53),
-        (_, Some(port)) => (53, port),
-    };
-    build::udp(B, A, (a, from), (b, to), 64, &load).expect("udp")
+    build::udp(B, A, from, to, 64, &load).expect("udp")
 }
 
 /// Cuts an IP packet into fragments of so many bytes of payload.
@@ -98,16 +116,16 @@ proptest! {
     /// In whatever order they come, all fragments leave once the last is there; together they are what one packet
     /// would have become.
     #[test]
-    fn fragments_are_as_the_whole(v6: bool, n in 2600usize..9000, seed: u64, size in 155usize..180) {
+    fn fragments_are_as_the_whole(v6: bool, hairpin: bool, n in 2600usize..9000, seed: u64, size in 155usize..180) {
         let size = size * 8 + 80;
-        let mut whole = switch();
-        let mut parts = switch();
-        let mut port = None;
-        for back in [false, true] {
-            let p = datagram(v6, port, n);
-            let device = if back { 2 } else { 1 };
+        let flows = if hairpin { HAIRPIN } else { FLOWS };
+        let mut whole = switch(flows);
+        let mut parts = switch(flows);
+        let mut last: Option<Vec<u8>> = None;
+        for device in [1, 2, 1, 2] {
+            let p = datagram(v6, last.as_deref().filter(|_| device == 2), n);
             let expected = send(&mut whole, device, &p, 1);
-            port = expected.first().and_then(|p| Headers::parse(p)?.ports(p)).map(|(from, _)| from);
+            last = expected.first().cloned();
             let mut list = cut(&p, size, 9);
             let mut x = seed | 1;
             for i in (1..list.len()).rev() {
@@ -123,7 +141,8 @@ proptest! {
             prop_assert_eq!((expected.len(), got.len()), (1, list.len()));
             let head = 14 + if v6 { 40 } else { 20 };
             prop_assert_eq!(payload(&got, v6), &expected[0][head..]);
-            prop_assert!(got.iter().all(|f| f[26..34] == expected[0][26..34]), "addresses");
+            let addresses = if v6 { 22..54 } else { 26..34 };
+            prop_assert!(got.iter().all(|f| f[addresses.clone()] == expected[0][addresses.clone()]), "addresses");
             prop_assert!(v6 || got.iter().all(|f| checksum::of(&f[14..34]) == 0));
         }
         prop_assert_eq!(whole.conntrack.lock().dump(None, None), parts.conntrack.lock().dump(None, None));
@@ -133,7 +152,7 @@ proptest! {
 
 #[test]
 fn overlaps_latecomers_and_floods_go() {
-    let mut s = switch();
+    let mut s = switch(FLOWS);
     let list = cut(&datagram(false, None, 4000), 1400, 1);
     assert!(send(&mut s, 1, &list[0], 1).is_empty());
     let mut shifted = list[1].clone();
@@ -154,7 +173,7 @@ fn overlaps_latecomers_and_floods_go() {
     }
     assert_eq!((s.drops.get(DropReason::FragmentsFull), s.fragments.len()), (2000, 1000));
     // Small fragments that are not the last are invalid.
-    let mut s = switch();
+    let mut s = switch(FLOWS);
     for f in cut(&datagram(false, None, 100), 48, 1) {
         assert!(send(&mut s, 1, &f, 1).is_empty());
     }

@@ -4,6 +4,7 @@
 //! continues with the verdict. Memory is bounded; incomplete datagrams are dropped after some seconds.
 
 use crate::classifier::{Frames, Origin};
+use crate::conntrack::Pass;
 use openflow_rs::FlowKey;
 use openflow_rs::action::{Action, CtAction};
 use packet::{Headers, be16, be32, checksum};
@@ -38,6 +39,8 @@ struct Datagram {
 pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
     pub(crate) key: FlowKey,
+    /// What an earlier `ct` said of its datagram.
+    pub(crate) pass: Option<Pass>,
     pub(crate) ct: Box<CtAction>,
     pub(crate) zone: u16,
     pub(crate) bridge: usize,

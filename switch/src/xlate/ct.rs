@@ -198,6 +198,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let held = Held {
             bytes: self.packet.buf.data().to_vec(),
             key: self.packet.key.clone(),
+            pass: self.packet.conn,
             ct: Box::new(c.clone()),
             zone,
             bridge: self.pipeline.bridge,
@@ -230,10 +231,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Taken::Invalid(held) => self.release(*held, &invalid(), None),
             Taken::Whole(whole, list) => {
                 let Some(first) = list.first() else { return };
-                let (c, zone) = (first.ct.clone(), first.zone);
+                // The datagram is what its first fragment says, which alone has ports.
+                let (c, zone, key) = (first.ct.clone(), first.zone, first.key.clone());
+                let own = (std::mem::replace(&mut self.packet.key, key), self.packet.conn);
+                self.packet.conn = first.pass;
                 let (verdict, tuple) = self.track(&c, zone, Some(&whole));
+                let pass = self.packet.conn;
+                (self.packet.key, self.packet.conn) = own;
                 for held in list {
-                    self.release(held, &verdict, tuple);
+                    self.release(Held { pass, ..held }, &verdict, tuple);
                 }
             }
         }
@@ -245,7 +251,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let depth = std::mem::take(&mut self.pipeline.depth);
         self.with_packet(p, |x| {
             x.isolated(|x| {
-                x.packet.key = held.key;
+                (x.packet.key, x.packet.conn) = (held.key, held.pass);
                 (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (held.bridge, held.table, held.cookie);
                 (x.pipeline.stack, x.pipeline.action_set) = (held.stack, held.action_set);
                 if let Some(t) = verdict.translated {
@@ -292,14 +298,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // is to reverse the connection.
         let other_way = |x: &Pass| c.force && c.commit && x.reply;
         let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
-        let again = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x)).and_then(|pass| {
+        let again = self.packet.conn.filter(|x| same(x) && !other_way(x)).and_then(|pass| {
             let table = self.backer.conntrack.lock();
             Some((pass, table.again(&p, &pass, c.nat.is_some())?))
         });
         if let Some((pass, v)) = again {
             self.packet.conn = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
             self.observer.ct_again(zone, c.nat.is_some(), v.translated.is_some());
-            if let Some(t) = v.translated {
+            if let (None, Some(t)) = (whole, v.translated) {
                 self.translate(&t, inner.as_ref());
             }
             return (v, Some(p.tuple));
@@ -317,8 +323,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         });
         drop(conntrack);
         let tuple = v.translated.unwrap_or(p.tuple);
-        self.packet.conn =
-            v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
+        self.packet.conn = v.conn.map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }

@@ -314,7 +314,7 @@ impl<'a> Pair<'a> {
             .filter_map(|e| match e {
                 // A controller that has not asked for these gets none there.
                 Event::PacketIn { packet_in: p, .. } if p.reason == PacketInReason::InvalidTtl => None,
-                Event::PacketIn { packet_in, .. } => Some(*packet_in),
+                Event::PacketIn { packet_in, .. } => Some(packets::forget_ports_of_later_fragment(*packet_in)),
                 _ => None,
             })
             .collect();

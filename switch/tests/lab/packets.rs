@@ -1,5 +1,6 @@
 //! Packets from keys, answers to packets, and packets that are a little wrong.
 
+use openflow_rs::message::PacketIn;
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, Mac, be16, build, checksum};
 use rand::prelude::*;
@@ -109,6 +110,15 @@ pub fn own_answer(p: &[u8]) -> bool {
     let Some(h) = Headers::parse(p).filter(|h| h.ip_ok) else { return false };
     let icmp = matches!(h.proto, 1 | 58);
     !icmp && h.addresses(p).is_some_and(|(a, b)| a == b) && h.ports(p).is_none_or(|(a, b)| a == b)
+}
+
+/// Forgets the ports of a later fragment's connection, which ours knows from the whole datagram and Open vSwitch does not show.
+pub fn forget_ports_of_later_fragment(mut p: PacketIn) -> PacketIn {
+    let later = Headers::parse(&p.packet).is_some_and(|h| h.later_fragment);
+    if later && p.metadata.exact(F::CtNwProto).is_some() {
+        p.metadata = p.metadata.with(F::CtTpSrc, 0).with(F::CtTpDst, 0);
+    }
+    p
 }
 
 /// Clears what Open vSwitch takes for the checksum of a later fragment: with new addresses it changes that.
