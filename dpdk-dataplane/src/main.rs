@@ -129,10 +129,10 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     commands::register_ha(&d, &running.handle, &ha_status);
     let exported = Arc::new(export::ExportCounters::default());
     metrics::register(&d, &running.handle, &connections, &exported, &ha_status);
-    let pmd::Running { handle, bfd, events, samples, thread } = running;
+    let pmd::Running { handle, bfd, events, floods, samples, thread } = running;
     let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
     // A task of its own: the reconciler may wait long for a device, and packet-ins must not.
-    tokio::spawn(connections.clone().tell(events));
+    tokio::spawn(connections.clone().tell(events, floods));
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
     ha::file::restore(&handle, &rundir, &db.rows).await;
     let inputs = Inputs { db, kernel, bfd, requests, test_bed };

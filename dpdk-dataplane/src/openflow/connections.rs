@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 /// The most asynchronous messages that wait for a connection; more are dropped.
 pub(super) const QUEUE: usize = 1024;
 
-/// The most of them that may wait before a packet of a port that floods; what other ports send waits behind no more of these.
-const FLOOD_QUEUE: usize = 128;
+/// The most packet-ins of ports that flood which wait for a connection. They go when nothing else waits.
+const FLOOD_QUEUE: usize = 64;
 
 /// OFPCR_ROLE_EQUAL.
 pub(super) const EQUAL: u32 = 1;
@@ -113,6 +113,15 @@ struct Listener {
     wants: Wants,
     monitors: Vec<FlowMonitor>,
     queue: mpsc::Sender<Message>,
+    floods: mpsc::Sender<Message>,
+}
+
+/// The asynchronous messages of a connection.
+pub(super) struct Told {
+    /// All but those of `floods`.
+    pub events: mpsc::Receiver<Message>,
+    /// Packet-ins of ports that send too many.
+    pub floods: mpsc::Receiver<Message>,
 }
 
 #[derive(Default)]
@@ -154,11 +163,13 @@ impl Connections {
         })
     }
 
-    pub(super) fn add(&self, bridge: BridgeId, wants: Wants) -> (u64, mpsc::Receiver<Message>) {
+    pub(super) fn add(&self, bridge: BridgeId, wants: Wants) -> (u64, Told) {
         let (queue, events) = mpsc::channel(QUEUE);
+        let (flood_queue, floods) = mpsc::channel(FLOOD_QUEUE);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().listeners.insert(id, Listener { bridge, wants, monitors: Vec::new(), queue });
-        (id, events)
+        let listener = Listener { bridge, wants, monitors: Vec::new(), queue, floods: flood_queue };
+        self.lock().listeners.insert(id, listener);
+        (id, Told { events, floods })
     }
 
     pub(super) fn remove(&self, id: u64) {
@@ -292,45 +303,53 @@ impl Connections {
     }
 
     /// Sends each connection of a bridge that wants asynchronous messages what `f` gives for it.
-    fn broadcast(&self, bridge: BridgeId, f: impl FnMut(&Wants) -> Option<Message>) {
-        self.broadcast_within(bridge, QUEUE, f);
+    fn broadcast(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
+        self.send_to(bridge, |l| f(&l.wants).map(|m| (m, &l.queue)));
     }
 
-    /// The same to those for which fewer than `most` messages wait.
-    fn broadcast_within(&self, bridge: BridgeId, most: usize, mut f: impl FnMut(&Wants) -> Option<Message>) {
+    /// The same, by a queue that `f` chooses.
+    fn send_to<'a>(
+        &self,
+        bridge: BridgeId,
+        mut f: impl for<'l> FnMut(&'l Listener) -> Option<(Message, &'l mpsc::Sender<Message>)> + 'a,
+    ) {
         for l in self.lock().listeners.values() {
             if l.bridge == bridge
                 && l.wants.hears()
-                && let Some(m) = f(&l.wants)
-                && (l.queue.max_capacity() - l.queue.capacity() >= most || l.queue.try_send(m).is_err())
+                && let Some((m, queue)) = f(l)
+                && queue.try_send(m).is_err()
             {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Tells connections what the main PMD thread tells, for as long as that runs.
-    pub async fn tell(self, mut events: mpsc::UnboundedReceiver<ControllerEvent>) {
-        while let Some(e) = events.recv().await {
-            match e {
-                ControllerEvent::Event(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                    self.packet_in(bridge, controller, &packet_in, unmatched, QUEUE);
-                }
-                ControllerEvent::Flood(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                    self.packet_in(bridge, controller, &packet_in, unmatched, FLOOD_QUEUE);
-                }
-                ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
-                ControllerEvent::Event(_) | ControllerEvent::Flood(_) => {}
-                ControllerEvent::Spanning(change) => tracing::debug!(target: "ofproto_dpif", "{change}"),
-                ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
+    /// Tells connections what the main PMD thread tells, for as long as that runs. Packets of ports that flood are told
+    /// when there is nothing else.
+    pub async fn tell(self, mut events: mpsc::UnboundedReceiver<ControllerEvent>, mut floods: mpsc::Receiver<Event>) {
+        loop {
+            tokio::select! {
+                biased;
+                e = events.recv() => match e {
+                    Some(ControllerEvent::Event(e)) => self.tell_event(e, |l| &l.queue),
+                    Some(ControllerEvent::Spanning(change)) => tracing::debug!(target: "ofproto_dpif", "{change}"),
+                    Some(ControllerEvent::Port(bridge, port)) => self.port_status(bridge, 2, &port),
+                    None => return,
+                },
+                Some(e) = floods.recv() => self.tell_event(e, |l| &l.floods),
             }
         }
     }
 
-    /// Sends a packet-in to the connections of a bridge that have this controller id.
-    /// `unmatched`: because no flow matches the packet. `most`: where as many messages wait it is dropped.
-    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool, most: usize) {
-        self.broadcast_within(bridge, most, |w| w.packet_in(controller, p, unmatched));
+    fn tell_event(&self, e: Event, queue: for<'l> fn(&'l Listener) -> &'l mpsc::Sender<Message>) {
+        match e {
+            Event::PacketIn { bridge, controller, packet_in, unmatched } => {
+                let message = |l: &Listener| l.wants.packet_in(controller, &packet_in, unmatched);
+                self.send_to(bridge, |l| message(l).map(|m| (m, queue(l))));
+            }
+            Event::FlowRemoved { bridge, removed } => self.flow_removed(bridge, &removed),
+            _ => {}
+        }
     }
 
     /// Tells the connections of a bridge of a removed flow.
@@ -433,7 +452,7 @@ mod tests {
         let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
         let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
         let (_, mut other) = all.add(2, Wants::new(Version::Of13, true));
-        let telling = tokio::spawn(all.clone().tell(told));
+        let telling = tokio::spawn(all.clone().tell(told, mpsc::channel(1).1));
         let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
         let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
         for e in [
@@ -443,32 +462,41 @@ mod tests {
         ] {
             events.send(e).expect("it listens");
         }
-        assert!(matches!(own.recv().await, Some(Message::PacketIn(_))));
-        assert!(matches!(own.recv().await, Some(Message::FlowRemoved(_))));
-        assert!(matches!(own.recv().await, Some(Message::PortStatus(PortStatus { reason: 2, .. }))));
-        assert!(other.try_recv().is_err());
+        assert!(matches!(own.events.recv().await, Some(Message::PacketIn(_))));
+        assert!(matches!(own.events.recv().await, Some(Message::FlowRemoved(_))));
+        assert!(matches!(own.events.recv().await, Some(Message::PortStatus(PortStatus { reason: 2, .. }))));
+        assert!(other.events.try_recv().is_err());
         drop(events);
         telling.await.expect("it ends with the thread");
     }
 
-    /// A connection that does not read: a port that floods fills a part of what may wait for it, and others have the rest.
+    /// A connection that does not read: packets of a port that floods take nobody's place, and wait behind all others.
     #[tokio::test]
-    async fn a_flood_leaves_room_for_other_ports() {
+    async fn a_flood_waits_by_itself() {
         let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
+        let (flood, floods) = mpsc::channel(FLOOD_QUEUE * 4);
         let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
         let event = |table| {
             let packet_in = PacketIn { reason: PacketInReason::Action, table, ..PacketIn::default() };
             Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), unmatched: false }
         };
-        (0..QUEUE * 4).for_each(|_| events.send(ControllerEvent::Flood(event(1))).expect("it listens"));
-        events.send(ControllerEvent::Event(event(2))).expect("it listens");
-        drop(events);
-        all.clone().tell(told).await;
-        let mut tables = Vec::new();
-        while let Ok(Message::PacketIn(p)) = own.try_recv() {
-            tables.push(p.table);
+        (0..FLOOD_QUEUE * 4).for_each(|_| flood.try_send(event(1)).expect("there is room"));
+        let telling = tokio::spawn(all.clone().tell(told, floods));
+        while all.dropped() < (FLOOD_QUEUE * 3) as u64 {
+            tokio::task::yield_now().await;
         }
-        assert_eq!((tables.len(), tables.last()), (FLOOD_QUEUE + 1, Some(&2)));
-        assert_eq!(all.dropped(), (QUEUE * 4 - FLOOD_QUEUE) as u64);
+        (0..QUEUE).for_each(|_| events.send(ControllerEvent::Event(event(2))).expect("it listens"));
+        drop(events);
+        telling.await.expect("it ends with the thread");
+        let tables = |r: &mut mpsc::Receiver<Message>| {
+            let mut tables = Vec::new();
+            while let Ok(Message::PacketIn(p)) = r.try_recv() {
+                tables.push(p.table);
+            }
+            tables
+        };
+        assert_eq!(tables(&mut own.floods), [1; FLOOD_QUEUE]);
+        assert_eq!(tables(&mut own.events), [2; QUEUE]);
+        assert_eq!(all.dropped(), (FLOOD_QUEUE * 3) as u64);
     }
 }

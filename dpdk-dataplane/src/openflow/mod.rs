@@ -23,11 +23,16 @@ pub use connections::Connections;
 pub use controllers::{ControllerStatus, Controllers, session};
 pub use session::Session;
 
+use nix::sys::socket::sockopt::SndBuf;
 use openflow_rs::connection::{ConnectionError, negotiate};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
+
+/// Bytes that a peer has not read which the kernel holds at a management socket (it takes twice as many). A packet-in waits
+/// behind all of them, so the usual 200 kB are too many.
+const IN_FLIGHT: usize = 1 << 13;
 
 /// An open socket. Dropping this closes it, and its connections.
 pub struct Socket {
@@ -86,7 +91,11 @@ impl Socket {
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
-                        Ok((stream, _)) => drop(open.spawn(serve(stream))),
+                        Ok((stream, _)) => {
+                            // With the size of before a packet-in waits longer; nothing else is wrong.
+                            let _ = nix::sys::socket::setsockopt(&stream, SndBuf, &IN_FLIGHT);
+                            drop(open.spawn(serve(stream)));
+                        }
                         Err(e) => {
                             tracing::warn!(target: "rconn", "accept: {e}");
                             tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -1,7 +1,7 @@
 //! One OpenFlow connection: its messages, its bundles, its role.
 
 use super::changes::{is_change, is_write, sweeps};
-use super::connections::{Connections, Origin, SECONDARY, Wants};
+use super::connections::{Connections, Origin, SECONDARY, Told, Wants};
 use super::packet_in_queue::{self, PacketInQueues};
 use super::reply;
 use super::requests::Change;
@@ -19,7 +19,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
@@ -32,6 +31,8 @@ const BATCH: usize = 32;
 const MANY: usize = 1000;
 /// Silence after which the peer at a management socket is probed, as in Open vSwitch.
 const MANAGEMENT_PROBE: Duration = Duration::from_secs(60);
+/// Bytes that wait to be written behind which neither requests nor events are taken.
+const BACKLOG: usize = 1 << 16;
 /// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
 
@@ -59,14 +60,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
     let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.primary));
-    let (id, events) = session.all.add(session.bridge, wants);
+    let (id, told) = session.all.add(session.bridge, wants);
     let mut c = Connection {
         name: format!("{}<->unix#{id}", session.name),
         bridge: session.bridge,
         pmd: session.pmd,
         all: session.all,
         id,
-        events,
+        told,
         sender,
         config: SwitchConfig { flags: 0, miss_send_len: wants.miss_send_len },
         bundles: HashMap::new(),
@@ -131,7 +132,7 @@ struct Connection<S, R> {
     all: Connections,
     id: u64,
     /// Asynchronous messages for the peer.
-    events: mpsc::Receiver<Message>,
+    told: Told,
     sender: Sender<S>,
     config: SwitchConfig,
     bundles: HashMap<u32, Bundle>,
@@ -153,8 +154,11 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             let waiting = self.packet_ins.due(clock.instant());
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
             let idle = self.bundles.values().map(|b| b.used).min().map(|used| used + self.all.bundle_idle());
+            let backlog = self.sender.backlog();
             tokio::select! {
-                received = receiver.recv() => {
+                written = self.sender.flush(), if backlog > 0 => written?,
+                // A peer that does not read its answers gets no more of them.
+                received = receiver.recv(), if backlog < BACKLOG => {
                     (heard, asked) = (clock.instant(), false);
                     // Events that happened before the request are sent before the answer.
                     self.pass_events();
@@ -163,10 +167,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                         next = self.batch(r, &mut receiver).await?;
                     }
                 }
-                Some(m) = self.events.recv() => {
+                Some(m) = self.told.events.recv(), if backlog < BACKLOG => {
                     self.pass(m);
                     self.pass_events();
                 }
+                // What a port sends that floods goes when nothing else is to go, so that others wait for one of it at most,
+                // and for what the peer has not read.
+                Some(m) = self.told.floods.recv(), if backlog == 0 => self.pass(m),
                 () = clock.sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
                     for m in self.packet_ins.next(clock.instant()) {
                         self.queue(0, &m);
@@ -184,14 +191,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     self.queue(0, &Message::EchoRequest(Vec::new()));
                 }
             }
-            self.sender.flush().await?;
         }
     }
 
     /// Sends the asynchronous messages that wait for the peer.
     fn pass_events(&mut self) {
-        while self.sender.backlog() < 1 << 16
-            && let Ok(m) = self.events.try_recv()
+        while self.sender.backlog() < BACKLOG
+            && let Ok(m) = self.told.events.try_recv()
         {
             self.pass(m);
         }

@@ -39,6 +39,9 @@ const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
 /// Samples that wait for the exporters at most; more are dropped, and counted.
 const SAMPLES: usize = 4096;
+/// Packet-ins of ports that send too many which wait for the OpenFlow connections' task at most: what comes behind them is
+/// dropped here, as none of them may make others wait.
+const FLOODS: usize = 64;
 /// The datapath's type and name.
 const DATAPATH: &str = "netdev@ovs-netdev";
 /// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
@@ -62,8 +65,6 @@ pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
 pub enum ControllerEvent {
     /// A packet-in or a removed flow.
     Event(Event),
-    /// A packet-in of a port that sends too many.
-    Flood(Event),
     /// What a spanning tree has done, for the log.
     Spanning(String),
     /// A port began or ceased to carry packets, or controllers configured it.
@@ -142,6 +143,7 @@ pub struct MainPmd {
     out: Outputs<Frame>,
     bfd_changes: mpsc::UnboundedSender<BfdChange>,
     events: mpsc::UnboundedSender<ControllerEvent>,
+    floods: mpsc::Sender<Event>,
     samples: mpsc::Sender<CollectorInput>,
     /// Chooses the received packets that are observed; none: no bridge is observed.
     sampler: Option<PacketSampler>,
@@ -180,6 +182,8 @@ pub struct Running {
     pub bfd: mpsc::UnboundedReceiver<BfdChange>,
     /// What it tells OpenFlow connections.
     pub events: mpsc::UnboundedReceiver<ControllerEvent>,
+    /// Packet-ins of ports that send too many.
+    pub floods: mpsc::Receiver<Event>,
     /// Packets for collectors.
     pub samples: mpsc::Receiver<CollectorInput>,
     /// The thread; [`stop`] waits for its end.
@@ -202,6 +206,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (job_tx, jobs) = channel();
     let (bfd_tx, bfd) = mpsc::unbounded_channel();
     let (event_tx, events) = mpsc::unbounded_channel();
+    let (flood_tx, floods) = mpsc::channel(FLOODS);
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
     let clock = Clock::default();
     let time = clock.clone();
@@ -211,7 +216,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, (bfd_tx, event_tx), sample_tx, time);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, (bfd_tx, event_tx, flood_tx), sample_tx, time);
         if tx.send(Ok(eal)).is_ok() {
             // Without a thread that wakes this one, it polls.
             pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
@@ -221,7 +226,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
-    Ok(Running { handle, bfd, events, samples, thread })
+    Ok(Running { handle, bfd, events, floods, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
@@ -268,7 +273,11 @@ impl MainPmd {
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
-        (bfd_changes, events): (mpsc::UnboundedSender<BfdChange>, mpsc::UnboundedSender<ControllerEvent>),
+        (bfd_changes, events, floods): (
+            mpsc::UnboundedSender<BfdChange>,
+            mpsc::UnboundedSender<ControllerEvent>,
+            mpsc::Sender<Event>,
+        ),
         samples: mpsc::Sender<CollectorInput>,
         clock: Clock,
     ) -> MainPmd {
@@ -298,6 +307,7 @@ impl MainPmd {
             out: Outputs::default(),
             bfd_changes,
             events,
+            floods,
             samples,
             sampler: None,
             jobs,
@@ -717,11 +727,18 @@ impl MainPmd {
                         self.trees.receive(bridge, port, &packet, now);
                         heard = true;
                     }
-                    Event::PacketIn { bridge, ref packet_in, .. } => match self.limits.judge(bridge, packet_in, now) {
-                        Verdict::Pass => drop(self.events.send(ControllerEvent::Event(e))),
-                        Verdict::Flood => drop(self.events.send(ControllerEvent::Flood(e))),
-                        Verdict::Drop => {}
-                    },
+                    Event::PacketIn { bridge, ref packet_in, .. } => {
+                        let reason = packet_in.reason;
+                        match self.limits.judge(bridge, packet_in, now) {
+                            Verdict::Pass => drop(self.events.send(ControllerEvent::Event(e))),
+                            Verdict::Flood => {
+                                if self.floods.try_send(e).is_err() {
+                                    self.limits.no_room(bridge, reason);
+                                }
+                            }
+                            Verdict::Drop => {}
+                        }
+                    }
                     Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
                     Event::Passage { bridge, passage } => {
                         let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);

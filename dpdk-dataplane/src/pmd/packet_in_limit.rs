@@ -57,7 +57,7 @@ impl Tokens {
 pub enum Verdict {
     /// It passes.
     Pass,
-    /// It passes, and waits behind no more than others of its kind: its port sends more than 200 a second.
+    /// It passes if nothing else waits: its port sends more than 200 a second.
     Flood,
     /// It is dropped.
     Drop,
@@ -109,6 +109,14 @@ impl PacketInLimits {
         }
         b.passed += 1;
         if modest { Verdict::Pass } else { Verdict::Flood }
+    }
+
+    /// A packet of a port that floods found no room after all.
+    pub fn no_room(&mut self, bridge: BridgeId, reason: PacketInReason) {
+        if let Some(b) = self.all.get_mut(&(bridge, reason.name())) {
+            b.passed -= 1;
+            b.dropped += 1;
+        }
     }
 
     /// What became of packet-ins: bridge, reason, passed, dropped.
