@@ -109,6 +109,16 @@ impl World {
         Duration::from_millis(ticks * 10)
     }
 
+    /// How often its threads have gone to sleep so far: once for each time that something woke them.
+    fn sleeps(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.as_ref().unwrap().id())).unwrap();
+        let texts = tasks.map(|t| std::fs::read_to_string(t.unwrap().path().join("status")).unwrap());
+        let count = |t: String| -> Option<u64> {
+            t.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok())
+        };
+        texts.filter_map(count).sum()
+    }
+
     /// Lets the controller settle, and looks at it.
     async fn is_idle(&mut self) {
         self.start();
@@ -134,6 +144,27 @@ async fn without_a_southbound_database() {
     let mut w = World::new().await;
     w.configure(&format!("unix:{}", w.path("nowhere.sock"))).await;
     w.is_idle().await;
+}
+
+/// It waits for the switch's socket, and does not look for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_is_waited_for() {
+    let mut w = World::new().await;
+    w.sb.listen(&format!("punix:{}", w.path("sb.sock"))).await.unwrap();
+    w.configure(&format!("unix:{}", w.path("sb.sock"))).await;
+    w.plug(json!(["map", [["iface-id", "vm1"]]])).await;
+    w.start();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = w.sleeps();
+    tokio::time::sleep(LOOK).await;
+    let sleeps = w.sleeps() - before;
+    // Four connections and the loop, each woken once or twice a second.
+    assert!(sleeps < 15 * LOOK.as_secs(), "{sleeps} times awake in {LOOK:?}:\n{}", w.log());
+    // Its socket comes: it is tried at once, though the pause between attempts is eight seconds by now.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let switch = tokio::net::UnixListener::bind(w.dir.path().join("br-int.mgmt")).unwrap();
+    let came = tokio::time::timeout(Duration::from_secs(3), switch.accept()).await;
+    assert!(came.is_ok(), "{}", w.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -330,6 +330,39 @@ fn a_gateway_watches_those_whom_it_serves() {
     assert!(c.differs_from_fresh().is_empty());
 }
 
+/// A flow of a port group looks at which members are here, not at each member.
+#[test]
+fn members_of_a_port_group_cost_what_is_here() {
+    let mut c = cloud(2, 1, 0);
+    let group = |others: usize| {
+        let ports = (0..others).map(|n| text(format!("far{n}"))).chain([text("vm0")]).collect();
+        Some(sb::PortGroup { name: text("1_pg"), ports })
+    };
+    for n in 0..100 {
+        c.set(
+            id(2, 1000 + n),
+            Some(sb::PortBinding { chassis: Some(OTHER), ..port(0, &format!("far{n}"), 100 + n as i64) }),
+        );
+    }
+    c.set(id(10, 0), group(50));
+    for f in 0..3 {
+        c.set(id(3, 77_700 + f), Some(flow(datapath(0), false, f, "outport == @pg", "next;")));
+    }
+    c.settle();
+    assert!(c.tables.len().0 > 0);
+    c.set(id(10, 0), group(100));
+    assert_eq!(c.settle(), (0, 1), "members elsewhere come: the group's own unit");
+    c.set(id(3, 77_700), Some(flow(datapath(0), false, 9, "outport == @pg && ip4", "next;")));
+    assert_eq!(c.settle(), (0, 1), "the flow alone");
+    assert!(c.engine.stats().looks < 20, "{:?} for a flow of a group of 101", c.engine.stats());
+    c.set(id(10, 0), None::<sb::PortGroup>);
+    c.settle();
+    assert!(c.differs_from_fresh().is_empty());
+    c.set(id(10, 1), group(3));
+    c.settle();
+    assert!(c.differs_from_fresh().is_empty());
+}
+
 #[test]
 fn a_port_that_is_not_here_has_no_flows_of_its_own() {
     let mut c = cloud(1, 1, 0);

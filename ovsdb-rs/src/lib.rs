@@ -18,6 +18,7 @@ pub mod engine;
 pub mod error;
 pub mod file;
 pub mod json;
+mod lazy_writable;
 mod message_log;
 pub mod schema;
 pub mod server;

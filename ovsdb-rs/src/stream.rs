@@ -1,5 +1,6 @@
 //! Connection methods (ovsdb(7)): `unix:`, `tcp:`, `ssl:` and their passive forms `punix:`, `ptcp:`, `pssl:`.
 
+use crate::lazy_writable::LazyWritable;
 use crate::tls::Tls;
 use crate::{Error, Str};
 use std::io;
@@ -158,8 +159,14 @@ pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Re
         io::Result::Ok(s)
     };
     match remote {
-        Remote::Unix(path) => Ok((Box::new(UnixStream::connect(socket_file(path)).await?), Str::default())),
-        Remote::Tcp(host, port) => Ok((Box::new(tcp(host, *port).await?), Str::default())),
+        Remote::Unix(path) => {
+            let socket = UnixStream::connect(socket_file(path)).await?.into_std()?;
+            Ok((Box::new(LazyWritable::new(socket)?), Str::default()))
+        }
+        Remote::Tcp(host, port) => {
+            let socket = tcp(host, *port).await?.into_std()?;
+            Ok((Box::new(LazyWritable::new(socket)?), Str::default()))
+        }
         Remote::Tls(host, port) => {
             let tls = tls.ok_or_else(|| {
                 io::Error::other(format!("{remote}: needs --private-key, --certificate and --ca-cert"))

@@ -162,7 +162,9 @@ impl World {
     pub async fn watch(&mut self) -> Result<()> {
         let remote = format!("unix:{}", self.folder.join("switch/br-int.mgmt").display());
         let mut c = Command::new("ovs-ofctl");
-        c.args(["monitor", &remote, "watch:!initial"])
+        // Its own control socket is there, too.
+        c.env("OVS_RUNDIR", self.folder.join("switch"))
+            .args(["monitor", &remote, "watch:!initial"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -194,7 +196,7 @@ impl World {
 
     /// Runs a change. Returns seconds from its end until the last flow of the switch that changes, and the processor time of the controller.
     pub async fn change<F: Future<Output = Result<()>>>(&self, what: &str, change: F) -> Result<(f64, f64)> {
-        const QUIET: Duration = Duration::from_millis(400);
+        let still = quiet()?;
         let last = self.monitor.as_ref().context("nobody watches the switch")?.last.clone();
         let seen = || *last.lock().unwrap_or_else(PoisonError::into_inner);
         *last.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -202,8 +204,8 @@ impl World {
         change.await?;
         let made = Instant::now();
         loop {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            if let Some(at) = seen().filter(|at| at.elapsed() > QUIET) {
+            tokio::time::sleep((still / 4).min(Duration::from_millis(5))).await;
+            if let Some(at) = seen().filter(|at| at.elapsed() > still) {
                 let after = at.saturating_duration_since(if at > made { made } else { start });
                 return Ok((after.as_secs_f64(), self.controller.threads_ran() - ran));
             }
@@ -212,6 +214,12 @@ impl World {
             }
         }
     }
+}
+
+/// For how long no flow changes when a change is over.
+fn quiet() -> Result<Duration> {
+    let text = std::env::var("QUIET").unwrap_or_else(|_| "400".into());
+    Ok(Duration::from_millis(text.parse().context("QUIET is a number of milliseconds")?))
 }
 
 /// Plugs an interface in for a port.

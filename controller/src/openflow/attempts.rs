@@ -1,16 +1,20 @@
 //! Attempts to connect to a bridge, for one of the controller's connections.
 //!
-//! The pauses between them double, as rconn's do. The socket of a local switch is looked at meanwhile, which costs next to
-//! nothing: one that is made anew belongs to a switch that has just started, and is tried at once.
+//! The pauses between them double, as rconn's do. The folder of a local switch's socket is watched meanwhile: a socket that is
+//! made anew belongs to a switch that has just started, and is tried at once.
 
+use super::folder::Folder;
 use super::{Halves, Target, connect};
 use ovsdb_rs::stream::{Remote, socket_file};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Between looks at the socket of a local switch, and between attempts at one that was made anew.
-const LOOK: Duration = Duration::from_millis(50);
+/// Between attempts at a socket that was made anew.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Between looks at the socket of a local switch whatever its folder tells: the folder may come later than the controller, or
+/// be one that the kernel does not watch.
+const LOOK: Duration = Duration::from_secs(1);
 /// For so long a socket counts as made anew: its switch may not listen yet.
 const NEW: Duration = Duration::from_secs(1);
 /// The first pause, which is also the longest before a switch on another machine: nothing tells when that is back.
@@ -39,6 +43,8 @@ pub(crate) struct Attempts {
     /// The socket of the last look, and since when it is there.
     socket: Option<Socket>,
     appeared: Option<Instant>,
+    /// Its folder, while it is waited for.
+    folder: Option<Folder>,
     /// What was said of the last failure.
     complaint: String,
     silent: bool,
@@ -56,6 +62,7 @@ impl Attempts {
             since: None,
             socket: None,
             appeared: None,
+            folder: None,
             complaint: String::new(),
             silent: false,
         }
@@ -76,13 +83,26 @@ impl Attempts {
     /// Ends when the next attempt is due. Cancel-safe.
     pub(crate) async fn due(&mut self) {
         while let Some(wait) = self.due.checked_duration_since(Instant::now()).filter(|w| !w.is_zero()) {
-            if self.path().is_none() {
+            let Some(path) = self.path() else {
                 tokio::time::sleep(wait).await;
                 continue;
+            };
+            // What comes between this look and the wait is told of.
+            if self.folder.is_none() {
+                self.folder = path.parent().and_then(|f| Folder::watch(f).ok());
             }
-            tokio::time::sleep(wait.min(LOOK)).await;
             if self.is_new(Instant::now()) {
-                return;
+                return tokio::time::sleep(wait.min(AGAIN)).await;
+            }
+            let there = async {
+                match &mut self.folder {
+                    Some(f) => f.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                there = there => if !there { self.folder = None },
+                () = tokio::time::sleep(wait.min(LOOK)) => {}
             }
         }
     }
@@ -105,7 +125,7 @@ impl Attempts {
         match connect(&self.target).await {
             Ok(halves) => {
                 self.since = Some(Instant::now());
-                (self.silent, self.appeared) = (false, None);
+                (self.silent, self.appeared, self.folder) = (false, None, None);
                 self.complaint.clear();
                 Some(halves)
             }
@@ -126,7 +146,7 @@ impl Attempts {
         let now = Instant::now();
         // One that held was good: the switch is tried once more before it is taken for gone.
         if self.since.take().is_some_and(|s| now.saturating_duration_since(s) >= FIRST) {
-            (self.pause, self.due) = (None, now + LOOK);
+            (self.pause, self.due) = (None, now + AGAIN);
         } else {
             self.wait(now);
         }
@@ -165,6 +185,7 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow_rs::connection::{OUR_VERSIONS, negotiate};
     use std::os::unix::net::UnixListener;
     use tokio::time::timeout;
 
@@ -216,5 +237,34 @@ mod tests {
         timeout(Duration::from_millis(500), a.due()).await.expect("a switch has started");
         // It may not listen yet.
         assert!(timeout(Duration::from_millis(500), a.due()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_folder_may_come_later_than_the_controller() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/br-int.mgmt");
+        let mut a = attempts(&path);
+        assert!(a.connect().await.is_none());
+        (a.pause, a.due) = (Some(LONGEST), Instant::now() + LONGEST);
+        assert!(timeout(Duration::from_millis(100), a.due()).await.is_err(), "there is nothing to try");
+        std::fs::create_dir(dir.path().join("run")).unwrap();
+        let switch = tokio::net::UnixListener::bind(&path).unwrap();
+        let before = Instant::now();
+        a.due().await;
+        assert!(before.elapsed() < LONGEST / 2, "it is not waited out");
+        let answer = tokio::spawn(async move { negotiate(switch.accept().await.unwrap().0, OUR_VERSIONS).await });
+        assert!(a.connect().await.is_some());
+        assert!(answer.await.unwrap().is_ok());
+        assert!(a.folder.is_none(), "a connection needs no watch");
+    }
+
+    #[tokio::test]
+    async fn what_else_comes_into_the_folder_is_no_switch() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut a = attempts(&dir.path().join("br-int.mgmt"));
+        assert!(a.connect().await.is_none());
+        a.due = Instant::now() + LONGEST;
+        std::fs::write(dir.path().join("other.pid"), "1").unwrap();
+        assert!(timeout(Duration::from_millis(300), a.due()).await.is_err());
     }
 }

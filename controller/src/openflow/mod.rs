@@ -9,6 +9,7 @@
 
 pub(crate) mod attempts;
 pub mod features;
+mod folder;
 pub mod install;
 pub mod statistics;
 
@@ -322,8 +323,8 @@ fn describe(m: &Message) -> String {
 #[derive(Debug)]
 struct Pending {
     sequence: u64,
-    /// The opening message's transaction id; the changes' follow in their order, then the commit's.
-    open: u32,
+    /// The transaction id before those of the changes, which follow in their order, then the commit's.
+    before: u32,
     changes: Vec<TableChange>,
     /// The request behind it; none while it is being sent.
     barrier: Option<u32>,
@@ -375,9 +376,9 @@ impl Waiting {
         if self.expected.contains(&xid) {
             return Culprit::Known;
         }
-        let inside = |b: &&mut Pending| xid >= b.open && xid - b.open <= b.changes.len() as u32 + 1;
+        let inside = |b: &&mut Pending| xid > b.before && xid - b.before <= b.changes.len() as u32 + 1;
         let Some(b) = self.bundles.iter_mut().find(inside) else { return Culprit::Other };
-        match (xid - b.open).checked_sub(1).map(|n| n as usize) {
+        match (xid - b.before).checked_sub(1).map(|n| n as usize) {
             Some(n) if n < b.changes.len() => {
                 b.bad.insert(n);
                 b.changes.get(n).map_or(Culprit::Other, Culprit::Change)
@@ -439,9 +440,9 @@ impl Outgoing {
                 Some(Command::Bundle { changes, meters, unused, sequence }) => {
                     self.last += 1;
                     send_meters(sender, meters, waiting);
-                    let open = begin(sender, self.last, changes.len());
+                    let before = begin(sender, changes.len());
                     let bad = BTreeSet::new();
-                    waiting.bundles.push_back(Pending { sequence, open, changes, barrier: None, bad, failed: false });
+                    waiting.bundles.push_back(Pending { sequence, before, changes, barrier: None, bad, failed: false });
                     self.bundle = Some(Sending { id: self.last, sent: 0, unused });
                 }
             }
@@ -467,24 +468,24 @@ fn send_meters(sender: &mut Sender<BoxStream>, meters: Vec<MeterMod>, waiting: &
     }
 }
 
-/// Opens a bundle for so many changes. Their transaction ids follow that of the opening message, which is returned, and the commit's
-/// comes behind them; they are set aside, since other messages may go in between.
-fn begin(sender: &mut Sender<BoxStream>, id: u32, changes: usize) -> u32 {
-    let open = sender.xid();
+/// Sets transaction ids aside for a bundle of so many changes: those of the changes follow the one that is returned, and the
+/// commit's comes behind them; other messages may go in between. The first change opens the bundle (OpenFlow 1.5 section
+/// 7.3.9.4), which spares the switch a reply and the controller a wakeup.
+fn begin(sender: &mut Sender<BoxStream>, changes: usize) -> u32 {
+    let first = sender.xid();
     if changes > 0 {
-        sender.queue(open, &control(id, BundleCommand::OpenRequest));
         (0..=changes).for_each(|_| {
             sender.xid();
         });
     }
-    open
+    first
 }
 
 impl Sending {
     /// Sends the next change. Says why it cannot be sent.
     fn next(&mut self, p: &mut Pending, sender: &mut Sender<BoxStream>) -> Option<String> {
         let change = p.changes.get(self.sent)?;
-        let xid = p.open.wrapping_add(self.sent as u32 + 1);
+        let xid = p.before.wrapping_add(self.sent as u32 + 1);
         let sent = match change {
             TableChange::Flow(f) => f.bundle_add(sender.version(), self.id, FLAGS, xid).map(|m| sender.queue_octets(m)),
             TableChange::Other(m) => {
@@ -503,7 +504,7 @@ impl Sending {
     /// Commits the bundle, and asks the switch to say when all is in force.
     fn end(self, p: &mut Pending, sender: &mut Sender<BoxStream>) {
         if !p.changes.is_empty() {
-            let xid = p.open.wrapping_add(p.changes.len() as u32 + 1);
+            let xid = p.before.wrapping_add(p.changes.len() as u32 + 1);
             sender.queue(xid, &control(self.id, BundleCommand::CommitRequest));
         }
         for m in self.unused {
@@ -534,7 +535,7 @@ mod tests {
                 })
             })
             .collect();
-        Pending { sequence: 1, open: 10, changes, barrier: Some(99), bad: Default::default(), failed: false }
+        Pending { sequence: 1, before: 10, changes, barrier: Some(99), bad: Default::default(), failed: false }
     }
 
     #[test]

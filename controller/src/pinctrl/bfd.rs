@@ -259,6 +259,11 @@ impl Sessions {
         Some(self.epoch + Duration::from_micros(first))
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// States that the loop does not know. It is told by `tell`, which says whether there was room.
     pub fn report(&mut self, now: Instant, mut tell: impl FnMut(Uuid, State) -> bool) {
         let now = self.timer(now);

@@ -51,6 +51,11 @@ impl Events {
         }
     }
 
+    /// Whether none waits to be written.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Puts rows into the plan. What has a row of this chassis is done with.
     pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
         let Some(me) = input.local.chassis else { return };

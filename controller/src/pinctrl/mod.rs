@@ -268,6 +268,11 @@ impl Services {
             .collect()
     }
 
+    /// For how many next hops packets wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The next hops that packets wait for.
     pub fn wanted(&self) -> Vec<NextHop> {
         self.waiting.keys().copied().collect()

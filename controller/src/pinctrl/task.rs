@@ -20,8 +20,11 @@ use openflow_rs::message::SwitchConfig;
 use ovsdb_rs::stream::BoxStream;
 use packet::Mac;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 /// Reports that wait for the loop at most. What does not fit is lost: the packets that taught it come again.
 const REPORTS: usize = 256;
@@ -31,8 +34,6 @@ const TURN: usize = 32;
 const BACKLOG: usize = 1 << 20;
 /// How often what waits in vain is looked for.
 const EXPIRE: Duration = Duration::from_secs(1);
-/// How often the loop is heard and sessions are looked at while there is no switch.
-const AWAY: Duration = Duration::from_millis(100);
 
 /// A neighbour that the database knows: datapath and port by key, and its addresses.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,8 @@ pub struct Task {
     resolved: mpsc::UnboundedSender<Resolved>,
     reports: mpsc::Receiver<Report>,
     told: mpsc::UnboundedSender<Told>,
+    /// For how many next hops packets wait.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Task {
@@ -65,7 +68,9 @@ impl Task {
         let (tx, reports) = mpsc::channel(REPORTS);
         let (told, heard) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let waiting: Arc<AtomicUsize> = Arc::default();
         let worker = Worker {
+            waiting: waiting.clone(),
             services: Services::new(trace),
             queue: Queue::default(),
             resolved: rx,
@@ -75,7 +80,7 @@ impl Task {
             sessions: Sessions::default(),
         };
         std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(target)))?;
-        Ok(Task { resolved, reports, told })
+        Ok(Task { resolved, reports, told, waiting })
     }
 
     /// Tells the services what changed of the databases.
@@ -85,8 +90,12 @@ impl Task {
         let _ = self.told.send(told);
     }
 
-    /// Tells of a neighbour, for which packets may wait.
+    /// Tells of a neighbour, if there are packets that wait for any. Those that begin to wait are reported
+    /// ([`Report::Waits`]) and find what the database has by then.
     pub fn resolved(&self, r: Resolved) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
         super::NOTIFIED.inc();
         // The thread ends with the handle only.
         let _ = self.resolved.send(r);
@@ -112,6 +121,8 @@ struct Worker {
     snapshot: Snapshot,
     /// BFD sessions: here nothing keeps them waiting.
     sessions: Sessions,
+    /// What the loop sees of the packets that wait.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Worker {
@@ -128,30 +139,30 @@ impl Worker {
                 attempts.lost();
                 self.queue = Queue::default();
             }
-            while tokio::time::timeout(AWAY, attempts.due()).await.is_err() {
-                if !self.without_switch() {
-                    return;
-                }
-            }
-            if !self.without_switch() {
+            if !self.without_switch(&mut attempts).await {
                 return;
             }
         }
     }
 
-    /// What there is to do without a switch: nothing is sent and nobody is heard. Says whether anybody wants the services still.
-    fn without_switch(&mut self) -> bool {
-        self.hear();
-        drop(self.sessions.due(Instant::now()));
-        self.tell_states();
-        // Neighbours that nobody waits for any more.
+    /// What there is to do until the switch is tried again: nothing is sent and nobody is heard. Says whether anybody wants the
+    /// services still: the controller has another bridge by now where the loop tells nothing any more.
+    async fn without_switch(&mut self, attempts: &mut Attempts) -> bool {
+        let mut due = std::pin::pin!(attempts.due());
         loop {
-            match self.resolved.try_recv() {
-                Ok(_) => {}
-                Err(mpsc::error::TryRecvError::Empty) => return true,
-                // The controller has another bridge by now.
-                Err(mpsc::error::TryRecvError::Disconnected) => return false,
+            tokio::select! {
+                () = &mut due => return true,
+                told = self.told.recv() => match told {
+                    Some(t) => self.take(t),
+                    None => return false,
+                },
+                // Neighbours that nobody waits for any more.
+                resolved = self.resolved.recv() => if resolved.is_none() { return false },
+                () = at(self.sessions.next()) => drop(self.sessions.due(Instant::now())),
+                // What the loop had no room for is told again.
+                () = tokio::time::sleep(EXPIRE), if self.has_times() => {}
             }
+            self.tell_states();
         }
     }
 
@@ -168,6 +179,7 @@ impl Worker {
         }
         let mut life = Life::new(probe);
         let mut expire = tokio::time::interval(EXPIRE);
+        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut read = 0;
         loop {
             tokio::select! {
@@ -184,6 +196,7 @@ impl Worker {
                 r = self.resolved.recv() => {
                     let Some(r) = r else { return Ok(()) };
                     send(&mut sender, self.services.resolved(r.datapath, r.port, r.ip, r.mac));
+                    self.tell_waiting();
                 }
                 flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
                 received = receiver.recv(), if read < TURN => {
@@ -214,9 +227,9 @@ impl Worker {
                     read = 0;
                     tokio::task::yield_now().await;
                 }
-                _ = expire.tick() => {
-                    self.hear();
+                _ = expire.tick(), if self.has_times() => {
                     self.services.expire(Instant::now());
+                    self.tell_waiting();
                     // What the loop had no room for.
                     self.tell_states();
                 }
@@ -249,6 +262,15 @@ impl Worker {
         self.tell_states();
     }
 
+    /// Whether there is anything to look for each second: packets that wait, or states that the loop had no room for.
+    fn has_times(&self) -> bool {
+        self.services.waiting() > 0 || !self.sessions.is_empty()
+    }
+
+    fn tell_waiting(&self) {
+        self.waiting.store(self.services.waiting(), Ordering::Release);
+    }
+
     fn tell_states(&mut self) {
         let reports = &self.reports;
         self.sessions.report(Instant::now(), |row, state| reports.try_send(Report::Session(row, state)).is_ok());
@@ -260,10 +282,13 @@ impl Worker {
         tracing::debug!(target: "pinctrl", "pinctrl received  packet-in | opcode={}| OF_Table_ID={}| OF_Cookie_ID=0x{:x}", super::opcode_name(&p.userdata), p.table, p.cookie);
         self.hear();
         let out = self.services.handle(p, &self.snapshot, Instant::now());
+        // Before the report: what the loop learns from now on is told.
+        self.tell_waiting();
         send(sender, out.send);
         if let Some(r) = out.report {
             if let Report::Neighbour { datapath, port, ip, mac } = r {
                 send(sender, self.services.resolved(datapath, port, ip, mac));
+                self.tell_waiting();
             }
             if self.reports.try_send(r).is_err() {
                 super::LOST.inc();

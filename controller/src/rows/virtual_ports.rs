@@ -60,6 +60,11 @@ impl Claims {
         }
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Puts claims, or their postponement, into the plan. `time` is in milliseconds since 1970.
     pub fn write(&mut self, input: &Input, now: Instant, time: i64, plan: &mut Plan) {
         self.0.retain(|(datapath, port), attempt| {

@@ -23,7 +23,7 @@ impl Environment for Names<'_> {
         Some(self.0.address_set(name)?.addresses.iter().map(|a| a.to_string()).collect())
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
-        Some(self.0.port_group(name)?.ports.iter().map(|a| a.to_string()).collect())
+        Some(self.0.port_group(name)?.1.ports.iter().map(|a| a.to_string()).collect())
     }
 }
 

@@ -11,11 +11,15 @@ use ovsdb_rs::client::Event;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Between looks at the world without an event: while something is on its way, and when nothing is.
+const LOOK: Duration = Duration::from_secs(1);
+const REST: Duration = Duration::from_secs(5);
+
 impl Controller {
     /// When there is something to do without an event. Only what the next look can act on counts: what waits for a switch, a
     /// database or an answer comes with an event.
     pub(super) fn next_timer(&self, now: Instant) -> Instant {
-        let limit = now + Duration::from_secs(1);
+        let limit = now + if self.is_at_rest() { REST } else { LOOK };
         if self.paused {
             return limit;
         }
@@ -24,8 +28,7 @@ impl Controller {
         let announcements = periodic.filter(|_| self.can_announce());
         let questions = self.monitors.probes.next().filter(|_| self.is_installed());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
-        let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
-        let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
+        let (sb_free, ovs_free) = (self.southbound_is_free(), self.local_is_free());
         let all = [
             announcements,
             questions,
@@ -39,6 +42,28 @@ impl Controller {
         ];
         // Whatever is overdue, nothing is worth more than a look each millisecond.
         all.into_iter().flatten().fold(limit, Instant::min).max(now + Duration::from_millis(1))
+    }
+
+    fn southbound_is_free(&self) -> bool {
+        self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected())
+    }
+
+    fn local_is_free(&self) -> bool {
+        !self.ovs.busy && self.ovs.client.is_connected()
+    }
+
+    /// Whether all is in place, so that events and the times that are known tell of what there is to do. A gateway looks more often:
+    /// what it does follows from others' silence.
+    fn is_at_rest(&self) -> bool {
+        let nothing_waits = self.learned.is_empty() && self.virtual_ports.is_empty() && self.monitors.events.is_empty();
+        self.known
+            && !self.waits
+            && self.is_installed()
+            && self.southbound_is_free()
+            && self.local_is_free()
+            && nothing_waits
+            && self.tls_complaint.is_empty()
+            && self.sessions.is_empty()
     }
 
     pub(super) fn finished(&mut self, d: Done) {

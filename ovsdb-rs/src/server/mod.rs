@@ -12,7 +12,6 @@
 mod changelog;
 mod database;
 mod follow;
-mod lazy_writable;
 mod locks;
 mod monitor;
 mod outbox;

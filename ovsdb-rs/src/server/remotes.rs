@@ -1,8 +1,8 @@
 //! The remotes of a server: listeners, and connections that the server opens itself.
 
-use super::lazy_writable::LazyWritable;
 use super::session::{self, Peer};
 use super::{Inner, locks};
+use crate::lazy_writable::LazyWritable;
 use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark, socket_file};
 use crate::{Error, Str};
 use std::path::PathBuf;

@@ -63,8 +63,10 @@ pub enum Read {
     DatapathByKey(i64),
     /// An address set by name.
     AddressSet(Str),
-    /// A port group by name.
+    /// Which row is the port group of this name.
     PortGroup(Str),
+    /// Which port groups are of the datapath with this key.
+    PortGroupsOf(i64),
     /// A DHCP option by name.
     DhcpOptions,
     /// The local interface of a logical port.
@@ -117,6 +119,8 @@ pub struct Input {
     dp_groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
     address_sets: FxHashMap<Str, Uuid>,
     port_groups: FxHashMap<Str, Uuid>,
+    /// Port groups by the key of their datapath.
+    port_groups_of: FxHashMap<i64, BTreeSet<Uuid>>,
     datapaths_by_key: FxHashMap<i64, Uuid>,
     ports_by_key: FxHashMap<(Uuid, i64), Uuid>,
     /// Port bindings by what ties them to a chassis: its row, or one of its encapsulations'.
@@ -178,15 +182,16 @@ fn rename<K: std::hash::Hash + Eq + Clone>(map: &mut FxHashMap<K, Uuid>, old: Op
     }
 }
 
-/// The name by which a match refers to a southbound port group: without the datapath's key in front.
+/// The datapath's key and the rest of a southbound port group's name, which is that of a northbound one within a datapath.
+fn within_datapath(name: &str) -> Option<(i64, &str)> {
+    let (key, rest) = name.split_once('_')?;
+    Some((key.parse().ok().filter(|_| key.bytes().all(|b| b.is_ascii_digit()))?, rest))
+}
+
+/// The names by which matches refer to a southbound port group: its own, and that without the datapath's key in front.
 fn port_group_names(name: &Str) -> Vec<Str> {
-    let mut out = vec![name.clone()];
-    if let Some((key, rest)) = name.split_once('_')
-        && key.bytes().all(|b| b.is_ascii_digit())
-    {
-        out.push(rest.into());
-    }
-    out
+    let short = within_datapath(name).map(|(_, rest)| rest.into());
+    std::iter::once(name.clone()).chain(short).collect()
 }
 
 /// What ties a port to a chassis.
@@ -312,11 +317,20 @@ impl Input {
                 reads.extend(old.into_iter().chain(new).cloned().map(Read::AddressSet));
             }
             AnyChange::PortGroup(c) => {
-                for (row, add) in [(&c.old, false), (&c.new, true)] {
-                    for name in row.iter().flat_map(|g| port_group_names(&g.name)) {
-                        rename(&mut self.port_groups, Some(&name).filter(|_| !add), Some(&name).filter(|_| add), id);
+                let name = |g: &Option<std::sync::Arc<sb::PortGroup>>| g.as_ref().map(|g| g.name.clone());
+                let (old, new) = (name(&c.old), name(&c.new));
+                if old != new {
+                    for name in old.iter().flat_map(port_group_names) {
+                        rename(&mut self.port_groups, Some(&name), None, id);
                         reads.push(Read::PortGroup(name));
                     }
+                    for name in new.iter().flat_map(port_group_names) {
+                        rename(&mut self.port_groups, None, Some(&name), id);
+                        reads.push(Read::PortGroup(name));
+                    }
+                    let key = |name: &Option<Str>| name.as_ref().and_then(|n| Some(within_datapath(n)?.0));
+                    index(&mut self.port_groups_of, key(&old), key(&new), id);
+                    reads.extend(key(&old).into_iter().chain(key(&new)).map(Read::PortGroupsOf));
                 }
             }
             AnyChange::DatapathBinding(c) => {
@@ -652,8 +666,14 @@ impl Input {
     }
 
     /// A port group.
-    pub fn port_group(&self, name: &str) -> Option<&sb::PortGroup> {
-        self.port_groups.get(name).and_then(|id| self.sb.port_group.get(id)).map(|g| &**g)
+    pub fn port_group(&self, name: &str) -> Option<(Uuid, &sb::PortGroup)> {
+        let id = self.port_groups.get(name)?;
+        Some((*id, self.sb.port_group.get(id)?))
+    }
+
+    /// The port groups of a datapath, by its key.
+    pub fn port_groups_of(&self, key: i64) -> impl Iterator<Item = Uuid> + use<'_> {
+        self.port_groups_of.get(&key).into_iter().flatten().copied()
     }
 
     /// The name of a datapath's zones: its northbound UUID's name as OVN 26.03 keeps it.

@@ -1,8 +1,8 @@
 //! A logical flow in all local datapaths.
 
 use super::{
-    ChassisFlows, Key, Role, Seen, Value, cookie, datapath_key, is_local, known, named, port, put_packed, resident,
-    role_of, row, templated,
+    ChassisFlows, Fact, Key, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port, put_packed,
+    resident, role_of, row, templated,
 };
 use crate::input::model::Read;
 use crate::{encode, encode::of, encode::tables};
@@ -92,9 +92,12 @@ impl Environment for Names<'_, '_> {
             view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
         // northd makes one group a datapath, with the datapath's key in front of the name.
         let own: Str = format!("{}_{name}", dp.tunnel_key).into();
-        if let Some(g) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
-            let related = g.ports.iter().filter(|p| is_related(&mut view, p));
-            return Some(related.map(|p| p.to_string()).collect());
+        if let Some((id, g)) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
+            if let Some(Fact::Members(here)) = view.fact(&Unit::Members(id)) {
+                return Some(here.iter().map(|p| p.to_string()).collect());
+            }
+            view.read(Read::Row(TableId::PortGroup, id));
+            return Some(members(g, &mut view).iter().map(|p| p.to_string()).collect());
         }
         let input = view.read(Read::PortGroup(name.into()));
         // A group without ports in this datapath is known all the same.
@@ -253,6 +256,11 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
         })
     };
     matches.into_iter().filter(|m| keep(m)).collect()
+}
+
+/// The members of a port group, whose row has been read, that packets of this chassis can come from or go to.
+pub(super) fn members(g: &sb::PortGroup, view: &mut Seen<'_>) -> Vec<Str> {
+    g.ports.iter().filter(|p| is_related(view, p)).cloned().collect()
 }
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.

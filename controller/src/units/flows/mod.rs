@@ -45,6 +45,10 @@ pub enum Unit {
     Datapath(Uuid),
     /// As what this chassis has a port of a local datapath. That changes less often than the port's row.
     Role(Uuid),
+    /// Which port groups a local datapath has.
+    Groups(Uuid),
+    /// Which members of a port group this chassis has flows for.
+    Members(Uuid),
     /// A logical flow, in all local datapaths.
     Flow(Uuid),
     /// A port binding's physical flows.
@@ -67,6 +71,15 @@ pub enum Unit {
     Rule(Uuid),
     /// A thing of the fabric that EVPN extends switches into.
     Evpn(Box<Entry>),
+}
+
+/// What later units see of a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Of [`Unit::Role`].
+    Role(Role),
+    /// Of [`Unit::Members`].
+    Members(Arc<[Str]>),
 }
 
 /// What is derived: a flow by table, priority and match, or a group by number.
@@ -283,9 +296,9 @@ fn known<'a>(view: &mut Seen<'a>, name: &Str) -> Option<Named<'a>> {
 /// As what this chassis has a port.
 fn role_of(view: &mut Seen<'_>, id: Uuid, name: &str) -> Role {
     match view.fact(&Unit::Role(id)) {
-        Some(role) => *role,
+        Some(Fact::Role(role)) => *role,
         // It is in no local datapath.
-        None => port(view, name).map_or(Role::None, |(_, p)| role(view, p)),
+        _ => port(view, name).map_or(Role::None, |(_, p)| role(view, p)),
     }
 }
 
@@ -343,20 +356,21 @@ impl Derivation for ChassisFlows {
     type Input = Input;
     type Read = Read;
     type Unit = Unit;
-    type Fact = Role;
+    type Fact = Fact;
     type Key = Key;
     type Value = Value;
 
     fn layers(&self) -> usize {
-        4
+        5
     }
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Root => 0,
             Unit::Datapath(_) => 1,
-            Unit::Role(_) => 2,
-            _ => 3,
+            Unit::Role(_) | Unit::Groups(_) => 2,
+            Unit::Members(_) => 3,
+            _ => 4,
         }
     }
 
@@ -410,7 +424,14 @@ impl Derivation for ChassisFlows {
             Unit::Role(id) => {
                 if let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) {
                     let role = role(view, p);
-                    view.derive(role);
+                    view.derive(Fact::Role(role));
+                }
+            }
+            Unit::Groups(datapath) => groups(*datapath, view),
+            Unit::Members(id) => {
+                if let Some(g) = row::<sb::PortGroup>(view, TableId::PortGroup, *id) {
+                    let members = logical::members(g, view);
+                    view.derive(Fact::Members(members.into()));
                 }
             }
             Unit::Flow(id) => logical::run(self, *id, view),
@@ -441,7 +462,14 @@ fn root(view: &mut Seen<'_>) {
     }
 }
 
+fn groups(datapath: Uuid, view: &mut Seen<'_>) {
+    let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, datapath) else { return };
+    let groups: Vec<Uuid> = view.read(Read::PortGroupsOf(d.tunnel_key)).port_groups_of(d.tunnel_key).collect();
+    groups.into_iter().for_each(|g| view.spawn(Unit::Members(g)));
+}
+
 fn datapath(id: Uuid, view: &mut Seen<'_>) {
+    view.spawn(Unit::Groups(id));
     let ports: Vec<Uuid> = view.read(Read::PortsOf(id)).ports_of(id).map(|(id, _)| id).collect();
     for p in ports {
         view.spawn(Unit::Role(p));
