@@ -368,6 +368,22 @@ pub fn bpdu() -> Vec<Vec<u8>> {
     [Bpdu::Config(config), Bpdu::Notification].iter().map(|b| compose(packet::Mac([2; 6]), b)).collect()
 }
 
+pub fn ccm() -> Vec<Vec<u8>> {
+    use packet::ccm::{ADDRESS, ASSOCIATION, Ccm, compose};
+    let association = ASSOCIATION;
+    let m = Ccm {
+        defect: true,
+        interval: 0,
+        sequence: 1,
+        point: 1,
+        association,
+        interval_ms: 300,
+        long_point: 2,
+        down: true,
+    };
+    [None, Some(7)].map(|tag| compose(ADDRESS, packet::Mac([2; 6]), tag, &m)).to_vec()
+}
+
 pub fn ha_records() -> Vec<Vec<u8>> {
     use gateway_ha::sync::{Connection, Record, State, VERSION};
     let v4 = Connection { zone: 7, proto: 6, translates: 1, ..Connection::default() };

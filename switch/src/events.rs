@@ -71,6 +71,15 @@ pub enum Event {
         /// The frame, without a tunnel's headers.
         packet: Vec<u8>,
     },
+    /// A packet for a port's maintenance point; it never reaches the tables.
+    Ccm {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Port.
+        port: PortNo,
+        /// The frame, without a tunnel's headers.
+        packet: Vec<u8>,
+    },
 }
 
 /// Outputs of the switch; the caller reuses it and empties it between batches.

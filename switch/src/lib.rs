@@ -26,8 +26,8 @@ pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{
-    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
-    is_live,
+    BfdPackets, Bridge, BridgeId, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState,
+    VlanMode, is_live,
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};

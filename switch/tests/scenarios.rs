@@ -772,18 +772,19 @@ fn connections_that_cannot_be_say_why() {
 }
 
 #[test]
-fn a_port_is_live_as_its_link_bfd_and_lacp_say() {
+fn a_port_is_live_as_its_link_bfd_cfm_and_lacp_say() {
     let link = |admin_up, up| switch::PortLink { admin_up, up, ..Default::default() };
     let said = [None, Some(false), Some(true)];
     for (admin_up, up) in [(false, false), (false, true), (true, false), (true, true)] {
-        for (bfd, lacp) in said.into_iter().flat_map(|b| said.map(|l| (b, l))) {
-            let wanted = match (admin_up, up, bfd, lacp) {
-                (true, true, None | Some(true), None | Some(true)) => true,
-                (true, true, Some(false), _) | (true, true, _, Some(false)) => false,
-                (false, ..) | (_, false, ..) => false,
+        for (bfd, cfm, lacp) in said.into_iter().flat_map(|b| said.map(|c| said.map(|l| (b, c, l)))).flatten() {
+            // Where a port has both BFD and CFM, one of them is enough.
+            let path = match (bfd, cfm) {
+                (Some(true), _) | (_, Some(true)) | (None, None) => true,
+                (Some(false), _) | (_, Some(false)) => false,
             };
-            let is = switch::is_live(&link(admin_up, up), bfd, lacp);
-            assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, LACP {lacp:?}");
+            let wanted = admin_up && up && path && lacp != Some(false);
+            let is = switch::is_live(&link(admin_up, up), [bfd, cfm], lacp);
+            assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, CFM {cfm:?}, LACP {lacp:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answers of `cfm/*` and `rstp/*`, which do not exist here
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answer of `rstp/show`, as there is none here
 //! (ovs-vswitchd(8)).
 
 use super::{bridge, bridges, stp};
@@ -24,16 +24,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("mdb/show", "bridge", 1, 1, show_groups),
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
-    ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
     ("stp/show", "[bridge]", 0, 1, stp::show),
     ("stp/tcn", "[bridge]", 0, 1, stp::change),
     ("rstp/show", "[bridge]", 0, 1, spanning),
 ];
-
-/// The answer of a command that shows objects of which there are none.
-fn none(args: &[String], missing: &str) -> Answer {
-    if args.is_empty() { Ok(String::new()) } else { Err(missing.into()) }
-}
 
 fn add(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;

@@ -13,7 +13,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("autoattach/show-isid", "[bridge]", NOTHING),
     ("autoattach/statistics", "[bridge]", NOTHING),
     ("autoattach/status", "[bridge]", NOTHING),
-    ("cfm/set-fault", "[interface] normal|false|true", NOTHING),
     ("dpctl/add-dp", "dp [iface...]", DEVICES),
     ("dpctl/add-flow", "[dp] flow actions", FLOWS),
     ("dpctl/add-flows", "[dp] file", FLOWS),

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | here | bridges, their tables, settings of the whole switch |
-//! | [`port`], [`tunnel`], [`bfd`] | interfaces |
+//! | [`port`], [`tunnel`], [`bfd`], [`cfm`] | interfaces |
 //! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
 //! | [`collectors`] | IPFIX, sFlow and NetFlow |
 //! | [`zones`] | connection tracking zones |
@@ -14,6 +14,7 @@
 
 pub mod bfd;
 pub mod bond;
+pub mod cfm;
 pub mod collectors;
 pub mod controller;
 pub mod dpdk;
@@ -106,11 +107,25 @@ fn own_mac(id: Uuid) -> Mac {
 /// The bridges that the database asks for, by name.
 pub fn bridges(db: &ovs::Database, dummies: DummyMode) -> Vec<BridgeSpec> {
     let Some(root) = db.open_vswitch.values().next() else { return Vec::new() };
-    let mut v: Vec<BridgeSpec> =
-        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b, dummies))).collect();
+    let mut v: Vec<BridgeSpec> = root
+        .bridges
+        .iter()
+        .filter_map(|id| Some((*id, db.bridge.get(id)?)))
+        .filter(|(_, b)| is_safe(b))
+        .map(|(id, b)| bridge(db, id, b, dummies))
+        .collect();
     v.sort_by(|a, b| a.name.cmp(&b.name));
     refuse_twins(&mut v);
     v
+}
+
+/// Whether a bridge's name may be part of a file's: its sockets are in the run directory, whatever the database says.
+fn is_safe(b: &ovs::Bridge) -> bool {
+    let safe = !b.name.contains(['/', '\\']);
+    if !safe {
+        tracing::warn!(target: "bridge", "ignoring bridge with invalid name \"{}\"", b.name);
+    }
+    safe
 }
 
 /// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first

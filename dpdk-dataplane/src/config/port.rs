@@ -1,6 +1,7 @@
 //! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
 
 use super::bfd::{BfdSpec, bfd};
+use super::cfm::{CfmSpec, cfm};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
 use super::stp::{self, StpPortSpec};
@@ -170,6 +171,8 @@ pub struct PortSpec {
     pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
+    /// Connectivity fault management, if it has a maintenance point.
+    pub cfm: Option<CfmSpec>,
     /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
     pub affinity: Vec<(u16, usize)>,
     /// `ingress_policing_*`.
@@ -203,6 +206,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         complaint: complaint(i, &kind),
         dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
         bfd: bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac), matches!(kind, Ok(Kind::Tunnel(_)))),
+        cfm: cfm(&i.name, i.cfm_mpid, &i.other_config, mac.unwrap_or(owner.mac), key_of_flow(i)),
         kind,
         vlan: vlan(p),
         priority_tags: match get(&p.other_config, "priority-tags") {
@@ -222,6 +226,11 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         queue_marks: BTreeMap::new(),
         mtu,
     }
+}
+
+/// Whether flows say which key a tunnel's packets have.
+fn key_of_flow(i: &ovs::Interface) -> bool {
+    ["key", "in_key"].into_iter().any(|k| get(&i.options, k) == Some("flow"))
 }
 
 /// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with

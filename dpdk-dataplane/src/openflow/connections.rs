@@ -9,7 +9,7 @@ use openflow_rs::message::{
 };
 use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use switch::{BridgeId, Event};
@@ -135,12 +135,24 @@ pub struct Connections {
     flow_monitors: Arc<AtomicUsize>,
     /// Seconds that a bundle waits for its next message; 0: as nobody has said.
     bundle_idle: Arc<AtomicU64>,
+    /// Controllers' sockets may be anywhere (`--no-self-confinement`).
+    unconfined: Arc<AtomicBool>,
 }
 
 /// Seconds that a bundle waits for its next message where nobody says another number, as in Open vSwitch.
 const BUNDLE_IDLE: u64 = 10;
 
 impl Connections {
+    /// Lets controllers' sockets be outside the run directory.
+    pub fn set_unconfined(&self) {
+        self.unconfined.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they may be.
+    pub(super) fn unconfined(&self) -> bool {
+        self.unconfined.load(Ordering::Relaxed)
+    }
+
     /// Sets how long a bundle waits for its next message.
     pub fn set_bundle_idle(&self, idle: Duration) {
         self.bundle_idle.store(idle.as_secs(), Ordering::Relaxed);
@@ -323,6 +335,7 @@ impl Connections {
                 ControllerEvent::Event(_) | ControllerEvent::Flood(_) => {}
                 ControllerEvent::Spanning(change) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                 ControllerEvent::Port(bridge, port) => self.port_status(bridge, 2, &port),
+                ControllerEvent::Liveness(bridge, port) => self.port_liveness(bridge, &port),
             }
         }
     }
@@ -347,6 +360,27 @@ impl Connections {
         let desc = reply::port_desc(port);
         let m = Message::PortStatus(PortStatus { reason, desc });
         self.broadcast(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
+    }
+
+    /// Tells the connections of a bridge of a new port. It is live in a second message, as with Open vSwitch, which finds
+    /// that out when the port is there: controllers that learn of liveness by changes miss none.
+    pub fn port_added(&self, bridge: BridgeId, port: &switch::Port) {
+        let mut desc = reply::port_desc(port);
+        desc.state &= !reply::LIVE;
+        let m = Message::PortStatus(PortStatus { reason: 0, desc });
+        self.broadcast(bridge, |w| w.has(w.masks.port_status, 0).then(|| m.clone()));
+        if port.live() {
+            self.port_liveness(bridge, port);
+        }
+    }
+
+    /// Tells the connections of a bridge that a port began or ceased to be live, which OpenFlow 1.0 has no word for.
+    pub fn port_liveness(&self, bridge: BridgeId, port: &switch::Port) {
+        /// A port was changed (OFPPR_MODIFY).
+        const MODIFY: u8 = 2;
+        let m = Message::PortStatus(PortStatus { reason: MODIFY, desc: reply::port_desc(port) });
+        let wants = |w: &Wants| w.version != Version::Of10 && w.has(w.masks.port_status, MODIFY);
+        self.broadcast(bridge, |w| wants(w).then(|| m.clone()));
     }
 
     /// Tells the other connections of a bridge of a change of a group or a meter that one has asked for.

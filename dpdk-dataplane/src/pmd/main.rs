@@ -9,6 +9,8 @@ use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::{PacketInLimits, Verdict};
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
+use crate::ports::cfm::CfmStatus;
+use crate::ports::cfm::points::{CfmAction, CfmPoints};
 use crate::ports::frame::{Frame, memory, set_memory};
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
@@ -53,9 +55,14 @@ pub enum CollectorInput {
     Passage(BridgeId, u32, Box<switch::Passage>),
 }
 
-/// A BFD session's status changed, which the database is to show.
+/// What is known of a port's path changed, which the database is to show.
 #[derive(Debug)]
-pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
+pub enum PathChange {
+    /// The status of its BFD session.
+    Bfd(BridgeId, PortNo, BfdStatus),
+    /// The status of its maintenance point.
+    Cfm(BridgeId, PortNo, CfmStatus),
+}
 
 /// Something that the main PMD thread tells OpenFlow connections.
 #[derive(Debug)]
@@ -66,8 +73,10 @@ pub enum ControllerEvent {
     Flood(Event),
     /// What a spanning tree has done, for the log.
     Spanning(String),
-    /// A port began or ceased to carry packets, or controllers configured it.
+    /// Controllers configured a port.
     Port(BridgeId, Box<switch::Port>),
+    /// A port began or ceased to carry packets.
+    Liveness(BridgeId, Box<switch::Port>),
 }
 
 /// Counters of the loop.
@@ -109,6 +118,8 @@ pub struct MainPmd {
     pub switch: Switch,
     /// BFD sessions.
     pub bfd: BfdSessions,
+    /// Maintenance points.
+    pub cfm: CfmPoints,
     /// Bonds and LACP.
     pub bonds: Bonds,
     /// Spanning trees.
@@ -140,7 +151,7 @@ pub struct MainPmd {
     /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
     out: Outputs<Frame>,
-    bfd_changes: mpsc::UnboundedSender<BfdChange>,
+    path_changes: mpsc::UnboundedSender<PathChange>,
     events: mpsc::UnboundedSender<ControllerEvent>,
     samples: mpsc::Sender<CollectorInput>,
     /// Chooses the received packets that are observed; none: no bridge is observed.
@@ -177,7 +188,7 @@ pub struct Running {
     /// Gives it requests.
     pub handle: Handle,
     /// What it tells the database.
-    pub bfd: mpsc::UnboundedReceiver<BfdChange>,
+    pub paths: mpsc::UnboundedReceiver<PathChange>,
     /// What it tells OpenFlow connections.
     pub events: mpsc::UnboundedReceiver<ControllerEvent>,
     /// Packets for collectors.
@@ -200,7 +211,7 @@ pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
 pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
-    let (bfd_tx, bfd) = mpsc::unbounded_channel();
+    let (path_tx, paths) = mpsc::unbounded_channel();
     let (event_tx, events) = mpsc::unbounded_channel();
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
     let clock = Clock::default();
@@ -211,7 +222,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, (bfd_tx, event_tx), sample_tx, time);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, (path_tx, event_tx), sample_tx, time);
         if tx.send(Ok(eal)).is_ok() {
             // Without a thread that wakes this one, it polls.
             pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
@@ -221,7 +232,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
-    Ok(Running { handle, bfd, events, samples, thread })
+    Ok(Running { handle, paths, events, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
@@ -232,6 +243,11 @@ fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
     let _ = set_memory(m);
     set_priority();
     Ok(eal)
+}
+
+/// How many packets a port has received.
+fn received(switch: &Switch, bridge: BridgeId, port: PortNo) -> u64 {
+    switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0])
 }
 
 impl MainPmd {
@@ -268,7 +284,7 @@ impl MainPmd {
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
-        (bfd_changes, events): (mpsc::UnboundedSender<BfdChange>, mpsc::UnboundedSender<ControllerEvent>),
+        (path_changes, events): (mpsc::UnboundedSender<PathChange>, mpsc::UnboundedSender<ControllerEvent>),
         samples: mpsc::Sender<CollectorInput>,
         clock: Clock,
     ) -> MainPmd {
@@ -278,6 +294,7 @@ impl MainPmd {
         MainPmd {
             switch,
             bfd: BfdSessions::default(),
+            cfm: CfmPoints::default(),
             bonds: Bonds::default(),
             trees: Trees::default(),
             neighbours: Neighbours::default(),
@@ -296,7 +313,7 @@ impl MainPmd {
             isolate: true,
             shaped: Vec::new(),
             out: Outputs::default(),
-            bfd_changes,
+            path_changes,
             events,
             samples,
             sampler: None,
@@ -437,7 +454,7 @@ impl MainPmd {
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
-        [self.bfd.due(), self.bonds.next_due(), self.trees.due(), sync]
+        [self.bfd.due(), self.cfm.due(), self.bonds.next_due(), self.trees.due(), sync]
             .into_iter()
             .flatten()
             .fold(self.next_tick, Duration::min)
@@ -491,8 +508,7 @@ impl MainPmd {
     fn run_timers(&mut self, now: Duration) {
         let mut actions = std::mem::take(&mut self.actions);
         let MainPmd { bfd, switch, .. } = self;
-        let received = |bridge, port| switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0]);
-        bfd.poll(now, received, &mut actions);
+        bfd.poll(now, |bridge, port| received(switch, bridge, port), &mut actions);
         for w in actions.drain(..) {
             match w {
                 BfdAction::Send(bridge, port, frame, oam) => {
@@ -501,11 +517,26 @@ impl MainPmd {
                 }
                 BfdAction::Status(bridge, port, status) => {
                     self.liveness_due = true;
-                    let _ = self.bfd_changes.send(BfdChange(bridge, port, status));
+                    let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
                 }
             }
         }
         self.actions = actions;
+        for a in self.cfm.poll(now, |bridge, port| received(&self.switch, bridge, port)) {
+            match a {
+                CfmAction::Send(bridge, port, frame) => {
+                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                CfmAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
+                    let _ = self.path_changes.send(PathChange::Cfm(bridge, port, status));
+                }
+                CfmAction::Warn(bridge, port, what) => {
+                    let name = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or("", |p| &p.name);
+                    tracing::warn!(target: "cfm", "{name}: {what}");
+                }
+            }
+        }
         self.liveness_due |= self.bonds.due(now);
         for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
@@ -569,24 +600,25 @@ impl MainPmd {
         }
     }
 
-    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a
+    /// Tells the switch what BFD, CFM and LACP say of each port: all of it on each change and once a second, so that a
     /// change which was missed for whatever reason holds a port up for a second at most.
     pub fn update_liveness(&mut self) {
         let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
+        let cfm: HashMap<_, _> = self.cfm.forwarding().collect();
         let lacp: HashMap<_, _> = self.bonds.lacp().collect();
         let ports: Vec<(BridgeId, PortNo)> = self
             .switch
             .bridges()
-            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), p.bfd, p.lacp)))
-            .filter(|(at, old_bfd, old_lacp)| (bfd.get(at), lacp.get(at)) != (old_bfd.as_ref(), old_lacp.as_ref()))
-            .map(|(at, ..)| at)
+            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), [p.bfd, p.cfm, p.lacp])))
+            .filter(|(at, old)| [&bfd, &cfm, &lacp].map(|m| m.get(at).copied()) != *old)
+            .map(|(at, _)| at)
             .collect();
         for at in ports {
-            let now = (bfd.get(&at).copied(), lacp.get(&at).copied());
-            if self.switch.set_inputs(at.0, at.1, |p| (p.bfd, p.lacp) = now)
+            let now = [&bfd, &cfm, &lacp].map(|m| m.get(&at).copied());
+            if self.switch.set_inputs(at.0, at.1, |p| [p.bfd, p.cfm, p.lacp] = now)
                 && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
             {
-                let _ = self.events.send(ControllerEvent::Port(at.0, Box::new(p.clone())));
+                let _ = self.events.send(ControllerEvent::Liveness(at.0, Box::new(p.clone())));
             }
         }
     }
@@ -707,6 +739,10 @@ impl MainPmd {
                     }
                     Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Ccm { bridge, port, packet } => {
+                        self.cfm.receive(bridge, port, &packet, now);
                         heard = true;
                     }
                     Event::Slow { bridge, port, packet } => {

@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`bfd`] | BFD sessions over tunnels |
+//! | [`cfm`] | maintenance points |
 //! | [`bond`] | bonds and LACP |
 //! | [`stp`] | the spanning tree protocol |
 //! | [`qos`] | policers, and queues that shape what a port sends |
@@ -17,6 +18,7 @@
 pub mod absent;
 pub mod bfd;
 pub mod bond;
+pub mod cfm;
 pub mod dummy;
 pub mod frame;
 pub mod held;

@@ -56,6 +56,9 @@ impl Reconciler {
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
             }
+            if !b.configured {
+                tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
+            }
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
             self.apply_queue_marks(&b);
@@ -94,7 +97,6 @@ impl Reconciler {
             id
         });
         let id = added.await.unwrap_or(usize::MAX);
-        tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
         let mut b = RunningBridge {
             id,
             spec: spec.clone(),
@@ -341,6 +343,7 @@ impl Reconciler {
         let cleared = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.forget_bridge(id);
+            w.cfm.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
             let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
@@ -391,6 +394,7 @@ impl Reconciler {
         let taken = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.set(id, no, None, now);
+            w.cfm.set(id, no, None, 0, now);
             let port = w.switch.remove_port(id, no);
             (port, device.and_then(|d| w.remove_device(d)))
         });
@@ -462,6 +466,7 @@ impl Reconciler {
             presence: Default::default(),
             room: 0,
             bfd: None,
+            cfm: None,
             statistics: Default::default(),
             link: Default::default(),
             peer: None,
@@ -496,15 +501,17 @@ impl Reconciler {
         port.protected = p.spec.protected;
         // A session begins down.
         (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
+        port.ccm_packets = p.spec.cfm.map(|c| c.packets());
         // So does LACP, until the bond has its members.
         let negotiates = p.spec.negotiates;
         port.lacp = negotiates.then_some(false);
-        let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
+        let (id, bfd, cfm, device) = (b.id, p.spec.bfd, p.spec.cfm, p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.bfd.set(id, no, bfd, now);
+                w.cfm.set(id, no, cfm, 0, now);
                 if !negotiates {
                     w.update_liveness();
                 }
@@ -518,8 +525,9 @@ impl Reconciler {
                 if let Some(d) = p.device {
                     self.police(&p.spec, d);
                 }
-                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
-                told.into_iter().for_each(|p| self.connections.port_status(b.id, 0, &p));
+                let number = if no == PortNo::LOCAL { 65534 } else { no.0 };
+                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {number}", b.spec.name, p.spec.name);
+                told.into_iter().for_each(|p| self.connections.port_added(b.id, &p));
             }
             Ok(Err(e)) => p.error = Some(e.to_string()),
             Err(e) => p.error = Some(e.to_string()),
@@ -607,13 +615,18 @@ fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &Por
         w.bfd.set(id, no, new.bfd, now);
         w.update_liveness();
     }
+    if new.cfm != old.cfm {
+        let received = w.switch.bridge(id).and_then(|b| b.ports.get(&no)).map_or(0, |p| p.stats[0]);
+        w.cfm.set(id, no, new.cfm, received, now);
+        w.update_liveness();
+    }
     let Some(b) = w.switch.bridge_mut(id) else { return };
     if new.vlan != old.vlan {
         b.forget_port(no);
     }
     let Some(p) = b.ports.get_mut(&no) else { return };
     (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
-    p.bfd_packets = new.bfd.map(|b| b.packets());
+    (p.bfd_packets, p.ccm_packets) = (new.bfd.map(|b| b.packets()), new.cfm.map(|c| c.packets()));
     match &new.kind {
         Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
         Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),

@@ -213,6 +213,12 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             mtu = None::<i64>,
             ifindex = None::<i64>,
             bfd_status = Map::<Str, Str>::new(),
+            cfm_fault = None::<bool>,
+            cfm_fault_status = Set::<Str>::default(),
+            cfm_flap_count = None::<i64>,
+            cfm_health = None::<i64>,
+            cfm_remote_mpids = Set::<i64>::default(),
+            cfm_remote_opstate = None::<Str>,
             lacp_current = None::<bool>,
             statistics = Map::<Str, i64>::new(),
             status = Map::<Str, Str>::new(),
@@ -223,6 +229,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         return;
     };
     let link = p.link;
+    let cfm = p.spec.cfm.and(p.cfm.as_ref());
     let speed = i64::from(link.mbps) * 1_000_000;
     let number = if no == PortNo::LOCAL { 65534 } else { i64::from(no.0) };
     let columns = differing!(
@@ -246,6 +253,13 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             _ => p.index().map(i64::from),
         },
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
+        cfm_fault = cfm.map(|c| !c.faults.is_empty()),
+        cfm_fault_status = cfm.iter().flat_map(|c| c.faults.names()).map(Str::from).collect::<Set<Str>>(),
+        cfm_flap_count = cfm.map(|c| i64::try_from(c.flaps).unwrap_or(i64::MAX)),
+        cfm_health = cfm.and_then(|c| c.health).map(i64::from),
+        // The column is a signed number, as `cfm_mpid` is.
+        cfm_remote_mpids = cfm.iter().flat_map(|c| &c.peers).map(|n| *n as i64).collect::<Set<i64>>(),
+        cfm_remote_opstate = cfm.and_then(|c| c.remote_up).and_then(up),
         lacp_current = p.lacp_current,
         statistics = p.statistics.clone(),
         status = driver(p),

@@ -1,6 +1,6 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{BfdPackets, Port, PortKind};
+use crate::bridge::{BfdPackets, CcmPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket};
@@ -11,7 +11,7 @@ use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo, Prereq};
-use packet::{bpdu, ipproto};
+use packet::{bpdu, ccm, ipproto};
 use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
@@ -38,6 +38,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::PortConfig);
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
+        let point = port.and_then(|p| p.ccm_packets);
         if let Some(state) = stp {
             if self.bpdu(no) {
                 return;
@@ -47,7 +48,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
         }
         self.copy(no, true);
-        if !session.is_some_and(|b| self.bfd(&b, no)) && !self.slow_protocol(no) {
+        let taken = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        if !taken && !self.slow_protocol(no) {
             self.run_table(0);
         }
     }
@@ -538,6 +540,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
             self.out.events.push(Event::Bfd { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
+    }
+
+    /// Hands a continuity check to the maintenance point of its port; false if it is another packet.
+    fn ccm(&mut self, wanted: &CcmPackets, no: PortNo) -> bool {
+        if self.packet.key.get(F::EthType) != ccm::ETHERTYPE.into() {
+            return false;
+        }
+        [F::EthDst, F::TunId].into_iter().for_each(|f| self.observer.decides(f));
+        let [to, key] = [F::EthDst, F::TunId].map(|f| self.packet.key.get(f));
+        let its = to == u128::from(wanted.eth_dst.to_u64()) && !(wanted.no_key && key != 0);
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Ccm { bridge: self.pipeline.bridge, port: no, packet });
         }
         its
     }
