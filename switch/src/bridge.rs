@@ -261,6 +261,8 @@ pub struct Bridge {
     pub observed: bool,
     /// A port of it takes part in a spanning tree.
     pub(crate) spans: bool,
+    /// Its spanning tree is a rapid one.
+    pub rapid: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
     /// What becomes of packets that no flow matches.
@@ -331,6 +333,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             spans: false,
+            rapid: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
             table_config: BTreeMap::new(),

@@ -35,7 +35,7 @@ pub use conntrack::reassembly as fragments;
 pub use conntrack::{Conntrack, SharedConntrack};
 pub use datapath::{MAX_IDLE, Switch};
 pub use drops::{DropCounters, DropReason};
-pub use events::{Departure, Event, Glimpse, HeldPacket, Outputs, Passage, Sample};
+pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};

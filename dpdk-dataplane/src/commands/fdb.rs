@@ -1,7 +1,6 @@
-//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answer of `rstp/show`, as there is none here
-//! (ovs-vswitchd(8)).
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*` and `rstp/*` (ovs-vswitchd(8)).
 
-use super::{bridge, bridges, stp};
+use super::{bridge, bridges, rstp, stp};
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
@@ -26,7 +25,8 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("bridge/dump-flows", "bridge", 1, 2, flows),
     ("stp/show", "[bridge]", 0, 1, stp::show),
     ("stp/tcn", "[bridge]", 0, 1, stp::change),
-    ("rstp/show", "[bridge]", 0, 1, spanning),
+    ("rstp/show", "[bridge]", 0, 1, rstp::show),
+    ("rstp/tcn", "[bridge]", 0, 1, rstp::change),
 ];
 
 fn add(w: &mut MainPmd, args: &[String]) -> Answer {
@@ -172,13 +172,6 @@ fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
     }
     of_bridges(w, args, Bridge::flush_snooping)?;
     Ok("table successfully flushed\n".into())
-}
-
-fn spanning(w: &mut MainPmd, args: &[String]) -> Answer {
-    if !args.is_empty() {
-        bridge(w, args)?;
-    }
-    Ok(String::new())
 }
 
 fn flows(w: &mut MainPmd, args: &[String]) -> Answer {

@@ -13,6 +13,7 @@ mod flows;
 mod frame_text;
 mod others;
 mod qos;
+mod rstp;
 mod show;
 mod stp;
 mod trace;

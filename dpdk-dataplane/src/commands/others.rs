@@ -41,7 +41,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("dpif-netlink/dispatch-mode", "", TUNING),
     ("odp-execute/action-impl-set", "name", TUNING),
     ("odp-execute/action-impl-show", "", TUNING),
-    ("rstp/tcn", "[bridge]", NOTHING),
     ("tnl/egress_port_range", "min max", MISSING),
     ("upcall/disable-ufid", "", TUNING),
     ("upcall/enable-ufid", "", TUNING),

@@ -23,6 +23,7 @@ pub mod ha;
 pub mod mirror;
 pub mod port;
 pub mod qos;
+pub mod rstp;
 pub mod stp;
 pub mod tunnel;
 pub mod zones;
@@ -61,6 +62,8 @@ pub struct BridgeSpec {
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
     pub stp: Option<stp::TreeSettings>,
+    /// Its rapid spanning tree (`rstp_enable`), in whose place it has none of the other kind; none: it has none.
+    pub rstp: Option<rstp::RstpSettings>,
     /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.
@@ -209,7 +212,8 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
-        stp: stp::settings(b, mac),
+        stp: stp::settings(b, mac).filter(|_| !b.rstp_enable),
+        rstp: rstp::settings(b, mac),
         bonds: b.ports.iter().filter_map(|id| bond::bond(db, *id, mac)).collect(),
         ports,
     }

@@ -4,6 +4,7 @@ use super::bfd::{BfdSpec, bfd};
 use super::cfm::{CfmSpec, cfm};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
+use super::rstp::{self, RstpPortSpec};
 use super::stp::{self, StpPortSpec};
 use super::tunnel::{TunnelError, tunnel};
 use super::{get, number};
@@ -135,6 +136,8 @@ pub enum PortError {
 pub struct PortSpec {
     /// How it takes part in a spanning tree, if its bridge has one; none: not.
     pub stp: Option<StpPortSpec>,
+    /// How it takes part in a rapid spanning tree; none: it does not.
+    pub rstp: Option<RstpPortSpec>,
     /// It negotiates with LACP whether it may carry packets (`Port:lacp`).
     pub negotiates: bool,
     /// The Interface row.
@@ -197,7 +200,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
-        stp: stp::port(p, matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))),
+        stp: stp::port(p, of_host(&kind)),
+        rstp: rstp::port(p, of_host(&kind)),
         negotiates: p.lacp.as_deref().is_some_and(|l| l != "off"),
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
         interface: uuid,
@@ -226,6 +230,11 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         queue_marks: BTreeMap::new(),
         mtu,
     }
+}
+
+/// Whether the host has the other end.
+fn of_host(kind: &Result<Kind, PortError>) -> bool {
+    matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
 }
 
 /// Whether flows say which key a tunnel's packets have.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use switch::{BridgeId, Event};
+use switch::{BridgeId, Event, Miss};
 use tokio::sync::mpsc;
 
 /// The most asynchronous messages that wait for a connection; more are dropped.
@@ -62,19 +62,19 @@ impl Wants {
     }
 
     /// The message of a packet-in; none if the connection does not want it.
-    fn packet_in(&self, controller: u16, p: &PacketIn, unmatched: bool) -> Option<Message> {
+    fn packet_in(&self, controller: u16, p: &PacketIn, miss: Miss) -> Option<Message> {
         use PacketInReason as R;
         let reason = match p.reason {
             // OpenFlow 1.4 began to tell these apart.
             R::ActionSet | R::Group | R::PacketOut if self.version < Version::Of14 => R::Action,
             r => r,
         };
-        let for_us = self.controller == controller && !(unmatched && self.drops_misses());
+        let for_us = self.controller == controller && !(miss == Miss::NoFlow && self.drops_misses());
         if !for_us || !self.has(self.masks.packet_in, reason as u8) {
             return None;
         }
         // The flow that matches everything is one as others are before OpenFlow 1.3.
-        let reason = if reason == R::NoMatch && !unmatched && !self.drops_misses() { R::Action } else { reason };
+        let reason = if miss == Miss::Flow && !self.drops_misses() { R::Action } else { reason };
         let p = PacketIn { reason, ..p.clone() };
         Some(match self.format {
             0 => Message::PacketIn(p),
@@ -325,11 +325,11 @@ impl Connections {
     pub async fn tell(self, mut events: mpsc::UnboundedReceiver<ControllerEvent>) {
         while let Some(e) = events.recv().await {
             match e {
-                ControllerEvent::Event(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                    self.packet_in(bridge, controller, &packet_in, unmatched, QUEUE);
+                ControllerEvent::Event(Event::PacketIn { bridge, controller, packet_in, miss }) => {
+                    self.packet_in(bridge, controller, &packet_in, miss, QUEUE);
                 }
-                ControllerEvent::Flood(Event::PacketIn { bridge, controller, packet_in, unmatched }) => {
-                    self.packet_in(bridge, controller, &packet_in, unmatched, FLOOD_QUEUE);
+                ControllerEvent::Flood(Event::PacketIn { bridge, controller, packet_in, miss }) => {
+                    self.packet_in(bridge, controller, &packet_in, miss, FLOOD_QUEUE);
                 }
                 ControllerEvent::Event(Event::FlowRemoved { bridge, removed }) => self.flow_removed(bridge, &removed),
                 ControllerEvent::Event(_) | ControllerEvent::Flood(_) => {}
@@ -341,9 +341,9 @@ impl Connections {
     }
 
     /// Sends a packet-in to the connections of a bridge that have this controller id.
-    /// `unmatched`: because no flow matches the packet. `most`: where as many messages wait it is dropped.
-    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, unmatched: bool, most: usize) {
-        self.broadcast_within(bridge, most, |w| w.packet_in(controller, p, unmatched));
+    /// `most`: where as many messages wait it is dropped.
+    fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn, miss: Miss, most: usize) {
+        self.broadcast_within(bridge, most, |w| w.packet_in(controller, p, miss));
     }
 
     /// Tells the connections of a bridge of a removed flow.
@@ -441,7 +441,7 @@ mod tests {
             (Version::Of15, PacketInReason::Group, Some(PacketInReason::Group)),
             (Version::Of10, PacketInReason::Action, Some(PacketInReason::Action)),
         ] {
-            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() }, false);
+            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() }, Miss::No);
             let got = m.and_then(|m| match m {
                 Message::PacketIn(p) => Some(p.reason),
                 _ => None,
@@ -449,16 +449,17 @@ mod tests {
             assert_eq!(got, told, "{version:?} {reason:?}");
         }
         let unmatched = PacketIn { reason: PacketInReason::NoMatch, ..PacketIn::default() };
-        let told = |v, flow: bool| match Wants::new(v, true).packet_in(0, &unmatched, !flow) {
+        let told = |v, miss| match Wants::new(v, true).packet_in(0, &unmatched, miss) {
             Some(Message::PacketIn(p)) => Some(p.reason),
             _ => None,
         };
         let [none, action] = [PacketInReason::NoMatch, PacketInReason::Action];
         assert_eq!(
-            [Version::Of10, Version::Of12, Version::Of13].map(|v| told(v, false)),
+            [Version::Of10, Version::Of12, Version::Of13].map(|v| told(v, Miss::NoFlow)),
             [Some(none), Some(none), None]
         );
-        assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, true)), [Some(action), Some(none)]);
+        assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, Miss::Flow)), [Some(action), Some(none)]);
+        assert_eq!(told(Version::Of10, Miss::No), Some(none), "a flow's own words");
     }
 
     /// What the main PMD thread tells reaches the connections of its bridge, whatever else the control plane does.
@@ -471,7 +472,7 @@ mod tests {
         let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
         let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
         for e in [
-            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, unmatched: false }),
+            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, miss: Miss::No }),
             ControllerEvent::Event(Event::FlowRemoved { bridge: 1, removed: Box::default() }),
             ControllerEvent::Port(1, port),
         ] {
@@ -492,7 +493,7 @@ mod tests {
         let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
         let event = |table| {
             let packet_in = PacketIn { reason: PacketInReason::Action, table, ..PacketIn::default() };
-            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), unmatched: false }
+            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), miss: Miss::No }
         };
         (0..QUEUE * 4).for_each(|_| events.send(ControllerEvent::Flood(event(1))).expect("it listens"));
         events.send(ControllerEvent::Event(event(2))).expect("it listens");

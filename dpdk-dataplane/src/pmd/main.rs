@@ -14,7 +14,8 @@ use crate::ports::cfm::points::{CfmAction, CfmPoints};
 use crate::ports::frame::{Frame, memory, set_memory};
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
-use crate::ports::stp::bridges::Trees;
+use crate::ports::rstp::bridges::RapidTrees;
+use crate::ports::stp::bridges::{Done, Trees};
 use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -124,6 +125,8 @@ pub struct MainPmd {
     pub bonds: Bonds,
     /// Spanning trees.
     pub trees: Trees,
+    /// Rapid spanning trees.
+    pub rapid: RapidTrees,
     /// Ethernet addresses of tunnels' next hops.
     pub neighbours: Neighbours,
     /// The longest sleep without packets (`pmd-sleep-max`).
@@ -297,6 +300,7 @@ impl MainPmd {
             cfm: CfmPoints::default(),
             bonds: Bonds::default(),
             trees: Trees::default(),
+            rapid: RapidTrees::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
@@ -454,7 +458,7 @@ impl MainPmd {
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
-        [self.bfd.due(), self.cfm.due(), self.bonds.next_due(), self.trees.due(), sync]
+        [self.bfd.due(), self.cfm.due(), self.bonds.next_due(), self.trees.due(), self.rapid.due(), sync]
             .into_iter()
             .flatten()
             .fold(self.next_tick, Duration::min)
@@ -567,7 +571,9 @@ impl MainPmd {
 
     /// Advances spanning trees, and sends their messages.
     pub fn run_trees(&mut self, now: Duration) {
-        let done = self.trees.poll(&mut self.switch, now);
+        let mut done = Done::default();
+        self.trees.poll(&mut self.switch, now, &mut done);
+        self.rapid.poll(&mut self.switch, now, &mut done);
         for (bridge, port, frame) in done.frames {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
@@ -750,7 +756,9 @@ impl MainPmd {
                         heard = true;
                     }
                     Event::Bpdu { bridge, port, packet } => {
-                        self.trees.receive(bridge, port, &packet, now);
+                        if !self.rapid.receive(bridge, port, &packet) {
+                            self.trees.receive(bridge, port, &packet, now);
+                        }
                         heard = true;
                     }
                     Event::PacketIn { bridge, ref packet_in, .. } => match self.limits.judge(bridge, packet_in, now) {

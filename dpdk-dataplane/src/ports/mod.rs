@@ -7,6 +7,7 @@
 //! | [`cfm`] | maintenance points |
 //! | [`bond`] | bonds and LACP |
 //! | [`stp`] | the spanning tree protocol |
+//! | [`rstp`] | the rapid spanning tree protocol |
 //! | [`qos`] | policers, and queues that shape what a port sends |
 //! | [`netdev`] | network devices: which driver opens which |
 //! | [`absent`] | what is in the place of a device that is gone |
@@ -25,4 +26,5 @@ pub mod held;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;
+pub mod rstp;
 pub mod stp;

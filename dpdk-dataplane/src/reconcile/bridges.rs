@@ -13,6 +13,7 @@ use crate::openflow::{self, Controllers, Socket};
 use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
+use crate::ports::rstp::bridges::RstpPort;
 use crate::ports::stp::bridges::StpPort;
 use openflow_rs::action::Action;
 use openflow_rs::mods::TABLE_ALL;
@@ -110,6 +111,7 @@ impl Reconciler {
             least_mtu: None,
             bonds: BTreeMap::new(),
             stp: None,
+            rstp: None,
         };
         self.open_sockets(&mut b);
         b
@@ -308,9 +310,20 @@ impl Reconciler {
         };
         let ports = ports.iter().enumerate().filter_map(of).collect();
         let (id, wanted) = (b.id, settings.map(|s| (s, ports)));
+        let rapid = b.spec.rstp.map(|s| (s, rapid_ports(b, mirrored)));
         self.pmd.post(move |w| {
             let now = w.now();
-            w.trees.configure(id, wanted, &mut w.switch, now);
+            // The one that ends leaves its ports to the other.
+            match rapid.is_some() {
+                true => {
+                    w.trees.configure(id, wanted, &mut w.switch, now);
+                    w.rapid.configure(id, rapid, &mut w.switch, now);
+                }
+                false => {
+                    w.rapid.configure(id, rapid, &mut w.switch, now);
+                    w.trees.configure(id, wanted, &mut w.switch, now);
+                }
+            }
             w.run_trees(now);
         });
     }
@@ -606,6 +619,27 @@ fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
         Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,
         _ => p.wait_for_link && link.is_some() || p.presence.is_due(host),
     }
+}
+
+/// The ports of a rapid spanning tree, by their numbers.
+fn rapid_ports(b: &RunningBridge, mirrored: impl Fn(&PortSpec) -> bool) -> Vec<RstpPort> {
+    let with = b.ports.values().filter(|p| !mirrored(&p.spec));
+    let of = |p: &RunningPort| {
+        let s = p.spec.rstp?;
+        Some(RstpPort {
+            port: p.no?,
+            name: p.spec.name.clone(),
+            mac: p.mac,
+            number: s.number,
+            priority: s.priority,
+            cost: s.cost,
+            edge: (s.admin_edge, s.auto_edge),
+            check: s.check,
+        })
+    };
+    let mut ports: Vec<RstpPort> = with.filter_map(of).collect();
+    ports.sort_by_key(|p| p.port);
+    ports
 }
 
 /// Changes a running port in place.

@@ -109,6 +109,8 @@ pub(crate) struct RunningBridge {
     pub bonds: BTreeMap<String, BondStatus>,
     /// The state of its spanning tree; none: it has none, or had none when the database was told last.
     pub stp: Option<StpStatus>,
+    /// The same of its rapid one.
+    pub rstp: Option<StpStatus>,
 }
 
 /// A port of a running bridge.

@@ -6,6 +6,7 @@ use crate::config::bond::BondSpec;
 use crate::config::mirror::{MirrorSpec, MirrorTarget};
 use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
+use crate::ports::stp::bridges::StpPortStatus;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
@@ -101,6 +102,12 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, peers: &BTreeMap<Str
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
+        rstp_status = b
+            .rstp
+            .iter()
+            .flat_map(|s| &s.bridge)
+            .map(|(k, v)| ((*k).into(), v.as_str().into()))
+            .collect::<Map<Str, Str>>(),
         status = peers.map(|(k, v)| (k.as_str().into(), v.as_str().into())).chain(stp).collect::<Map<Str, Str>>(),
     );
     if !columns.is_empty() {
@@ -113,14 +120,25 @@ pub(crate) fn spanning(db: &ovs::Database, b: &RunningBridge, txn: &mut Transact
     let Some(bridge) = db.bridge.get(&b.spec.uuid) else { return };
     for (id, row) in bridge.ports.iter().filter_map(|id| Some((*id, db.port.get(id)?))) {
         let of = b.stp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
-        let told = row.status.contains_key("stp_state");
-        if of.is_none() && !told {
+        let rapid = b.rstp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
+        let told = row.status.contains_key("stp_state") || !row.rstp_status.is_empty();
+        if of.is_none() && rapid.is_none() && !told {
             continue;
         }
-        let status: Map<Str, Str> =
-            of.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect();
-        let counts: Map<Str, i64> = of.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect();
-        let columns = differing!(ovs::Port, row, status = status.clone(), statistics = counts.clone());
+        let status = |s: Option<&StpPortStatus>| -> Map<Str, Str> {
+            s.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect()
+        };
+        let counts = |s: Option<&StpPortStatus>| -> Map<Str, i64> {
+            s.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect()
+        };
+        let columns = differing!(
+            ovs::Port,
+            row,
+            status = status(of),
+            statistics = counts(of),
+            rstp_status = status(rapid),
+            rstp_statistics = counts(rapid),
+        );
         if !columns.is_empty() {
             txn.update_row(id, columns);
         }

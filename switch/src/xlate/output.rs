@@ -39,19 +39,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
         let point = port.and_then(|p| p.ccm_packets);
-        if let Some(state) = stp {
-            if self.bpdu(no) {
-                return;
-            }
-            if !state.learns() {
-                return self.because(DropReason::StpState);
-            }
+        if stp.is_some() && self.bpdu(no) {
+            return;
         }
-        self.copy(no, true);
+        // A path that the spanning tree blocks is still watched.
+        let blocked = stp.is_some_and(|s| !s.learns());
+        if !blocked {
+            self.copy(no, true);
+        }
         let taken = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
-        if !taken && !self.slow_protocol(no) {
-            self.run_table(0);
+        if taken || !blocked && self.slow_protocol(no) {
+            return;
         }
+        if blocked {
+            return self.because(DropReason::StpState);
+        }
+        self.run_table(0);
     }
 
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
@@ -100,8 +103,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.spans()
             && (!port.stp_forwards() || self.arrived_too_early())
             && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
+            && !self.is_own_ccm()
         {
-            self.observer.tell(Kind::Warning, || "STP not in forwarding state, skipping output".into());
+            let rapid = self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.rapid);
+            let kind = if rapid { "RSTP" } else { "STP" };
+            self.observer.tell(Kind::Warning, || format!("{kind} not in forwarding state, skipping output"));
             return self.because(DropReason::StpState);
         }
         let to = match &port.kind {
@@ -500,6 +506,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Whether the bridge has a spanning tree.
     fn spans(&self) -> bool {
         self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
+    }
+
+    /// Whether the packet is a continuity check of this switch, which watches the path below the spanning tree (IEEE 802.1Q
+    /// section 22.1.3).
+    fn is_own_ccm(&self) -> bool {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        let received = b.is_some_and(|b| b.ports.contains_key(&self.own_port()));
+        !received && self.packet.key.get(F::EthType) == ccm::ETHERTYPE.into()
     }
 
     /// Whether the port that the packet came by may only learn its address yet.
