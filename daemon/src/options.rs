@@ -22,7 +22,7 @@ pub struct Options {
     /// Accepted for compatibility; a service manager restarts the daemon.
     #[arg(long)]
     pub monitor: bool,
-    /// Accepted for compatibility.
+    /// Let the database name sockets for controllers outside the run directory.
     #[arg(long)]
     pub no_self_confinement: bool,
     /// Change to this user (and group) once started.

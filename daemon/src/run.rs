@@ -249,7 +249,12 @@ where
     F: FnOnce(Daemon) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
-    built_in_commands(&daemon, &program.version);
+    let version = match program.family {
+        // `ovs-appctl version` answers with one line, whatever `--version` says beside it.
+        Family::Ovs => program.version.lines().next().unwrap_or_default(),
+        Family::Ovn => &program.version,
+    };
+    built_in_commands(&daemon, version);
     own_metrics(&daemon, &program.version);
     if let Some(at) = &options.metrics {
         let at = scrape::open(scrape::parse_address(at)?, daemon.metrics().clone()).await?;

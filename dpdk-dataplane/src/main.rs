@@ -14,7 +14,7 @@ use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Tables are reserved at full size; pages that are not used take no memory.
 #[global_allocator]
@@ -71,7 +71,18 @@ fn main() -> ExitCode {
     let program = Program {
         version: VERSION.into(),
         family: Family::Ovs,
-        modules: &["bfd", "bridge", "dpif_netdev", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect"],
+        modules: &[
+            "bfd",
+            "bridge",
+            "cfm",
+            "dpif_netdev",
+            "netdev",
+            "netlink",
+            "ofproto",
+            "ovsdb_idl",
+            "rconn",
+            "reconnect",
+        ],
         threads: daemon::Threads::PerProcessor,
     };
     // Set before any thread exists, so that all have it: the news of a failure must reach the database and controllers
@@ -95,10 +106,25 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
             Config::new(&remote, ovn_schema::ovs::Database::NAME)?
         }
     };
+    let clean_up = commands::register_exit(&d);
     let mut db = Database::start(place);
     tokio::select! {
         () = db.read() => {}
         () = d.exiting() => return Ok(()),
+    }
+    let alone = tokio::select! {
+        alone = db.become_owner() => alone,
+        () = d.exiting() => return Ok(()),
+    };
+    if !alone {
+        // Who starts this daemon waits for the start to end.
+        d.ready()?;
+        let id = std::process::id();
+        tracing::error!(target: "bridge", "another ovs-vswitchd process is running, disabling this process (pid {id}) until it goes away");
+        tokio::select! {
+            () = db.owner() => {}
+            () = d.exiting() => return Ok(()),
+        }
     }
     if !db.has_row() {
         // DPDK's arguments are in that row. Who starts this daemon before making the row waits for the start to end.
@@ -119,23 +145,25 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     dpdk_rundir::sweep();
     let running = pmd::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
-    let clean_up = Arc::new(AtomicBool::new(false));
+    if args.daemon.no_self_confinement {
+        connections.set_unconfined();
+    }
     let (request, requests) = tokio::sync::mpsc::unbounded_channel();
     let test_bed = TestBed { mode, dummies: Dummies::default(), no_kernel_routes: args.disable_system_route };
     let dummies = mode.is_on().then_some(&test_bed.dummies);
     let (ha_spec, ha_wanted) = tokio::sync::watch::channel(config::ha::HaSpec::default());
     let ha_status = Arc::new(ha::status::Status::default());
-    commands::register(&d, &running.handle, &connections, &clean_up, &request, dummies);
+    commands::register(&d, &running.handle, &connections, &request, dummies);
     commands::register_ha(&d, &running.handle, &ha_status);
     let exported = Arc::new(export::ExportCounters::default());
     metrics::register(&d, &running.handle, &connections, &exported, &ha_status);
-    let pmd::Running { handle, bfd, events, floods, samples, thread } = running;
+    let pmd::Running { handle, paths, events, floods, samples, thread } = running;
     let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
     // A task of its own: the reconciler may wait long for a device, and packet-ins must not.
     tokio::spawn(connections.clone().tell(events, floods));
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
     ha::file::restore(&handle, &rundir, &db.rows).await;
-    let inputs = Inputs { db, kernel, bfd, requests, test_bed };
+    let inputs = Inputs { db, kernel, paths, requests, test_bed };
     let streams = HaStreams::new(ha_spec, ha_status.clone());
     let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors, streams);
     reconciler.first().await;

@@ -437,7 +437,7 @@ fn controllers_are_connected() {
     let ns = Namespace::new("ctl");
     let s = Switch::ours(&ns);
     s.vsctl("add-br br0 -- set bridge br0 fail_mode=secure");
-    let (here, there) = (s.path("controller"), s.path("passive"));
+    let (here, there) = (s.path("controller"), s.path("br0.passive"));
     let listener = std::os::unix::net::UnixListener::bind(&here).expect("socket");
     s.vsctl(&format!("set-controller br0 unix:{here} punix:{there}"));
     let (peer, _) = listener.accept().expect("the switch connects");

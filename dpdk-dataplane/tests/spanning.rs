@@ -1,5 +1,5 @@
-//! Spanning trees: two wires to Debian's Open vSwitch, and to a bridge of the kernel. One of them is blocked, and takes
-//! over when the other fails.
+//! Spanning trees, rapid and older: two wires to Debian's Open vSwitch, and to a bridge of the kernel. One of them is
+//! blocked, and takes over when the other fails.
 
 mod common;
 
@@ -131,6 +131,114 @@ fn one_of_two_wires_to_the_kernels_bridge_is_blocked() {
         let text = b.exec("bridge link show")?;
         let counts = ["state forwarding", "state blocking"].map(|s| text.matches(s).count());
         if counts == [1, 1] { Ok(()) } else { Err(text) }
+    });
+    va.reaches("10.9.0.2");
+}
+
+/// A bridge with a rapid spanning tree, as [`bridge`].
+fn rapid_bridge(s: &Switch, last: &str, port: &str) {
+    s.vsctl(&format!(
+        "add-br br0 -- set bridge br0 datapath_type=netdev other_config:hwaddr=02:00:00:00:00:{last} rstp_enable=true"
+    ));
+    for port in ["u1", "u2", port] {
+        s.vsctl(&format!("add-port br0 {port}"));
+    }
+}
+
+/// Role and state of a port in a switch's own words.
+fn rapid_state(s: &Switch, port: &str) -> Result<String, String> {
+    let text = s.appctl(&["rstp/show", "br0"])?;
+    let line = text.lines().find(|l| l.trim_start().starts_with(port)).ok_or(text.clone())?;
+    Ok(line.split_whitespace().skip(1).take(2).collect::<Vec<_>>().join(" "))
+}
+
+/// Two wires to Open vSwitch in the rapid protocol: the one that blocked takes over within seconds, and both sides say the
+/// same of the root.
+#[test]
+fn a_rapid_tree_is_agreed_on_with_open_vswitch() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    const RAPID: Duration = Duration::from_secs(20);
+    for (ours_last, theirs_last) in [("02", "01"), ("01", "02")] {
+        let (a, b) = (Namespace::new("ra"), Namespace::new("rb"));
+        wires(&a, &b);
+        let (va, _vb) = (a.machine("rva", "10.9.0.1/24"), b.machine("rvb", "10.9.0.2/24"));
+        let (ours, theirs) = (Switch::ours(&a), Switch::debian(&b));
+        rapid_bridge(&ours, ours_last, "rva");
+        rapid_bridge(&theirs, theirs_last, "rvb");
+        let we_lead = ours_last < theirs_last;
+        let (leads, other) = if we_lead { (&ours, &theirs) } else { (&theirs, &ours) };
+        let tree = || {
+            let is = [rapid_state(leads, "u1")?, rapid_state(leads, "u2")?];
+            let others = [rapid_state(other, "u1")?, rapid_state(other, "u2")?];
+            let wanted = ["Designated Forwarding"; 2];
+            match is == wanted && others == ["Root Forwarding", "Alternate Discarding"] {
+                true => Ok(()),
+                false => Err(format!("{is:?} {others:?}")),
+            }
+        };
+        eventually("a tree", RAPID, tree);
+        let root = |s: &Switch| -> Result<Vec<String>, String> {
+            let text = s.appctl(&["rstp/show", "br0"])?;
+            Ok(text.lines().skip_while(|l| *l != "Root ID:").take(6).map(String::from).collect())
+        };
+        let [own, peer] = [root(&ours), root(&theirs)].map(|r| r.expect("a tree"));
+        assert_eq!(own[..3], peer[..3], "priority and address");
+        va.reaches("10.9.0.2");
+        // Both rows name the root, and ports have the numbers in which they came.
+        let id = "8.000.020000000001";
+        for s in [&ours, &theirs] {
+            s.becomes("--if-exists get bridge br0 rstp_status:rstp_root_id", id, RAPID);
+            s.becomes("--if-exists get port u1 rstp_status:rstp_port_state", "Forwarding", RAPID);
+            s.becomes("--if-exists get port u1 rstp_status:rstp_port_id", "8001", RAPID);
+        }
+        ours.becomes(
+            "--if-exists get port u2 rstp_status:rstp_port_role",
+            if we_lead { "Designated" } else { "Alternate" },
+            RAPID,
+        );
+        b.ip("link set u1 down");
+        eventually("the other wire", RAPID, || {
+            let is = [rapid_state(leads, "u2")?, rapid_state(other, "u2")?];
+            if is == ["Designated Forwarding", "Root Forwarding"] { Ok(()) } else { Err(format!("{is:?}")) }
+        });
+        va.reaches("10.9.0.2");
+        b.ip("link set u1 up");
+        eventually("the tree of before", RAPID, tree);
+        va.reaches("10.9.0.2");
+        b.ip("link set u2 down");
+        ours.vsctl("set bridge br0 rstp_enable=false");
+        eventually("no status", RAPID, || match ours.vsctl("get port u1 rstp_status").trim() {
+            "{}" => Ok(()),
+            text => Err(text.into()),
+        });
+        va.reaches("10.9.0.2");
+    }
+}
+
+/// Open vSwitch speaks the older protocol: so does this switch on both wires, and there is one tree.
+#[test]
+fn a_rapid_tree_speaks_the_older_protocol_with_older_bridges() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("oa"), Namespace::new("ob"));
+    wires(&a, &b);
+    let (va, _vb) = (a.machine("ova", "10.9.0.1/24"), b.machine("ovb", "10.9.0.2/24"));
+    let (ours, theirs) = (Switch::ours(&a), Switch::debian(&b));
+    rapid_bridge(&ours, "02", "ova");
+    bridge(&theirs, "01", "ovb");
+    eventually("a tree", SOON, || {
+        settled(&theirs, ["designated forwarding"; 2])?;
+        let is = [rapid_state(&ours, "u1")?, rapid_state(&ours, "u2")?];
+        if is == ["Root Forwarding", "Alternate Discarding"] { Ok(()) } else { Err(format!("{is:?}")) }
+    });
+    va.reaches("10.9.0.2");
+    b.ip("link set u1 down");
+    eventually("the other wire", SOON, || match rapid_state(&ours, "u2")?.as_str() {
+        "Root Forwarding" => Ok(()),
+        is => Err(is.into()),
     });
     va.reaches("10.9.0.2");
 }

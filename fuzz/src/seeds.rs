@@ -363,9 +363,29 @@ pub fn lacp() -> Vec<Vec<u8>> {
 }
 
 pub fn bpdu() -> Vec<Vec<u8>> {
-    use packet::bpdu::{Bpdu, Config, compose};
+    use packet::bpdu::{Bpdu, Config, Rapid, Role, compose};
     let config = Config { change: true, root: 1 << 63, cost: 19, port: 0x8001, ..Config::default() };
-    [Bpdu::Config(config), Bpdu::Notification].iter().map(|b| compose(packet::Mac([2; 6]), b)).collect()
+    let rapid = Rapid { config, role: Role::Root, proposal: false, learning: true, forwarding: true, agreement: true };
+    [Bpdu::Config(config), Bpdu::Notification, Bpdu::Rapid(rapid)]
+        .iter()
+        .map(|b| compose(packet::Mac([2; 6]), b))
+        .collect()
+}
+
+pub fn ccm() -> Vec<Vec<u8>> {
+    use packet::ccm::{ADDRESS, ASSOCIATION, Ccm, compose};
+    let association = ASSOCIATION;
+    let m = Ccm {
+        defect: true,
+        interval: 0,
+        sequence: 1,
+        point: 1,
+        association,
+        interval_ms: 300,
+        long_point: 2,
+        down: true,
+    };
+    [None, Some(7)].map(|tag| compose(ADDRESS, packet::Mac([2; 6]), tag, &m)).to_vec()
 }
 
 pub fn ha_records() -> Vec<Vec<u8>> {

@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ha-records", run: ha_records, seeds: seeds::ha_records },
     Target { name: "lacp", run: lacp, seeds: seeds::lacp },
     Target { name: "bpdu", run: bpdu, seeds: seeds::bpdu },
+    Target { name: "ccm", run: ccm, seeds: seeds::ccm },
     Target { name: "devargs", run: devargs, seeds: seeds::devargs },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
@@ -63,6 +64,18 @@ fn bpdu(input: &[u8]) -> Outcome_ {
     match packet::bpdu::parse(&packet::bpdu::compose(packet::Mac::ZERO, &b)) {
         Some(again) if again == b => Ok("a BPDU".into()),
         other => Err(format!("{other:?} is not {b:?}")),
+    }
+}
+
+/// The same of a continuity check.
+fn ccm(input: &[u8]) -> Outcome_ {
+    let m = match packet::ccm::parse(input) {
+        Ok(m) => m,
+        Err(e) => return refused(e),
+    };
+    match packet::ccm::parse(&packet::ccm::compose(packet::ccm::ADDRESS, packet::Mac::ZERO, None, &m)) {
+        Ok(again) if again == m => Ok("a continuity check".into()),
+        other => Err(format!("{other:?} is not {m:?}")),
     }
 }
 

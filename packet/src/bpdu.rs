@@ -1,4 +1,5 @@
-//! Bridge protocol data units of the spanning tree protocol (IEEE 802.1D-1998 clause 9), with their frame.
+//! Bridge protocol data units of the spanning tree protocol (IEEE 802.1D-1998 clause 9) and of the rapid one (IEEE
+//! 802.1D-2004 clause 9), with their frame.
 
 use crate::Mac;
 use std::time::Duration;
@@ -10,12 +11,23 @@ const LLC: [u8; 3] = [0x42, 0x42, 0x03];
 /// Octets of a configuration message and of a notification of a topology change.
 const CONFIG: usize = 35;
 const NOTIFICATION: usize = 4;
+/// Octets of a rapid one.
+const RAPID: usize = 36;
 /// Types of messages.
 const TYPE_CONFIG: u8 = 0;
 const TYPE_NOTIFICATION: u8 = 0x80;
+const TYPE_RAPID: u8 = 2;
+/// The version of the rapid protocol.
+const VERSION_RAPID: u8 = 2;
 /// Flags: the topology changes; a notification of that is acknowledged.
 const CHANGE: u8 = 0x01;
 const ACKNOWLEDGED: u8 = 0x80;
+/// Flags of rapid messages (IEEE 802.1D-2004 figure 9-3); the role is in two bits.
+const PROPOSAL: u8 = 0x02;
+const ROLE_SHIFT: u8 = 2;
+const LEARNING: u8 = 0x10;
+const FORWARDING: u8 = 0x20;
+const AGREEMENT: u8 = 0x40;
 /// The shortest frame of Ethernet without its checksum.
 const SHORTEST: usize = 60;
 
@@ -26,6 +38,38 @@ pub enum Bpdu {
     Config(Config),
     /// The topology has changed.
     Notification,
+    /// The tree as it sees it, in the rapid protocol.
+    Rapid(Rapid),
+}
+
+/// The part of the port that sends a rapid message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Of an older kind.
+    Unknown,
+    /// Another way to the root, or back to the bridge itself.
+    Alternate,
+    /// Leads to the root.
+    Root,
+    /// Leads others to the root.
+    Designated,
+}
+
+/// A rapid message. Its `acknowledged` is never set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rapid {
+    /// What the older protocol says as well.
+    pub config: Config,
+    /// The part of the port.
+    pub role: Role,
+    /// It would forward if the other side agreed.
+    pub proposal: bool,
+    /// It learns addresses.
+    pub learning: bool,
+    /// It forwards.
+    pub forwarding: bool,
+    /// It agrees.
+    pub agreement: bool,
 }
 
 /// A configuration message.
@@ -71,13 +115,13 @@ pub fn parse(frame: &[u8]) -> Option<Bpdu> {
     }
     match *pdu.get(3)? {
         TYPE_NOTIFICATION => Some(Bpdu::Notification),
-        TYPE_CONFIG if pdu.len() >= CONFIG => {
+        kind @ (TYPE_CONFIG | TYPE_RAPID) if pdu.len() >= CONFIG => {
             let long = |at: usize| Some(u64::from(crate::be32(pdu, at)?) << 32 | u64::from(crate::be32(pdu, at + 4)?));
             let time = |at: usize| crate::be16(pdu, at).map(from_units);
             let flags = *pdu.get(4)?;
-            Some(Bpdu::Config(Config {
+            let config = Config {
                 change: flags & CHANGE != 0,
-                acknowledged: flags & ACKNOWLEDGED != 0,
+                acknowledged: kind == TYPE_CONFIG && flags & ACKNOWLEDGED != 0,
                 root: long(5)?,
                 cost: crate::be32(pdu, 13)?,
                 bridge: long(17)?,
@@ -86,7 +130,26 @@ pub fn parse(frame: &[u8]) -> Option<Bpdu> {
                 max_age: time(29)?,
                 hello: time(31)?,
                 forward_delay: time(33)?,
-            }))
+            };
+            if kind == TYPE_CONFIG {
+                return Some(Bpdu::Config(config));
+            }
+            // A message of a bridge that calls itself older is none of the rapid protocol (9.3.4).
+            (*pdu.get(2)? >= VERSION_RAPID).then_some({
+                Bpdu::Rapid(Rapid {
+                    config,
+                    role: match flags >> ROLE_SHIFT & 3 {
+                        1 => Role::Alternate,
+                        2 => Role::Root,
+                        3 => Role::Designated,
+                        _ => Role::Unknown,
+                    },
+                    proposal: flags & PROPOSAL != 0,
+                    learning: flags & LEARNING != 0,
+                    forwarding: flags & FORWARDING != 0,
+                    agreement: flags & AGREEMENT != 0,
+                })
+            })
         }
         _ => None,
     }
@@ -94,9 +157,10 @@ pub fn parse(frame: &[u8]) -> Option<Bpdu> {
 
 /// The frame of a BPDU from a port with this address.
 pub fn compose(source: Mac, bpdu: &Bpdu) -> Vec<u8> {
-    let (kind, n) = match bpdu {
-        Bpdu::Config(_) => (TYPE_CONFIG, CONFIG),
-        Bpdu::Notification => (TYPE_NOTIFICATION, NOTIFICATION),
+    let (kind, version, n) = match bpdu {
+        Bpdu::Config(_) => (TYPE_CONFIG, 0, CONFIG),
+        Bpdu::Notification => (TYPE_NOTIFICATION, 0, NOTIFICATION),
+        Bpdu::Rapid(_) => (TYPE_RAPID, VERSION_RAPID, RAPID),
     };
     let mut f = Vec::with_capacity(SHORTEST);
     f.extend_from_slice(&ADDRESS[..]);
@@ -104,9 +168,26 @@ pub fn compose(source: Mac, bpdu: &Bpdu) -> Vec<u8> {
     f.extend_from_slice(&((LLC.len() + n) as u16).to_be_bytes());
     f.extend_from_slice(&LLC);
     // Protocol, version.
-    f.extend_from_slice(&[0, 0, 0, kind]);
-    if let Bpdu::Config(c) = bpdu {
-        f.push(if c.change { CHANGE } else { 0 } | if c.acknowledged { ACKNOWLEDGED } else { 0 });
+    f.extend_from_slice(&[0, 0, version, kind]);
+    let flag = |is: bool, bit: u8| if is { bit } else { 0 };
+    let fields = match bpdu {
+        Bpdu::Notification => None,
+        Bpdu::Config(c) => Some((c, flag(c.acknowledged, ACKNOWLEDGED))),
+        Bpdu::Rapid(r) => {
+            let role = match r.role {
+                Role::Unknown => 0,
+                Role::Alternate => 1,
+                Role::Root => 2,
+                Role::Designated => 3,
+            };
+            let states = flag(r.learning, LEARNING) | flag(r.forwarding, FORWARDING);
+            let words = flag(r.proposal, PROPOSAL) | flag(r.agreement, AGREEMENT);
+            Some((&r.config, role << ROLE_SHIFT | states | words))
+        }
+    };
+    // The rapid message's last octet, the length of what version 1 has of its own, is 0, as padding is.
+    if let Some((c, flags)) = fields {
+        f.push(flag(c.change, CHANGE) | flags);
         f.extend_from_slice(&c.root.to_be_bytes());
         f.extend_from_slice(&c.cost.to_be_bytes());
         f.extend_from_slice(&c.bridge.to_be_bytes());
@@ -138,6 +219,18 @@ mod tests {
             forward_delay: Duration::from_secs(15),
         };
         let source = Mac([2, 0, 0, 0, 0, 1]);
+        let rapid = Rapid {
+            config: c,
+            role: Role::Designated,
+            proposal: true,
+            learning: true,
+            forwarding: false,
+            agreement: false,
+        };
+        let frame = compose(source, &Bpdu::Rapid(rapid));
+        // Length 39 with LLC; protocol 0, version 2, type 2; change, proposal, designated, learning.
+        assert_eq!(frame.get(12..22), Some(&[0, 39, 0x42, 0x42, 3, 0, 0, 2, 2, 0x1f][..]));
+        assert_eq!((frame.len(), parse(&frame)), (60, Some(Bpdu::Rapid(rapid))));
         let frame = compose(source, &Bpdu::Config(c));
         assert_eq!((frame.len(), parse(&frame)), (60, Some(Bpdu::Config(c))));
         assert_eq!(parse(&compose(source, &Bpdu::Notification)), Some(Bpdu::Notification));

@@ -1,10 +1,11 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
-//! Geneve (RFC 8926), VXLAN (RFC 7348), NSH (RFC 8300), LACP (IEEE 802.1AX), BPDUs (IEEE 802.1D), and messages of DHCP,
-//! DHCPv6 and DNS.
+//! Geneve (RFC 8926), VXLAN (RFC 7348), NSH (RFC 8300), LACP (IEEE 802.1AX), BPDUs (IEEE 802.1D), continuity checks
+//! (IEEE 802.1ag), and messages of DHCP, DHCPv6 and DNS.
 
 pub mod boot;
 pub mod bpdu;
 pub mod build;
+pub mod ccm;
 pub mod checksum;
 pub mod dhcp;
 pub mod dhcpv6;

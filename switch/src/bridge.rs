@@ -128,6 +128,16 @@ pub struct BfdPackets {
     pub no_key: bool,
 }
 
+/// Which packets with the EtherType of connectivity fault management belong to a port's maintenance point; others are
+/// forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CcmPackets {
+    /// Only those to this address.
+    pub eth_dst: packet::Mac,
+    /// Only those whose tunnel key is zero.
+    pub no_key: bool,
+}
+
 /// A port.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -156,6 +166,10 @@ pub struct Port {
     pub bfd_packets: Option<BfdPackets>,
     /// Whether its BFD session lets it forward; none: no session is configured.
     pub bfd: Option<bool>,
+    /// What it receives that is for its maintenance point and not for the tables.
+    pub ccm_packets: Option<CcmPackets>,
+    /// Whether connectivity fault management lets it forward; none: it has no maintenance point.
+    pub cfm: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
     pub lacp: Option<bool>,
     /// What the spanning tree lets it do; none: it takes no part. Change it with [`crate::Switch::set_inputs`].
@@ -191,6 +205,8 @@ impl Port {
             link: PortLink::default(),
             bfd_packets: None,
             bfd: None,
+            ccm_packets: None,
+            cfm: None,
             lacp: None,
             stp: None,
             created: Duration::ZERO,
@@ -205,14 +221,15 @@ impl Port {
 
     /// Whether it carries packets: what groups watch, and OpenFlow's OFPPS_LIVE. It is derived, never stored.
     pub fn live(&self) -> bool {
-        self.config & Port::DOWN == 0 && is_live(&self.link, self.bfd, self.lacp)
+        self.config & Port::DOWN == 0 && is_live(&self.link, [self.bfd, self.cfm], self.lacp)
     }
 }
 
-/// Whether a port carries packets: its device is administratively up and has a link, and BFD and LACP, where
-/// configured, let it forward.
-pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
-    link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
+/// Whether a port carries packets: its device is administratively up and has a link, one of BFD and CFM (`path`), where
+/// any is configured, says that its path works, and LACP, where configured, lets it forward.
+pub fn is_live(link: &PortLink, path: [Option<bool>; 2], lacp: Option<bool>) -> bool {
+    let works = path == [None; 2] || path.contains(&Some(true));
+    link.admin_up && link.up && works && lacp != Some(false)
 }
 
 /// A bridge.
@@ -244,6 +261,8 @@ pub struct Bridge {
     pub observed: bool,
     /// A port of it takes part in a spanning tree.
     pub(crate) spans: bool,
+    /// Its spanning tree is a rapid one.
+    pub rapid: bool,
     /// How lookups treat fragments.
     pub fragments: Fragments,
     /// What becomes of packets that no flow matches.
@@ -314,6 +333,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             spans: false,
+            rapid: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
             table_config: BTreeMap::new(),

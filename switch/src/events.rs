@@ -7,6 +7,17 @@ use openflow_rs::{FlowKey, PortNo};
 use packet::Headers;
 use std::net::IpAddr;
 
+/// Whether a packet-in is of a packet that no flow, or only the one that matches everything, had an answer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// A flow says so.
+    No,
+    /// The flow that matches everything with priority 0 says so, which OpenFlow 1.3 calls the table-miss flow.
+    Flow,
+    /// No flow matched. Such packets are for OpenFlow 1.0 to 1.2 alone.
+    NoFlow,
+}
+
 /// An event for the control plane.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -18,8 +29,8 @@ pub enum Event {
         controller: u16,
         /// The packet.
         packet_in: Box<PacketIn>,
-        /// No flow sends it: none matched. Such packets are for OpenFlow 1.0 to 1.2 alone.
-        unmatched: bool,
+        /// Whether it is there as no other flow matched it.
+        miss: Miss,
     },
     /// A packet for collectors.
     Sample {
@@ -64,6 +75,15 @@ pub enum Event {
     NeighbourWanted(IpAddr, Box<HeldPacket>),
     /// A BFD packet for a port's session; it never reaches the tables.
     Bfd {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Port.
+        port: PortNo,
+        /// The frame, without a tunnel's headers.
+        packet: Vec<u8>,
+    },
+    /// A packet for a port's maintenance point; it never reaches the tables.
+    Ccm {
         /// Bridge.
         bridge: BridgeId,
         /// Port.

@@ -26,8 +26,8 @@ pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{Replaced, TableTransaction};
 pub use bridge::{
-    BfdPackets, Bridge, BridgeId, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
-    is_live,
+    BfdPackets, Bridge, BridgeId, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState,
+    VlanMode, is_live,
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};
@@ -35,7 +35,7 @@ pub use conntrack::reassembly as fragments;
 pub use conntrack::{Conntrack, SharedConntrack};
 pub use datapath::{MAX_IDLE, Switch};
 pub use drops::{DropCounters, DropReason};
-pub use events::{Departure, Event, Glimpse, HeldPacket, Outputs, Passage, Sample};
+pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};

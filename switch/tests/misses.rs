@@ -45,7 +45,7 @@ fn fates(s: &mut Switch) -> [Fate; 3] {
             match (&out.packets[..], &out.events[..]) {
                 ([], []) => Fate::Dropped,
                 ([(4, _)], []) => Fate::Sent,
-                ([], [Event::PacketIn { packet_in, unmatched: true, controller: 0, .. }]) => {
+                ([], [Event::PacketIn { packet_in, miss: switch::Miss::NoFlow, controller: 0, .. }]) => {
                     assert_eq!((packet_in.reason, packet_in.cookie), (PacketInReason::NoMatch, 0));
                     Fate::Told(packet_in.table)
                 }

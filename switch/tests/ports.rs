@@ -100,6 +100,45 @@ fn sessions_take_their_packets_and_no_others() {
     }
 }
 
+/// Continuity checks for a port's maintenance point never reach the tables, whatever is cached, and all others do.
+#[test]
+fn maintenance_points_take_their_messages_and_no_others() {
+    use packet::ccm;
+    let mut s = flooding();
+    let message = ccm::Ccm {
+        defect: false,
+        interval: 4,
+        sequence: 1,
+        point: 1,
+        association: ccm::ASSOCIATION,
+        interval_ms: 0,
+        long_point: 0,
+        down: false,
+    };
+    let frame = |to, tag| ccm::compose(to, packet::Mac([4; 6]), tag, &message);
+    let [plain, tagged] = [None, Some(7)].map(|tag| frame(ccm::ADDRESS, tag));
+    let extended = frame(ccm::ADDRESS_EXTENDED, None);
+    let sent = |s: &mut Switch, p: &[u8]| {
+        let mut out = Outputs::default();
+        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        let taken = out.events.iter().map(|e| match e {
+            switch::Event::Ccm { bridge: 0, port: PortNo(1), packet } => packet.clone(),
+            e => panic!("{e:?}"),
+        });
+        (out.packets.len(), taken.collect::<Vec<_>>())
+    };
+    for p in [&plain, &tagged, &extended, &plain] {
+        assert_eq!(sent(&mut s, p), (2, vec![]));
+    }
+    let wanted = switch::CcmPackets { eth_dst: ccm::ADDRESS, no_key: false };
+    s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").ccm_packets = Some(wanted);
+    s.bridge_mut(0).expect("bridge").epoch += 1;
+    for p in [&plain, &tagged, &extended, &plain, &tagged] {
+        let wanted = if *p == extended { (2, vec![]) } else { (0, vec![p.clone()]) };
+        assert_eq!(sent(&mut s, p), wanted);
+    }
+}
+
 /// The cache holds no more flows than it may, and says how many that are.
 #[test]
 fn the_cache_keeps_its_limit() {

@@ -772,18 +772,19 @@ fn connections_that_cannot_be_say_why() {
 }
 
 #[test]
-fn a_port_is_live_as_its_link_bfd_and_lacp_say() {
+fn a_port_is_live_as_its_link_bfd_cfm_and_lacp_say() {
     let link = |admin_up, up| switch::PortLink { admin_up, up, ..Default::default() };
     let said = [None, Some(false), Some(true)];
     for (admin_up, up) in [(false, false), (false, true), (true, false), (true, true)] {
-        for (bfd, lacp) in said.into_iter().flat_map(|b| said.map(|l| (b, l))) {
-            let wanted = match (admin_up, up, bfd, lacp) {
-                (true, true, None | Some(true), None | Some(true)) => true,
-                (true, true, Some(false), _) | (true, true, _, Some(false)) => false,
-                (false, ..) | (_, false, ..) => false,
+        for (bfd, cfm, lacp) in said.into_iter().flat_map(|b| said.map(|c| said.map(|l| (b, c, l)))).flatten() {
+            // Where a port has both BFD and CFM, one of them is enough.
+            let path = match (bfd, cfm) {
+                (Some(true), _) | (_, Some(true)) | (None, None) => true,
+                (Some(false), _) | (_, Some(false)) => false,
             };
-            let is = switch::is_live(&link(admin_up, up), bfd, lacp);
-            assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, LACP {lacp:?}");
+            let wanted = admin_up && up && path && lacp != Some(false);
+            let is = switch::is_live(&link(admin_up, up), [bfd, cfm], lacp);
+            assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, CFM {cfm:?}, LACP {lacp:?}");
         }
     }
 }
@@ -878,6 +879,22 @@ fn the_spanning_tree_holds_ports() {
     let mut frame = [&[0xff; 6][..], &source[..], &[0x12, 0x34]].concat();
     frame.resize(60, 0);
     let bpdu = packet::bpdu::compose(source, &packet::bpdu::Bpdu::Notification);
+    let check = packet::ccm::compose(
+        packet::ccm::ADDRESS,
+        source,
+        None,
+        &packet::ccm::Ccm {
+            defect: false,
+            interval: 4,
+            sequence: 1,
+            point: 1,
+            association: packet::ccm::ASSOCIATION,
+            interval_ms: 0,
+            long_point: 0,
+            down: false,
+        },
+    );
+    let point = switch::CcmPackets { eth_dst: packet::ccm::ADDRESS, no_key: false };
     // Twice each: the second packet meets what the first has left in the cache.
     let receive = |s: &mut Switch, frame: &[u8]| {
         let mut out = Outputs::default();
@@ -897,10 +914,27 @@ fn the_spanning_tree_holds_ports() {
         s.set_inputs(b, PortNo(1), |p| p.stp = Some(state));
         s.with_tables(b, |b| b.forget_addresses());
         assert_eq!((receive(&mut s, &frame), receive(&mut s, &bpdu)), ((sent, 0), (0, 2)), "from {state:?}");
+        s.bridge_mut(b).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").ccm_packets = Some(point);
+        s.bridge_mut(b).expect("bridge").epoch += 1;
+        assert_eq!(receive(&mut s, &check), (0, 2), "checks from {state:?}");
         assert_eq!(s.bridge(b).expect("bridge").macs.iter().count(), usize::from(learns), "{state:?}");
         s.set_inputs(b, PortNo(1), |p| p.stp = Some(S::Forwarding));
         s.set_inputs(b, PortNo(2), |p| p.stp = Some(state));
         assert_eq!(receive(&mut s, &frame).0, sent, "to {state:?}");
+        // Continuity checks of this switch and for it pass where packets do not; those of others are packets.
+        let out = |s: &mut Switch, metadata| {
+            let m = openflow_rs::message::PacketOut {
+                buffer_id: u32::MAX,
+                metadata,
+                actions: vec![action::Action::Output { port: PortNo(2), max_len: 0 }],
+                packet: check.clone(),
+            };
+            let mut out = Outputs::default();
+            s.packet_out(b, &m, &Vec::new(), now, &mut out);
+            out.packets.len()
+        };
+        let received = Match::new().with(FieldId::InPort, 1);
+        assert_eq!((out(&mut s, Match::new()), out(&mut s, received)), (1, sent / 2), "to {state:?}");
         s.set_inputs(b, PortNo(2), |p| p.stp = None);
     }
 }

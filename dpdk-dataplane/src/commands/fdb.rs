@@ -1,7 +1,6 @@
-//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*`, and the answers of `cfm/*` and `rstp/*`, which do not exist here
-//! (ovs-vswitchd(8)).
+//! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*` and `rstp/*` (ovs-vswitchd(8)).
 
-use super::{bridge, bridges, stp};
+use super::{bridge, bridges, rstp, stp};
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
@@ -24,16 +23,11 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("mdb/show", "bridge", 1, 1, show_groups),
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
-    ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
     ("stp/show", "[bridge]", 0, 1, stp::show),
     ("stp/tcn", "[bridge]", 0, 1, stp::change),
-    ("rstp/show", "[bridge]", 0, 1, spanning),
+    ("rstp/show", "[bridge]", 0, 1, rstp::show),
+    ("rstp/tcn", "[bridge]", 0, 1, rstp::change),
 ];
-
-/// The answer of a command that shows objects of which there are none.
-fn none(args: &[String], missing: &str) -> Answer {
-    if args.is_empty() { Ok(String::new()) } else { Err(missing.into()) }
-}
 
 fn add(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
@@ -178,13 +172,6 @@ fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
     }
     of_bridges(w, args, Bridge::flush_snooping)?;
     Ok("table successfully flushed\n".into())
-}
-
-fn spanning(w: &mut MainPmd, args: &[String]) -> Answer {
-    if !args.is_empty() {
-        bridge(w, args)?;
-    }
-    Ok(String::new())
 }
 
 fn flows(w: &mut MainPmd, args: &[String]) -> Answer {

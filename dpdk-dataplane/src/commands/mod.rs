@@ -2,6 +2,7 @@
 
 mod bfd;
 mod bond;
+mod cfm;
 mod conntrack;
 mod control;
 mod coverage;
@@ -12,6 +13,7 @@ mod flows;
 mod frame_text;
 mod others;
 mod qos;
+mod rstp;
 mod show;
 mod stp;
 mod trace;
@@ -30,13 +32,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason, Egress};
 use tokio::sync::mpsc;
 
-/// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
-/// it ends. Otherwise they stay, with their addresses, for the next start. Commands for dummies are there if these are.
+/// Adds `exit`, which has to work whatever the daemon waits for. After `exit --cleanup` what is given is set: the daemon
+/// removes its taps when it ends. Otherwise they stay, with their addresses, for the next start.
+pub fn register_exit(d: &Daemon) -> Arc<AtomicBool> {
+    let clean_up = Arc::new(AtomicBool::new(false));
+    let (daemon, set) = (d.clone(), clean_up.clone());
+    d.commands().register("exit", "[--cleanup]", 0, 1, move |args| {
+        set.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
+        daemon.exit();
+        Ok(String::new())
+    });
+    clean_up
+}
+
+/// Adds the daemon's other commands to its control socket. Commands for dummies are there if these are.
 pub fn register(
     d: &Daemon,
     pmd: &Handle,
     connections: &Connections,
-    clean_up: &Arc<AtomicBool>,
     requests: &mpsc::UnboundedSender<OperatorRequest>,
     dummies: Option<&Dummies>,
 ) {
@@ -48,12 +61,6 @@ pub fn register(
     flows::register(d, pmd);
     others::register(d);
     control::register(d, requests);
-    let (daemon, clean_up) = (d.clone(), clean_up.clone());
-    c.register("exit", "[--cleanup]", 0, 1, move |args| {
-        clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
-        daemon.exit();
-        Ok(String::new())
-    });
     let add = |name: &'static str, usage, min, max, f: Command| {
         let pmd = pmd.clone();
         c.register_async(name, usage, min, max, move |args| {
@@ -75,6 +82,8 @@ pub fn register(
     }
     add("bfd/show", "[interface]", 0, 1, bfd::show);
     add("bfd/set-forwarding", "[interface] normal|false|true", 1, 2, bfd::set_forwarding);
+    add("cfm/show", "[interface]", 0, 1, cfm::show);
+    add("cfm/set-fault", "[interface] normal|false|true", 1, 2, cfm::set_fault);
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
     for (name, usage, most, f) in conntrack::COMMANDS {
         add(name, usage, 0, *most, *f);

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | here | bridges, their tables, settings of the whole switch |
-//! | [`port`], [`tunnel`], [`bfd`] | interfaces |
+//! | [`port`], [`tunnel`], [`bfd`], [`cfm`] | interfaces |
 //! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
 //! | [`collectors`] | IPFIX, sFlow and NetFlow |
 //! | [`zones`] | connection tracking zones |
@@ -14,6 +14,7 @@
 
 pub mod bfd;
 pub mod bond;
+pub mod cfm;
 pub mod collectors;
 pub mod controller;
 pub mod dpdk;
@@ -22,6 +23,7 @@ pub mod ha;
 pub mod mirror;
 pub mod port;
 pub mod qos;
+pub mod rstp;
 pub mod stp;
 pub mod tunnel;
 pub mod zones;
@@ -60,6 +62,8 @@ pub struct BridgeSpec {
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
     pub stp: Option<stp::TreeSettings>,
+    /// Its rapid spanning tree (`rstp_enable`), in whose place it has none of the other kind; none: it has none.
+    pub rstp: Option<rstp::RstpSettings>,
     /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.
@@ -106,11 +110,25 @@ fn own_mac(id: Uuid) -> Mac {
 /// The bridges that the database asks for, by name.
 pub fn bridges(db: &ovs::Database, dummies: DummyMode) -> Vec<BridgeSpec> {
     let Some(root) = db.open_vswitch.values().next() else { return Vec::new() };
-    let mut v: Vec<BridgeSpec> =
-        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b, dummies))).collect();
+    let mut v: Vec<BridgeSpec> = root
+        .bridges
+        .iter()
+        .filter_map(|id| Some((*id, db.bridge.get(id)?)))
+        .filter(|(_, b)| is_safe(b))
+        .map(|(id, b)| bridge(db, id, b, dummies))
+        .collect();
     v.sort_by(|a, b| a.name.cmp(&b.name));
     refuse_twins(&mut v);
     v
+}
+
+/// Whether a bridge's name may be part of a file's: its sockets are in the run directory, whatever the database says.
+fn is_safe(b: &ovs::Bridge) -> bool {
+    let safe = !b.name.contains(['/', '\\']);
+    if !safe {
+        tracing::warn!(target: "bridge", "ignoring bridge with invalid name \"{}\"", b.name);
+    }
+    safe
 }
 
 /// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first
@@ -194,7 +212,8 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
-        stp: stp::settings(b, mac),
+        stp: stp::settings(b, mac).filter(|_| !b.rstp_enable),
+        rstp: rstp::settings(b, mac),
         bonds: b.ports.iter().filter_map(|id| bond::bond(db, *id, mac)).collect(),
         ports,
     }

@@ -1,8 +1,10 @@
 //! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
 
 use super::bfd::{BfdSpec, bfd};
+use super::cfm::{CfmSpec, cfm};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
+use super::rstp::{self, RstpPortSpec};
 use super::stp::{self, StpPortSpec};
 use super::tunnel::{TunnelError, tunnel};
 use super::{get, number};
@@ -134,6 +136,8 @@ pub enum PortError {
 pub struct PortSpec {
     /// How it takes part in a spanning tree, if its bridge has one; none: not.
     pub stp: Option<StpPortSpec>,
+    /// How it takes part in a rapid spanning tree; none: it does not.
+    pub rstp: Option<RstpPortSpec>,
     /// It negotiates with LACP whether it may carry packets (`Port:lacp`).
     pub negotiates: bool,
     /// The Interface row.
@@ -170,6 +174,8 @@ pub struct PortSpec {
     pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
+    /// Connectivity fault management, if it has a maintenance point.
+    pub cfm: Option<CfmSpec>,
     /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
     pub affinity: Vec<(u16, usize)>,
     /// `ingress_policing_*`.
@@ -194,7 +200,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
-        stp: stp::port(p, matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))),
+        stp: stp::port(p, of_host(&kind)),
+        rstp: rstp::port(p, of_host(&kind)),
         negotiates: p.lacp.as_deref().is_some_and(|l| l != "off"),
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
         interface: uuid,
@@ -203,6 +210,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         complaint: complaint(i, &kind),
         dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
         bfd: bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac), matches!(kind, Ok(Kind::Tunnel(_)))),
+        cfm: cfm(&i.name, i.cfm_mpid, &i.other_config, mac.unwrap_or(owner.mac), key_of_flow(i)),
         kind,
         vlan: vlan(p),
         priority_tags: match get(&p.other_config, "priority-tags") {
@@ -222,6 +230,16 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         queue_marks: BTreeMap::new(),
         mtu,
     }
+}
+
+/// Whether the host has the other end.
+fn of_host(kind: &Result<Kind, PortError>) -> bool {
+    matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
+}
+
+/// Whether flows say which key a tunnel's packets have.
+fn key_of_flow(i: &ovs::Interface) -> bool {
+    ["key", "in_key"].into_iter().any(|k| get(&i.options, k) == Some("flow"))
 }
 
 /// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with

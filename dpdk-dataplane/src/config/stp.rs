@@ -30,7 +30,7 @@ pub struct StpPortSpec {
 }
 
 /// A number between bounds, or the usual one where there is none; one out of bounds is told.
-fn between<T: Copy + PartialOrd + std::str::FromStr + std::fmt::Display>(
+pub(super) fn between<T: Copy + PartialOrd + std::str::FromStr + std::fmt::Display>(
     name: &str,
     options: &Map<Str, Str>,
     key: &'static str,

@@ -9,10 +9,10 @@ use openflow_rs::message::{
 };
 use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use switch::{BridgeId, Event};
+use switch::{BridgeId, Event, Miss};
 use tokio::sync::mpsc;
 
 /// The most asynchronous messages that wait for a connection; more are dropped.
@@ -62,19 +62,19 @@ impl Wants {
     }
 
     /// The message of a packet-in; none if the connection does not want it.
-    fn packet_in(&self, controller: u16, p: &PacketIn, unmatched: bool) -> Option<Message> {
+    fn packet_in(&self, controller: u16, p: &PacketIn, miss: Miss) -> Option<Message> {
         use PacketInReason as R;
         let reason = match p.reason {
             // OpenFlow 1.4 began to tell these apart.
             R::ActionSet | R::Group | R::PacketOut if self.version < Version::Of14 => R::Action,
             r => r,
         };
-        let for_us = self.controller == controller && !(unmatched && self.drops_misses());
+        let for_us = self.controller == controller && !(miss == Miss::NoFlow && self.drops_misses());
         if !for_us || !self.has(self.masks.packet_in, reason as u8) {
             return None;
         }
         // The flow that matches everything is one as others are before OpenFlow 1.3.
-        let reason = if reason == R::NoMatch && !unmatched && !self.drops_misses() { R::Action } else { reason };
+        let reason = if miss == Miss::Flow && !self.drops_misses() { R::Action } else { reason };
         let p = PacketIn { reason, ..p.clone() };
         Some(match self.format {
             0 => Message::PacketIn(p),
@@ -144,12 +144,24 @@ pub struct Connections {
     flow_monitors: Arc<AtomicUsize>,
     /// Seconds that a bundle waits for its next message; 0: as nobody has said.
     bundle_idle: Arc<AtomicU64>,
+    /// Controllers' sockets may be anywhere (`--no-self-confinement`).
+    unconfined: Arc<AtomicBool>,
 }
 
 /// Seconds that a bundle waits for its next message where nobody says another number, as in Open vSwitch.
 const BUNDLE_IDLE: u64 = 10;
 
 impl Connections {
+    /// Lets controllers' sockets be outside the run directory.
+    pub fn set_unconfined(&self) {
+        self.unconfined.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they may be.
+    pub(super) fn unconfined(&self) -> bool {
+        self.unconfined.load(Ordering::Relaxed)
+    }
+
     /// Sets how long a bundle waits for its next message.
     pub fn set_bundle_idle(&self, idle: Duration) {
         self.bundle_idle.store(idle.as_secs(), Ordering::Relaxed);
@@ -334,6 +346,7 @@ impl Connections {
                     Some(ControllerEvent::Event(e)) => self.tell_event(e, |l| &l.queue),
                     Some(ControllerEvent::Spanning(change)) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                     Some(ControllerEvent::Port(bridge, port)) => self.port_status(bridge, 2, &port),
+                    Some(ControllerEvent::Liveness(bridge, port)) => self.port_liveness(bridge, &port),
                     None => return,
                 },
                 Some(e) = floods.recv() => self.tell_event(e, |l| &l.floods),
@@ -343,8 +356,8 @@ impl Connections {
 
     fn tell_event(&self, e: Event, queue: for<'l> fn(&'l Listener) -> &'l mpsc::Sender<Message>) {
         match e {
-            Event::PacketIn { bridge, controller, packet_in, unmatched } => {
-                let message = |l: &Listener| l.wants.packet_in(controller, &packet_in, unmatched);
+            Event::PacketIn { bridge, controller, packet_in, miss } => {
+                let message = |l: &Listener| l.wants.packet_in(controller, &packet_in, miss);
                 self.send_to(bridge, |l| message(l).map(|m| (m, queue(l))));
             }
             Event::FlowRemoved { bridge, removed } => self.flow_removed(bridge, &removed),
@@ -366,6 +379,27 @@ impl Connections {
         let desc = reply::port_desc(port);
         let m = Message::PortStatus(PortStatus { reason, desc });
         self.broadcast(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
+    }
+
+    /// Tells the connections of a bridge of a new port. It is live in a second message, as with Open vSwitch, which finds
+    /// that out when the port is there: controllers that learn of liveness by changes miss none.
+    pub fn port_added(&self, bridge: BridgeId, port: &switch::Port) {
+        let mut desc = reply::port_desc(port);
+        desc.state &= !reply::LIVE;
+        let m = Message::PortStatus(PortStatus { reason: 0, desc });
+        self.broadcast(bridge, |w| w.has(w.masks.port_status, 0).then(|| m.clone()));
+        if port.live() {
+            self.port_liveness(bridge, port);
+        }
+    }
+
+    /// Tells the connections of a bridge that a port began or ceased to be live, which OpenFlow 1.0 has no word for.
+    pub fn port_liveness(&self, bridge: BridgeId, port: &switch::Port) {
+        /// A port was changed (OFPPR_MODIFY).
+        const MODIFY: u8 = 2;
+        let m = Message::PortStatus(PortStatus { reason: MODIFY, desc: reply::port_desc(port) });
+        let wants = |w: &Wants| w.version != Version::Of10 && w.has(w.masks.port_status, MODIFY);
+        self.broadcast(bridge, |w| wants(w).then(|| m.clone()));
     }
 
     /// Tells the other connections of a bridge of a change of a group or a meter that one has asked for.
@@ -426,7 +460,7 @@ mod tests {
             (Version::Of15, PacketInReason::Group, Some(PacketInReason::Group)),
             (Version::Of10, PacketInReason::Action, Some(PacketInReason::Action)),
         ] {
-            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() }, false);
+            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() }, Miss::No);
             let got = m.and_then(|m| match m {
                 Message::PacketIn(p) => Some(p.reason),
                 _ => None,
@@ -434,16 +468,17 @@ mod tests {
             assert_eq!(got, told, "{version:?} {reason:?}");
         }
         let unmatched = PacketIn { reason: PacketInReason::NoMatch, ..PacketIn::default() };
-        let told = |v, flow: bool| match Wants::new(v, true).packet_in(0, &unmatched, !flow) {
+        let told = |v, miss| match Wants::new(v, true).packet_in(0, &unmatched, miss) {
             Some(Message::PacketIn(p)) => Some(p.reason),
             _ => None,
         };
         let [none, action] = [PacketInReason::NoMatch, PacketInReason::Action];
         assert_eq!(
-            [Version::Of10, Version::Of12, Version::Of13].map(|v| told(v, false)),
+            [Version::Of10, Version::Of12, Version::Of13].map(|v| told(v, Miss::NoFlow)),
             [Some(none), Some(none), None]
         );
-        assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, true)), [Some(action), Some(none)]);
+        assert_eq!([Version::Of12, Version::Of13].map(|v| told(v, Miss::Flow)), [Some(action), Some(none)]);
+        assert_eq!(told(Version::Of10, Miss::No), Some(none), "a flow's own words");
     }
 
     /// What the main PMD thread tells reaches the connections of its bridge, whatever else the control plane does.
@@ -456,7 +491,7 @@ mod tests {
         let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
         let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
         for e in [
-            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, unmatched: false }),
+            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, miss: Miss::No }),
             ControllerEvent::Event(Event::FlowRemoved { bridge: 1, removed: Box::default() }),
             ControllerEvent::Port(1, port),
         ] {
@@ -478,7 +513,7 @@ mod tests {
         let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
         let event = |table| {
             let packet_in = PacketIn { reason: PacketInReason::Action, table, ..PacketIn::default() };
-            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), unmatched: false }
+            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), miss: Miss::No }
         };
         (0..FLOOD_QUEUE * 4).for_each(|_| flood.try_send(event(1)).expect("there is room"));
         let telling = tokio::spawn(all.clone().tell(told, floods));

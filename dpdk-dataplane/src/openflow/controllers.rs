@@ -12,6 +12,7 @@ use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
 use ovsdb_rs::tls::Tls;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use switch::BridgeId;
@@ -151,6 +152,16 @@ enum TargetError {
     /// Controllers cannot connect to the switch by TLS.
     #[error("{0}: pssl is not supported; let the switch connect (ssl:)")]
     PassiveTls(String),
+    /// The database asks for a socket that would take another file's place.
+    #[error(
+        "bridge {bridge}: Not adding Unix domain socket controller \"{target}\" due to possibility of overwriting local files. Instead, specify path in permitted format \"punix:{rundir}/{bridge}.*\" or connect to \"unix:{rundir}/{bridge}.mgmt\" (which is always available without special configuration)."
+    )]
+    Overwrites { bridge: String, target: String, rundir: String },
+    /// The database asks for a connection to a socket that may be anybody's.
+    #[error(
+        "bridge {bridge}: Not connecting to socket controller \"{target}\" due to possibility for remote exploit.  Instead, specify socket in permitted directory \"unix:{rundir}/\" or connect to \"unix:{rundir}/{bridge}.mgmt\" (which is always available without special configuration)."
+    )]
+    Elsewhere { bridge: String, target: String, rundir: String },
     /// It is no connection method.
     #[error(transparent)]
     Syntax(#[from] ovsdb_rs::Error),
@@ -173,6 +184,29 @@ fn parse(target: &str) -> Result<Remote, TargetError> {
     }
 }
 
+/// Refuses sockets outside the run directory, and those that listen there under another name than the bridge's: who may
+/// write to the database may not overwrite files of this machine.
+fn confine(remote: &Remote, bridge: &str, rundir: &Path) -> Result<(), TargetError> {
+    let wrong = |path: &Path| path.components().any(|c| c == Component::ParentDir);
+    let (target, here) = (remote.to_string(), rundir.display().to_string());
+    let (bridge, rundir_text) = (bridge.to_string(), here);
+    match remote {
+        Remote::PassiveUnix(path) => {
+            let path = rundir.join(path);
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            let own = name.strip_prefix(&bridge).is_some_and(|rest| rest.starts_with('.'));
+            match path.parent() == Some(rundir) && own {
+                true => Ok(()),
+                false => Err(TargetError::Overwrites { bridge, target, rundir: rundir_text }),
+            }
+        }
+        Remote::Unix(path) if wrong(path) || !rundir.join(path).starts_with(rundir) => {
+            Err(TargetError::Elsewhere { bridge, target, rundir: rundir_text })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// An error in the system's words, without its number.
 fn reason(e: &impl std::fmt::Display) -> String {
     let text = e.to_string();
@@ -191,7 +225,11 @@ impl Controller {
     /// Keeps the controller connected.
     async fn keep(self) {
         let (name, target) = (&self.session.name, &self.spec.target);
-        let remote = match parse(target) {
+        let confined = |r: Remote| match self.session.all.unconfined() {
+            true => Ok(r),
+            false => confine(&r, name, &daemon::dirs::ovs_rundir()).map(|()| r),
+        };
+        let remote = match parse(target).and_then(confined) {
             Ok(r) => r,
             Err(e) => {
                 tracing::error!(target: "rconn", "controller {target}: {e}");
@@ -325,5 +363,25 @@ mod tests {
             assert_eq!(parse(target).map(|r| r.to_string()).ok().as_deref(), Some(is), "{target}");
         }
         assert!(parse("pssl:").is_err() && parse("udp:1").is_err());
+    }
+
+    #[test]
+    fn sockets_of_controllers_stay_in_the_run_directory() {
+        let allowed = |target: &str| confine(&parse(target).expect("a target"), "br0", Path::new("/run/ovs")).is_ok();
+        for target in ["punix:/run/ovs/br0.x", "punix:br0.x", "unix:/run/ovs/x", "unix:x", "unix:a/x", "tcp:10.0.0.1"] {
+            assert!(allowed(target), "{target}");
+        }
+        for target in [
+            "punix:/run/ovs/br1.x",
+            "punix:/run/ovs/br0",
+            "punix:/run/ovs/br0.d/x",
+            "punix:/run/ovs/br0.d/../x",
+            "punix:/etc/br0.x",
+            "unix:/etc/x",
+            "unix:../x",
+            "unix:/run/ovs/../x",
+        ] {
+            assert!(!allowed(target), "{target}");
+        }
     }
 }

@@ -19,6 +19,9 @@ fn age(created: Duration, now: Duration) -> (u32, u32) {
     (d.as_secs() as u32, d.subsec_nanos())
 }
 
+/// A port carries packets (OFPPS_LIVE).
+pub(super) const LIVE: u32 = 4;
+
 /// A port's description.
 pub(super) fn port_desc(p: &Port) -> PortDesc {
     PortDesc {
@@ -27,7 +30,7 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         name: p.name.clone(),
         config: u32::from(!p.link.admin_up) | if p.no_flood { NO_FLOOD } else { 0 } | p.config,
         // A port that a controller took down has no link, though its device may stay up.
-        state: u32::from(!p.link.up || p.config & Port::DOWN != 0) | if p.live() { 4 } else { 0 },
+        state: u32::from(!p.link.up || p.config & Port::DOWN != 0) | if p.live() { LIVE } else { 0 },
         curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
         curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,

@@ -9,10 +9,13 @@ use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::{PacketInLimits, Verdict};
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
+use crate::ports::cfm::CfmStatus;
+use crate::ports::cfm::points::{CfmAction, CfmPoints};
 use crate::ports::frame::{Frame, memory, set_memory};
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
-use crate::ports::stp::bridges::Trees;
+use crate::ports::rstp::bridges::RapidTrees;
+use crate::ports::stp::bridges::{Done, Trees};
 use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -56,9 +59,14 @@ pub enum CollectorInput {
     Passage(BridgeId, u32, Box<switch::Passage>),
 }
 
-/// A BFD session's status changed, which the database is to show.
+/// What is known of a port's path changed, which the database is to show.
 #[derive(Debug)]
-pub struct BfdChange(pub BridgeId, pub PortNo, pub BfdStatus);
+pub enum PathChange {
+    /// The status of its BFD session.
+    Bfd(BridgeId, PortNo, BfdStatus),
+    /// The status of its maintenance point.
+    Cfm(BridgeId, PortNo, CfmStatus),
+}
 
 /// Something that the main PMD thread tells OpenFlow connections.
 #[derive(Debug)]
@@ -67,8 +75,10 @@ pub enum ControllerEvent {
     Event(Event),
     /// What a spanning tree has done, for the log.
     Spanning(String),
-    /// A port began or ceased to carry packets, or controllers configured it.
+    /// Controllers configured a port.
     Port(BridgeId, Box<switch::Port>),
+    /// A port began or ceased to carry packets.
+    Liveness(BridgeId, Box<switch::Port>),
 }
 
 /// Counters of the loop.
@@ -110,10 +120,14 @@ pub struct MainPmd {
     pub switch: Switch,
     /// BFD sessions.
     pub bfd: BfdSessions,
+    /// Maintenance points.
+    pub cfm: CfmPoints,
     /// Bonds and LACP.
     pub bonds: Bonds,
     /// Spanning trees.
     pub trees: Trees,
+    /// Rapid spanning trees.
+    pub rapid: RapidTrees,
     /// Ethernet addresses of tunnels' next hops.
     pub neighbours: Neighbours,
     /// The longest sleep without packets (`pmd-sleep-max`).
@@ -141,7 +155,7 @@ pub struct MainPmd {
     /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
     out: Outputs<Frame>,
-    bfd_changes: mpsc::UnboundedSender<BfdChange>,
+    path_changes: mpsc::UnboundedSender<PathChange>,
     events: mpsc::UnboundedSender<ControllerEvent>,
     floods: mpsc::Sender<Event>,
     samples: mpsc::Sender<CollectorInput>,
@@ -179,7 +193,7 @@ pub struct Running {
     /// Gives it requests.
     pub handle: Handle,
     /// What it tells the database.
-    pub bfd: mpsc::UnboundedReceiver<BfdChange>,
+    pub paths: mpsc::UnboundedReceiver<PathChange>,
     /// What it tells OpenFlow connections.
     pub events: mpsc::UnboundedReceiver<ControllerEvent>,
     /// Packet-ins of ports that send too many.
@@ -204,7 +218,7 @@ pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
 pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
-    let (bfd_tx, bfd) = mpsc::unbounded_channel();
+    let (path_tx, paths) = mpsc::unbounded_channel();
     let (event_tx, events) = mpsc::unbounded_channel();
     let (flood_tx, floods) = mpsc::channel(FLOODS);
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
@@ -216,7 +230,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, (bfd_tx, event_tx, flood_tx), sample_tx, time);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, (path_tx, event_tx, flood_tx), sample_tx, time);
         if tx.send(Ok(eal)).is_ok() {
             // Without a thread that wakes this one, it polls.
             pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
@@ -226,7 +240,7 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
-    Ok(Running { handle, bfd, events, floods, samples, thread })
+    Ok(Running { handle, paths, events, floods, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
@@ -237,6 +251,11 @@ fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
     let _ = set_memory(m);
     set_priority();
     Ok(eal)
+}
+
+/// How many packets a port has received.
+fn received(switch: &Switch, bridge: BridgeId, port: PortNo) -> u64 {
+    switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0])
 }
 
 impl MainPmd {
@@ -273,8 +292,8 @@ impl MainPmd {
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
-        (bfd_changes, events, floods): (
-            mpsc::UnboundedSender<BfdChange>,
+        (path_changes, events, floods): (
+            mpsc::UnboundedSender<PathChange>,
             mpsc::UnboundedSender<ControllerEvent>,
             mpsc::Sender<Event>,
         ),
@@ -287,8 +306,10 @@ impl MainPmd {
         MainPmd {
             switch,
             bfd: BfdSessions::default(),
+            cfm: CfmPoints::default(),
             bonds: Bonds::default(),
             trees: Trees::default(),
+            rapid: RapidTrees::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
@@ -305,7 +326,7 @@ impl MainPmd {
             isolate: true,
             shaped: Vec::new(),
             out: Outputs::default(),
-            bfd_changes,
+            path_changes,
             events,
             floods,
             samples,
@@ -447,7 +468,7 @@ impl MainPmd {
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
-        [self.bfd.due(), self.bonds.next_due(), self.trees.due(), sync]
+        [self.bfd.due(), self.cfm.due(), self.bonds.next_due(), self.trees.due(), self.rapid.due(), sync]
             .into_iter()
             .flatten()
             .fold(self.next_tick, Duration::min)
@@ -501,8 +522,7 @@ impl MainPmd {
     fn run_timers(&mut self, now: Duration) {
         let mut actions = std::mem::take(&mut self.actions);
         let MainPmd { bfd, switch, .. } = self;
-        let received = |bridge, port| switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0]);
-        bfd.poll(now, received, &mut actions);
+        bfd.poll(now, |bridge, port| received(switch, bridge, port), &mut actions);
         for w in actions.drain(..) {
             match w {
                 BfdAction::Send(bridge, port, frame, oam) => {
@@ -511,11 +531,26 @@ impl MainPmd {
                 }
                 BfdAction::Status(bridge, port, status) => {
                     self.liveness_due = true;
-                    let _ = self.bfd_changes.send(BfdChange(bridge, port, status));
+                    let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
                 }
             }
         }
         self.actions = actions;
+        for a in self.cfm.poll(now, |bridge, port| received(&self.switch, bridge, port)) {
+            match a {
+                CfmAction::Send(bridge, port, frame) => {
+                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                CfmAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
+                    let _ = self.path_changes.send(PathChange::Cfm(bridge, port, status));
+                }
+                CfmAction::Warn(bridge, port, what) => {
+                    let name = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or("", |p| &p.name);
+                    tracing::warn!(target: "cfm", "{name}: {what}");
+                }
+            }
+        }
         self.liveness_due |= self.bonds.due(now);
         for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
@@ -546,7 +581,9 @@ impl MainPmd {
 
     /// Advances spanning trees, and sends their messages.
     pub fn run_trees(&mut self, now: Duration) {
-        let done = self.trees.poll(&mut self.switch, now);
+        let mut done = Done::default();
+        self.trees.poll(&mut self.switch, now, &mut done);
+        self.rapid.poll(&mut self.switch, now, &mut done);
         for (bridge, port, frame) in done.frames {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
@@ -579,24 +616,25 @@ impl MainPmd {
         }
     }
 
-    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a
+    /// Tells the switch what BFD, CFM and LACP say of each port: all of it on each change and once a second, so that a
     /// change which was missed for whatever reason holds a port up for a second at most.
     pub fn update_liveness(&mut self) {
         let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
+        let cfm: HashMap<_, _> = self.cfm.forwarding().collect();
         let lacp: HashMap<_, _> = self.bonds.lacp().collect();
         let ports: Vec<(BridgeId, PortNo)> = self
             .switch
             .bridges()
-            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), p.bfd, p.lacp)))
-            .filter(|(at, old_bfd, old_lacp)| (bfd.get(at), lacp.get(at)) != (old_bfd.as_ref(), old_lacp.as_ref()))
-            .map(|(at, ..)| at)
+            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), [p.bfd, p.cfm, p.lacp])))
+            .filter(|(at, old)| [&bfd, &cfm, &lacp].map(|m| m.get(at).copied()) != *old)
+            .map(|(at, _)| at)
             .collect();
         for at in ports {
-            let now = (bfd.get(&at).copied(), lacp.get(&at).copied());
-            if self.switch.set_inputs(at.0, at.1, |p| (p.bfd, p.lacp) = now)
+            let now = [&bfd, &cfm, &lacp].map(|m| m.get(&at).copied());
+            if self.switch.set_inputs(at.0, at.1, |p| [p.bfd, p.cfm, p.lacp] = now)
                 && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
             {
-                let _ = self.events.send(ControllerEvent::Port(at.0, Box::new(p.clone())));
+                let _ = self.events.send(ControllerEvent::Liveness(at.0, Box::new(p.clone())));
             }
         }
     }
@@ -719,12 +757,18 @@ impl MainPmd {
                         self.bfd.receive(bridge, port, &packet, now);
                         heard = true;
                     }
+                    Event::Ccm { bridge, port, packet } => {
+                        self.cfm.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
                     Event::Slow { bridge, port, packet } => {
                         self.bonds.receive(bridge, port, &packet, now);
                         heard = true;
                     }
                     Event::Bpdu { bridge, port, packet } => {
-                        self.trees.receive(bridge, port, &packet, now);
+                        if !self.rapid.receive(bridge, port, &packet) {
+                            self.trees.receive(bridge, port, &packet, now);
+                        }
                         heard = true;
                     }
                     Event::PacketIn { bridge, ref packet_in, .. } => {

@@ -29,6 +29,6 @@ pub(crate) use handle::Jobs;
 pub use handle::{Command, Handle, Job, PmdEnded};
 pub use idle::processors;
 pub(crate) use idle::{IdleBackoff, run_on, set_priority};
-pub use main::{BfdChange, CollectorInput, ControllerEvent, Counters, MainPmd, Running, StartError, start, stop};
+pub use main::{CollectorInput, ControllerEvent, Counters, MainPmd, PathChange, Running, StartError, start, stop};
 pub use port_statistics::port_statistics;
 pub(crate) use sampler::PacketSampler;

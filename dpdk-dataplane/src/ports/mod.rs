@@ -4,8 +4,10 @@
 //! | file | holds |
 //! |---|---|
 //! | [`bfd`] | BFD sessions over tunnels |
+//! | [`cfm`] | maintenance points |
 //! | [`bond`] | bonds and LACP |
 //! | [`stp`] | the spanning tree protocol |
+//! | [`rstp`] | the rapid spanning tree protocol |
 //! | [`qos`] | policers, and queues that shape what a port sends |
 //! | [`netdev`] | network devices: which driver opens which |
 //! | [`absent`] | what is in the place of a device that is gone |
@@ -17,10 +19,12 @@
 pub mod absent;
 pub mod bfd;
 pub mod bond;
+pub mod cfm;
 pub mod dummy;
 pub mod frame;
 pub mod held;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;
+pub mod rstp;
 pub mod stp;

@@ -13,6 +13,7 @@ use crate::openflow::{self, Controllers, Socket};
 use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
+use crate::ports::rstp::bridges::RstpPort;
 use crate::ports::stp::bridges::StpPort;
 use openflow_rs::action::Action;
 use openflow_rs::mods::TABLE_ALL;
@@ -56,6 +57,9 @@ impl Reconciler {
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
             }
+            if !b.configured {
+                tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
+            }
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
             self.apply_queue_marks(&b);
@@ -94,7 +98,6 @@ impl Reconciler {
             id
         });
         let id = added.await.unwrap_or(usize::MAX);
-        tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
         let mut b = RunningBridge {
             id,
             spec: spec.clone(),
@@ -108,6 +111,7 @@ impl Reconciler {
             least_mtu: None,
             bonds: BTreeMap::new(),
             stp: None,
+            rstp: None,
         };
         self.open_sockets(&mut b);
         b
@@ -306,9 +310,20 @@ impl Reconciler {
         };
         let ports = ports.iter().enumerate().filter_map(of).collect();
         let (id, wanted) = (b.id, settings.map(|s| (s, ports)));
+        let rapid = b.spec.rstp.map(|s| (s, rapid_ports(b, mirrored)));
         self.pmd.post(move |w| {
             let now = w.now();
-            w.trees.configure(id, wanted, &mut w.switch, now);
+            // The one that ends leaves its ports to the other.
+            match rapid.is_some() {
+                true => {
+                    w.trees.configure(id, wanted, &mut w.switch, now);
+                    w.rapid.configure(id, rapid, &mut w.switch, now);
+                }
+                false => {
+                    w.rapid.configure(id, rapid, &mut w.switch, now);
+                    w.trees.configure(id, wanted, &mut w.switch, now);
+                }
+            }
             w.run_trees(now);
         });
     }
@@ -341,6 +356,7 @@ impl Reconciler {
         let cleared = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.forget_bridge(id);
+            w.cfm.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
             let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
@@ -391,6 +407,7 @@ impl Reconciler {
         let taken = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.set(id, no, None, now);
+            w.cfm.set(id, no, None, 0, now);
             let port = w.switch.remove_port(id, no);
             (port, device.and_then(|d| w.remove_device(d)))
         });
@@ -462,6 +479,7 @@ impl Reconciler {
             presence: Default::default(),
             room: 0,
             bfd: None,
+            cfm: None,
             statistics: Default::default(),
             link: Default::default(),
             peer: None,
@@ -496,15 +514,17 @@ impl Reconciler {
         port.protected = p.spec.protected;
         // A session begins down.
         (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
+        port.ccm_packets = p.spec.cfm.map(|c| c.packets());
         // So does LACP, until the bond has its members.
         let negotiates = p.spec.negotiates;
         port.lacp = negotiates.then_some(false);
-        let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
+        let (id, bfd, cfm, device) = (b.id, p.spec.bfd, p.spec.cfm, p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.bfd.set(id, no, bfd, now);
+                w.cfm.set(id, no, cfm, 0, now);
                 if !negotiates {
                     w.update_liveness();
                 }
@@ -518,8 +538,9 @@ impl Reconciler {
                 if let Some(d) = p.device {
                     self.police(&p.spec, d);
                 }
-                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
-                told.into_iter().for_each(|p| self.connections.port_status(b.id, 0, &p));
+                let number = if no == PortNo::LOCAL { 65534 } else { no.0 };
+                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {number}", b.spec.name, p.spec.name);
+                told.into_iter().for_each(|p| self.connections.port_added(b.id, &p));
             }
             Ok(Err(e)) => p.error = Some(e.to_string()),
             Err(e) => p.error = Some(e.to_string()),
@@ -600,11 +621,37 @@ fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
     }
 }
 
+/// The ports of a rapid spanning tree, by their numbers.
+fn rapid_ports(b: &RunningBridge, mirrored: impl Fn(&PortSpec) -> bool) -> Vec<RstpPort> {
+    let with = b.ports.values().filter(|p| !mirrored(&p.spec));
+    let of = |p: &RunningPort| {
+        let s = p.spec.rstp?;
+        Some(RstpPort {
+            port: p.no?,
+            name: p.spec.name.clone(),
+            mac: p.mac,
+            number: s.number,
+            priority: s.priority,
+            cost: s.cost,
+            edge: (s.admin_edge, s.auto_edge),
+            check: s.check,
+        })
+    };
+    let mut ports: Vec<RstpPort> = with.filter_map(of).collect();
+    ports.sort_by_key(|p| p.port);
+    ports
+}
+
 /// Changes a running port in place.
 fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) {
     let now = w.now();
     if new.bfd != old.bfd {
         w.bfd.set(id, no, new.bfd, now);
+        w.update_liveness();
+    }
+    if new.cfm != old.cfm {
+        let received = w.switch.bridge(id).and_then(|b| b.ports.get(&no)).map_or(0, |p| p.stats[0]);
+        w.cfm.set(id, no, new.cfm, received, now);
         w.update_liveness();
     }
     let Some(b) = w.switch.bridge_mut(id) else { return };
@@ -613,7 +660,7 @@ fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &Por
     }
     let Some(p) = b.ports.get_mut(&no) else { return };
     (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
-    p.bfd_packets = new.bfd.map(|b| b.packets());
+    (p.bfd_packets, p.ccm_packets) = (new.bfd.map(|b| b.packets()), new.cfm.map(|c| c.packets()));
     match &new.kind {
         Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
         Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),

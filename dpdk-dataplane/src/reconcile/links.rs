@@ -61,15 +61,19 @@ impl Reconciler {
 
     /// Reads the state of spanning trees, for the database.
     pub(super) async fn update_trees(&mut self) {
-        if self.bridges.values().all(|b| b.spec.stp.is_none() && b.stp.is_none()) {
+        let without = |b: &super::RunningBridge| {
+            b.spec.stp.is_none() && b.spec.rstp.is_none() && b.stp.is_none() && b.rstp.is_none()
+        };
+        if self.bridges.values().all(without) {
             return;
         }
         let all = self.pmd.run(|w| {
             let now = w.now();
-            w.trees.list.iter().map(|t| (t.bridge, t.status(now))).collect::<HashMap<_, _>>()
+            let stp = w.trees.list.iter().map(|t| (t.bridge, t.status(now))).collect::<HashMap<_, _>>();
+            (stp, w.rapid.list.iter().map(|t| (t.bridge, t.status(now))).collect::<HashMap<_, _>>())
         });
-        let Ok(mut all) = all.await else { return };
-        self.bridges.values_mut().for_each(|b| b.stp = all.remove(&b.id));
+        let Ok((mut stp, mut rapid)) = all.await else { return };
+        self.bridges.values_mut().for_each(|b| (b.stp, b.rstp) = (stp.remove(&b.id), rapid.remove(&b.id)));
     }
 
     /// Reads the state of devices, and tells the switch and controllers of changes.

@@ -38,9 +38,10 @@ use crate::kernel::netlink::{KernelSnapshot, KernelTables};
 use crate::kernel::os_statistics;
 use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
-use crate::pmd::{self, BfdChange, Handle, Jobs};
+use crate::pmd::{self, Handle, Jobs, PathChange};
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
+use crate::ports::cfm::CfmStatus;
 use crate::ports::dummy::Dummies;
 use crate::ports::stp::bridges::StpStatus;
 use daemon::Daemon;
@@ -59,6 +60,11 @@ use tokio::time::Instant;
 
 /// How often links, bonds and status are looked at.
 const TICK: Duration = Duration::from_millis(500);
+
+/// The lock of the switch that serves a database, as Open vSwitch's own has it: there is one for each.
+const LOCK: &str = "ovs_vswitchd";
+/// The server answers within this whether the lock is free.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The tables that are replicated.
 const TABLES: &[&str] = &[
@@ -103,6 +109,8 @@ pub(crate) struct RunningBridge {
     pub bonds: BTreeMap<String, BondStatus>,
     /// The state of its spanning tree; none: it has none, or had none when the database was told last.
     pub stp: Option<StpStatus>,
+    /// The same of its rapid one.
+    pub rstp: Option<StpStatus>,
 }
 
 /// A port of a running bridge.
@@ -122,6 +130,7 @@ pub(crate) struct RunningPort {
     /// The MTU for which its buffers have room.
     pub room: u32,
     pub bfd: Option<BfdStatus>,
+    pub cfm: Option<CfmStatus>,
     pub statistics: Map<Str, i64>,
     /// The state of its link.
     pub link: PortLink,
@@ -161,6 +170,8 @@ pub struct Database {
     /// The replica.
     pub rows: ovs::Database,
     busy: bool,
+    /// No other switch serves the database.
+    owned: bool,
 }
 
 impl Database {
@@ -168,12 +179,27 @@ impl Database {
     pub fn start(config: Config) -> Database {
         let config = TABLES.iter().fold(config, |c, t| c.table(t, TableRequest::all()));
         let (client, events) = Client::start(config);
-        Database { client, events, rows: ovs::Database::default(), busy: false }
+        client.lock(LOCK);
+        Database { client, events, rows: ovs::Database::default(), busy: false, owned: false }
     }
 
     /// Waits until the database was read.
     pub async fn read(&mut self) {
         while !self.event().await {}
+    }
+
+    /// Whether no other switch serves the database; this one does from then on.
+    pub async fn become_owner(&mut self) -> bool {
+        // Whoever has the lock keeps it for longer than that.
+        let _ = tokio::time::timeout(PATIENCE, self.owner()).await;
+        self.owned
+    }
+
+    /// Waits until no other switch serves the database.
+    pub async fn owner(&mut self) {
+        while !self.owned {
+            self.event().await;
+        }
     }
 
     /// Whether there is the row of Open_vSwitch, without which nothing is asked for.
@@ -198,7 +224,14 @@ impl Database {
 
     /// Takes an event over; true if rows changed.
     fn take(&mut self, e: Event) -> bool {
-        let Event::Update(u) = e else { return false };
+        let u = match e {
+            Event::Update(u) => u,
+            Event::Lock { owned, .. } => {
+                self.owned = owned;
+                return false;
+            }
+            Event::Disconnected => return false,
+        };
         if u.reset {
             self.rows = ovs::Database::default();
         }
@@ -218,8 +251,8 @@ pub struct Inputs {
     pub db: Database,
     /// The kernel's tables.
     pub kernel: KernelTables,
-    /// What the main PMD thread tells of BFD sessions.
-    pub bfd: mpsc::UnboundedReceiver<BfdChange>,
+    /// What the main PMD thread tells of BFD sessions and maintenance points.
+    pub paths: mpsc::UnboundedReceiver<PathChange>,
     /// Commands of operators.
     pub requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// What is in the place of the machine.
@@ -263,7 +296,11 @@ pub struct Reconciler {
     pub(crate) spare: Vec<BridgeId>,
     pub(crate) rundir: PathBuf,
     db: Database,
-    bfd: mpsc::UnboundedReceiver<BfdChange>,
+    /// Rows have changed that were not followed yet.
+    rows_wait: bool,
+    /// Since when another switch serves the database, and whether that was told.
+    displaced: Option<(Instant, bool)>,
+    paths: mpsc::UnboundedReceiver<PathChange>,
     requests: mpsc::UnboundedReceiver<OperatorRequest>,
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
@@ -278,7 +315,8 @@ pub struct Reconciler {
     /// The processors of PMD threads.
     processors: Option<Vec<usize>>,
     applied_cfg: i64,
-    next_statistics: Instant,
+    /// When statistics were collected last; none: not yet.
+    collected: Option<Instant>,
     /// `Open_vSwitch:statistics`, if these are enabled.
     statistics: Map<Str, Str>,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
@@ -296,10 +334,10 @@ impl Reconciler {
         ha: HaStreams,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
-        let Inputs { db, kernel, bfd, requests, test_bed } = inputs;
+        let Inputs { db, kernel, paths, requests, test_bed } = inputs;
         let host = kernel.watch();
         Reconciler {
-            next_statistics: pmd.clock.instant(),
+            collected: None,
             pmd,
             kernel,
             connections,
@@ -307,7 +345,9 @@ impl Reconciler {
             spare: Vec::new(),
             rundir,
             db,
-            bfd,
+            rows_wait: false,
+            displaced: None,
+            paths,
             requests,
             own_routes: Vec::new(),
             own_rules: Vec::new(),
@@ -345,7 +385,7 @@ impl Reconciler {
             let (mut rows, mut host, mut time, mut asked) = (false, false, false, None);
             tokio::select! {
                 () = daemon.exiting() => return self.write_last().await,
-                Some(c) = self.bfd.recv() => self.bfd_changed(c),
+                Some(c) = self.paths.recv() => self.path_changed(c),
                 Some((request, answer)) = self.requests.recv() => {
                     time = matches!(request, Request::Tick);
                     let (routes, done) = self.serve_request(request);
@@ -361,13 +401,14 @@ impl Reconciler {
                 tick = clock.instant() + TICK;
                 self.ha.status.refresh();
             }
-            while let Ok(c) = self.bfd.try_recv() {
-                self.bfd_changed(c);
+            while let Ok(c) = self.paths.try_recv() {
+                self.path_changed(c);
             }
             while let Ok(e) = self.db.events.try_recv() {
                 rows |= self.db.take(e);
             }
-            if rows || (host || time) && self.links_changed() {
+            self.rows_wait |= rows;
+            if self.serves() && (std::mem::take(&mut self.rows_wait) || (host || time) && self.links_changed()) {
                 self.reconcile().await;
                 host = true;
             }
@@ -387,7 +428,7 @@ impl Reconciler {
             if time {
                 self.fail_over();
             }
-            if time && clock.instant() >= self.next_statistics {
+            if time && self.collect_due() {
                 self.collect().await;
             }
             self.write();
@@ -396,6 +437,22 @@ impl Reconciler {
                 let _ = answer.send(done);
             }
         }
+    }
+
+    /// Whether this switch follows the database. While another one does, which may have come first after a restart of the
+    /// server, this one leaves everything as it is: flows stay, rows are neither followed nor written.
+    fn serves(&mut self) -> bool {
+        if self.db.owned || !self.db.client.is_connected() {
+            self.displaced = None;
+            return self.db.owned;
+        }
+        let (since, told) = self.displaced.get_or_insert_with(|| (Instant::now(), false));
+        if !*told && since.elapsed() >= PATIENCE {
+            *told = true;
+            let id = std::process::id();
+            tracing::error!(target: "bridge", "another ovs-vswitchd process is running, disabling this process (pid {id}) until it goes away");
+        }
+        false
     }
 
     /// Before an orderly exit: writes what changed since the last look, such as which member of a bond is active, by which
@@ -425,13 +482,24 @@ impl Reconciler {
         self.pmd.post(move |w| ids.into_iter().for_each(|id| all.send_flow_updates(w, id, None)));
     }
 
-    fn bfd_changed(&mut self, BfdChange(bridge, no, status): BfdChange) {
-        let ports = self.bridges.values_mut().filter(|b| b.id == bridge).flat_map(|b| b.ports.values_mut());
-        if let Some(p) = ports.into_iter().find(|p| p.no == Some(no)) {
-            if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
-                tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
+    fn path_changed(&mut self, change: PathChange) {
+        let (PathChange::Bfd(bridge, no, _) | PathChange::Cfm(bridge, no, _)) = &change;
+        let ports = self.bridges.values_mut().filter(|b| b.id == *bridge).flat_map(|b| b.ports.values_mut());
+        let Some(p) = ports.into_iter().find(|p| p.no == Some(*no)) else { return };
+        match change {
+            PathChange::Bfd(.., status) => {
+                if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
+                    tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
+                }
+                p.bfd = Some(status);
             }
-            p.bfd = Some(status);
+            PathChange::Cfm(.., status) => {
+                let before = p.cfm.as_ref().map(|c| c.faults).unwrap_or_default();
+                if before != status.faults {
+                    tracing::info!(target: "cfm", "{}: CFM faults changed from [{before}] to [{}].", p.spec.name, status.faults);
+                }
+                p.cfm = Some(status);
+            }
         }
     }
 
@@ -475,10 +543,18 @@ impl Reconciler {
         self.applied_cfg = cfg;
     }
 
+    /// Whether `other_config:stats-update-interval` has passed since statistics were collected.
+    fn collect_due(&self) -> bool {
+        /// The least and the usual one.
+        const INTERVAL: u64 = 5000;
+        let root = self.db.rows.open_vswitch.values().next();
+        let asked = root.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
+        let interval = Duration::from_millis(asked.unwrap_or(INTERVAL).max(INTERVAL));
+        self.collected.is_none_or(|t| self.pmd.clock.instant() >= t + interval)
+    }
+
     async fn collect(&mut self) {
-        let interval = self.db.rows.open_vswitch.values().next();
-        let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
-        self.next_statistics = self.pmd.clock.instant() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        self.collected = Some(self.pmd.clock.instant());
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| options::flag(&r.other_config, "enable-statistics"));
         let rundir = self.rundir.clone();
@@ -518,7 +594,7 @@ impl Reconciler {
 
     /// Writes the columns that differ to the database.
     fn write(&mut self) {
-        if self.db.busy || !self.db.client.is_connected() {
+        if self.db.busy || !self.db.owned || !self.db.client.is_connected() {
             return;
         }
         let Some(schema) = self.db.client.schema() else { return };

@@ -6,6 +6,7 @@ use crate::config::bond::BondSpec;
 use crate::config::mirror::{MirrorSpec, MirrorTarget};
 use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
+use crate::ports::stp::bridges::StpPortStatus;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
@@ -101,6 +102,12 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, peers: &BTreeMap<Str
         row,
         datapath_id = text(&format!("{:016x}", b.spec.datapath_id)),
         datapath_version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION"))),
+        rstp_status = b
+            .rstp
+            .iter()
+            .flat_map(|s| &s.bridge)
+            .map(|(k, v)| ((*k).into(), v.as_str().into()))
+            .collect::<Map<Str, Str>>(),
         status = peers.map(|(k, v)| (k.as_str().into(), v.as_str().into())).chain(stp).collect::<Map<Str, Str>>(),
     );
     if !columns.is_empty() {
@@ -113,14 +120,25 @@ pub(crate) fn spanning(db: &ovs::Database, b: &RunningBridge, txn: &mut Transact
     let Some(bridge) = db.bridge.get(&b.spec.uuid) else { return };
     for (id, row) in bridge.ports.iter().filter_map(|id| Some((*id, db.port.get(id)?))) {
         let of = b.stp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
-        let told = row.status.contains_key("stp_state");
-        if of.is_none() && !told {
+        let rapid = b.rstp.iter().flat_map(|s| &s.ports).find(|s| *s.name == *row.name);
+        let told = row.status.contains_key("stp_state") || !row.rstp_status.is_empty();
+        if of.is_none() && rapid.is_none() && !told {
             continue;
         }
-        let status: Map<Str, Str> =
-            of.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect();
-        let counts: Map<Str, i64> = of.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect();
-        let columns = differing!(ovs::Port, row, status = status.clone(), statistics = counts.clone());
+        let status = |s: Option<&StpPortStatus>| -> Map<Str, Str> {
+            s.iter().flat_map(|s| &s.status).map(|(k, v)| ((*k).into(), v.as_str().into())).collect()
+        };
+        let counts = |s: Option<&StpPortStatus>| -> Map<Str, i64> {
+            s.iter().flat_map(|s| &s.counts).map(|(k, n)| ((*k).into(), *n)).collect()
+        };
+        let columns = differing!(
+            ovs::Port,
+            row,
+            status = status(of),
+            statistics = counts(of),
+            rstp_status = status(rapid),
+            rstp_statistics = counts(rapid),
+        );
         if !columns.is_empty() {
             txn.update_row(id, columns);
         }
@@ -213,6 +231,12 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             mtu = None::<i64>,
             ifindex = None::<i64>,
             bfd_status = Map::<Str, Str>::new(),
+            cfm_fault = None::<bool>,
+            cfm_fault_status = Set::<Str>::default(),
+            cfm_flap_count = None::<i64>,
+            cfm_health = None::<i64>,
+            cfm_remote_mpids = Set::<i64>::default(),
+            cfm_remote_opstate = None::<Str>,
             lacp_current = None::<bool>,
             statistics = Map::<Str, i64>::new(),
             status = Map::<Str, Str>::new(),
@@ -223,6 +247,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         return;
     };
     let link = p.link;
+    let cfm = p.spec.cfm.and(p.cfm.as_ref());
     let speed = i64::from(link.mbps) * 1_000_000;
     let number = if no == PortNo::LOCAL { 65534 } else { i64::from(no.0) };
     let columns = differing!(
@@ -246,6 +271,13 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
             _ => p.index().map(i64::from),
         },
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
+        cfm_fault = cfm.map(|c| !c.faults.is_empty()),
+        cfm_fault_status = cfm.iter().flat_map(|c| c.faults.names()).map(Str::from).collect::<Set<Str>>(),
+        cfm_flap_count = cfm.map(|c| i64::try_from(c.flaps).unwrap_or(i64::MAX)),
+        cfm_health = cfm.and_then(|c| c.health).map(i64::from),
+        // The column is a signed number, as `cfm_mpid` is.
+        cfm_remote_mpids = cfm.iter().flat_map(|c| &c.peers).map(|n| *n as i64).collect::<Set<i64>>(),
+        cfm_remote_opstate = cfm.and_then(|c| c.remote_up).and_then(up),
         lacp_current = p.lacp_current,
         statistics = p.statistics.clone(),
         status = driver(p),

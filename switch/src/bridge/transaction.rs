@@ -89,6 +89,7 @@ impl Bridge {
             collectors: Vec::new(),
             observed: false,
             spans: false,
+            rapid: self.rapid,
             fragments: self.fragments,
             misses: self.misses.clone(),
             table_config: self.table_config.clone(),

@@ -5,7 +5,7 @@ use crate::classifier::Frames;
 use crate::conntrack::flag;
 use crate::conntrack::reassembly::Held;
 use crate::drops::DropReason;
-use crate::events::Event;
+use crate::events::{Event, Miss};
 use crate::extract;
 use crate::xlate::{Observer, Xlate, continuation};
 use openflow_rs::action::{ControllerAction, PacketInReason};
@@ -79,11 +79,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     pub(crate) fn controller(&mut self, c: &ControllerAction) {
-        self.packet_in(c, false);
+        let flow = c.reason == PacketInReason::Action && self.pipeline.flow.miss && !c.pause;
+        self.packet_in(c, if flow { Miss::Flow } else { Miss::No });
     }
 
-    /// Sends the packet to a controller; `unmatched`: because no flow matches it.
-    pub(super) fn packet_in(&mut self, c: &ControllerAction, unmatched: bool) {
+    /// Sends the packet to a controller.
+    pub(super) fn packet_in(&mut self, c: &ControllerAction, miss: Miss) {
         self.observer.side_effect();
         if !self.commit() {
             return;
@@ -122,10 +123,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             table: self.pipeline.table,
             cookie: self.pipeline.flow.cookie,
             // The table-miss flow gives its own reason.
-            reason: match c.reason {
-                PacketInReason::Action if self.pipeline.flow.miss && !c.pause => PacketInReason::NoMatch,
-                reason => reason,
-            },
+            reason: if miss == Miss::Flow { PacketInReason::NoMatch } else { c.reason },
             metadata: self.metadata(),
             userdata: c.userdata.clone(),
             ..Default::default()
@@ -141,7 +139,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 bridge: self.pipeline.bridge,
                 controller: c.id,
                 packet_in: Box::new(pin),
-                unmatched,
+                miss,
             });
         }
     }
@@ -167,7 +165,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     bridge: self.pipeline.bridge,
                     controller,
                     packet_in: pin,
-                    unmatched: false,
+                    miss: Miss::No,
                 });
             }
             Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {

@@ -1,6 +1,6 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{BfdPackets, Port, PortKind};
+use crate::bridge::{BfdPackets, CcmPackets, Port, PortKind};
 use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket};
@@ -11,7 +11,7 @@ use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo, Prereq};
-use packet::{bpdu, ipproto};
+use packet::{bpdu, ccm, ipproto};
 use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
@@ -38,18 +38,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::PortConfig);
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
-        if let Some(state) = stp {
-            if self.bpdu(no) {
-                return;
-            }
-            if !state.learns() {
-                return self.because(DropReason::StpState);
-            }
+        let point = port.and_then(|p| p.ccm_packets);
+        if stp.is_some() && self.bpdu(no) {
+            return;
         }
-        self.copy(no, true);
-        if !session.is_some_and(|b| self.bfd(&b, no)) && !self.slow_protocol(no) {
-            self.run_table(0);
+        // A path that the spanning tree blocks is still watched.
+        let blocked = stp.is_some_and(|s| !s.learns());
+        if !blocked {
+            self.copy(no, true);
         }
+        let taken = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        if taken || !blocked && self.slow_protocol(no) {
+            return;
+        }
+        if blocked {
+            return self.because(DropReason::StpState);
+        }
+        self.run_table(0);
     }
 
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
@@ -98,8 +103,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.spans()
             && (!port.stp_forwards() || self.arrived_too_early())
             && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
+            && !self.is_own_ccm()
         {
-            self.observer.tell(Kind::Warning, || "STP not in forwarding state, skipping output".into());
+            let rapid = self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.rapid);
+            let kind = if rapid { "RSTP" } else { "STP" };
+            self.observer.tell(Kind::Warning, || format!("{kind} not in forwarding state, skipping output"));
             return self.because(DropReason::StpState);
         }
         let to = match &port.kind {
@@ -500,6 +508,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
     }
 
+    /// Whether the packet is a continuity check of this switch, which watches the path below the spanning tree (IEEE 802.1Q
+    /// section 22.1.3).
+    fn is_own_ccm(&self) -> bool {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        let received = b.is_some_and(|b| b.ports.contains_key(&self.own_port()));
+        !received && self.packet.key.get(F::EthType) == ccm::ETHERTYPE.into()
+    }
+
     /// Whether the port that the packet came by may only learn its address yet.
     fn arrived_too_early(&self) -> bool {
         let b = self.backer.bridges.get(self.pipeline.bridge);
@@ -538,6 +554,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
             self.out.events.push(Event::Bfd { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
+    }
+
+    /// Hands a continuity check to the maintenance point of its port; false if it is another packet.
+    fn ccm(&mut self, wanted: &CcmPackets, no: PortNo) -> bool {
+        if self.packet.key.get(F::EthType) != ccm::ETHERTYPE.into() {
+            return false;
+        }
+        [F::EthDst, F::TunId].into_iter().for_each(|f| self.observer.decides(f));
+        let [to, key] = [F::EthDst, F::TunId].map(|f| self.packet.key.get(f));
+        let its = to == u128::from(wanted.eth_dst.to_u64()) && !(wanted.no_key && key != 0);
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Ccm { bridge: self.pipeline.bridge, port: no, packet });
         }
         its
     }

@@ -6,6 +6,7 @@ use crate::bridge::{Fragments, Port};
 use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule, Step, Steps};
 use crate::drops::DropReason;
+use crate::events::Miss;
 use crate::xlate::controller::Frozen;
 use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, prereq_ok};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
@@ -315,7 +316,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.observer.open(Kind::Table, || format!("{table:2}. No match, and a \"packet-in\" is called for."));
                 self.observer.tell(Kind::Action, || "controller(reason=no_match)".into());
                 let reason = PacketInReason::NoMatch;
-                self.packet_in(&ControllerAction { max_len: u16::MAX, reason, ..Default::default() }, true);
+                self.packet_in(&ControllerAction { max_len: u16::MAX, reason, ..Default::default() }, Miss::NoFlow);
                 self.observer.close();
             }
             OnMiss::Controller | OnMiss::Drop => {

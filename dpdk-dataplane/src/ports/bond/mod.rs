@@ -350,7 +350,7 @@ impl Bonds {
             let (id, before) = (b.bridge, b.active);
             let pdus = b.lacp.as_mut().map(|l| l.poll(now)).unwrap_or_default();
             // LACP's verdict does not count here: it follows from this.
-            let carries = |p: &switch::Port| switch::is_live(&p.link, p.bfd, None);
+            let carries = |p: &switch::Port| switch::is_live(&p.link, [p.bfd, p.cfm], None);
             let up = |p: PortNo| w.bridge(id).and_then(|b| b.ports.get(&p)).is_some_and(carries);
             let looked = b.look(now, up);
             b.follow(now, |p| looked.contains(&p));

@@ -59,7 +59,7 @@ pub struct StpPortStatus {
     /// `Port:status`.
     pub status: Vec<(&'static str, String)>,
     /// `Port:statistics`.
-    pub counts: [(&'static str, i64); 3],
+    pub counts: Vec<(&'static str, i64)>,
 }
 
 /// What trees have done.
@@ -128,7 +128,7 @@ impl BridgeTree {
                 ("stp_state", state.to_string()),
             ];
             let [sent, received, wrong] = t.counts.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
-            let counts = [("stp_tx_count", sent), ("stp_rx_count", received), ("stp_error_count", wrong)];
+            let counts = vec![("stp_tx_count", sent), ("stp_rx_count", received), ("stp_error_count", wrong)];
             StpPortStatus { name: p.name.clone(), status, counts }
         };
         StpStatus { bridge, ports: self.ports.iter().zip(&self.tree.ports).enumerate().map(of).collect() }
@@ -234,13 +234,11 @@ impl Trees {
     }
 
     /// Does what is due, and what links and messages have led to.
-    pub fn poll(&mut self, w: &mut Switch, now: Duration) -> Done {
-        let mut done = Done::default();
+    pub fn poll(&mut self, w: &mut Switch, now: Duration, done: &mut Done) {
         for t in &mut self.list {
             t.follow_links(w, now);
             t.tree.run(now);
-            t.carry_out(w, &mut done);
+            t.carry_out(w, done);
         }
-        done
     }
 }

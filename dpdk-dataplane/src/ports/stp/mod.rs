@@ -231,6 +231,8 @@ impl Tree {
         let Some(p) = self.ports.get_mut(i).filter(|p| p.state != StpState::Disabled) else { return };
         p.counts[1] += 1;
         match bpdu {
+            // A rapid bridge sends messages of this protocol as soon as it hears one.
+            Bpdu::Rapid(_) => {}
             Bpdu::Config(c) => self.receive_config(i, c, now),
             Bpdu::Notification => {
                 if self.ports.get(i).is_some_and(|p| self.is_designated(p)) {
