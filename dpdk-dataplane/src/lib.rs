@@ -4,6 +4,7 @@
 //! | room | holds |
 //! |---|---|
 //! | [`clock`] | the time, by which all threads and tasks go |
+//! | [`token_bucket`] | so much a second, and so much at once: what limits of all kinds count by |
 //! | [`config`] | what the Open_vSwitch database asks for, parsed into specifications |
 //! | [`kernel`] | what the kernel says of the machine and its network |
 //! | [`ports`] | what belongs to single ports: BFD, bonds, QoS, devices, next hops |
@@ -41,3 +42,4 @@ pub mod openflow;
 pub mod pmd;
 pub mod ports;
 pub mod reconcile;
+pub mod token_bucket;

@@ -20,9 +20,7 @@ use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
 use openflow_rs::{FieldId, Match, PortNo};
-use packet::build;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -154,7 +152,7 @@ pub struct MainPmd {
     pub(super) isolate: bool,
     /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
-    out: Outputs<Frame>,
+    pub(super) out: Outputs<Frame>,
     path_changes: mpsc::UnboundedSender<PathChange>,
     events: mpsc::UnboundedSender<ControllerEvent>,
     floods: mpsc::Sender<Event>,
@@ -568,14 +566,7 @@ impl MainPmd {
             if let Some(processors) = self.fast.ended() {
                 self.set_fast_pmds(&processors);
             }
-            self.forget_neighbours();
-            let lost = self.neighbours.held.give_up(now);
-            self.switch.drops.add_many(switch::DropReason::TunnelNoNeighbour, lost);
-            let (ask, forget) = self.neighbours.age(now);
-            self.neighbours_gone(forget);
-            for a in ask {
-                self.resolve_next_hop(a, now);
-            }
+            self.age_next_hops(now);
         }
     }
 
@@ -588,21 +579,6 @@ impl MainPmd {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
         done.changes.into_iter().for_each(|c| drop(self.events.send(ControllerEvent::Spanning(c))));
-    }
-
-    /// Forgets neighbours of ports that are gone.
-    pub fn forget_neighbours(&mut self) {
-        let MainPmd { neighbours, switch, .. } = self;
-        let gone = neighbours.forget_devices(|name| switch.has_port(name));
-        self.neighbours_gone(gone);
-    }
-
-    /// Tells the switch of forgotten neighbours, which the kernel may still know.
-    fn neighbours_gone(&mut self, gone: Vec<IpAddr>) {
-        for a in gone {
-            let kernel = self.neighbours.of_kernel(a);
-            self.switch.underlay.set_neighbour(a, kernel);
-        }
     }
 
     /// Logs datagrams that were too long to be reassembled, once a second at most.
@@ -650,7 +626,7 @@ impl MainPmd {
     }
 
     /// Sends a packet of our own through actions.
-    fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
+    pub(super) fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
         let now = self.now();
         self.packet_out(bridge, &PacketOut { buffer_id: u32::MAX, metadata, actions, packet }, now);
     }
@@ -675,50 +651,6 @@ impl MainPmd {
                 self.switch.drops.add(switch::DropReason::NoBuffer);
                 Ok(())
             }
-        }
-    }
-
-    /// Sends what waits for next hops that have an Ethernet address now; whether there was any.
-    fn send_held(&mut self, now: Duration) -> bool {
-        let MainPmd { switch, neighbours, out, .. } = self;
-        let ready = neighbours.held.take(|hop| switch.underlay.neighbour(hop).is_some());
-        for held in &ready {
-            match memory().and_then(|m| m.ordinary().allocate()) {
-                Some(like) => switch.send_held(held, &Frame(like), now, out),
-                None => switch.drops.add(switch::DropReason::NoBuffer),
-            }
-        }
-        !ready.is_empty()
-    }
-
-    /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
-    fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
-        if !self.neighbours.want(a, now) {
-            return;
-        }
-        // The route with this next hop says by which device a link-local address is reached; its prefix may be of the
-        // other IP version.
-        let underlay = &self.switch.underlay;
-        let hop = underlay.routes().find(|r| r.gateway == Some(a));
-        let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
-        let (mac, source) = (route.source_mac, route.hop_source.unwrap_or(route.source));
-        let request = match (source, a) {
-            (IpAddr::V4(s), IpAddr::V4(t)) => build::arp_request(mac, s, t),
-            (IpAddr::V6(s), IpAddr::V6(t)) => build::nd_ns(mac, s, t),
-            _ => return,
-        };
-        match route.egress.clone() {
-            switch::Egress::Bridge(name) => {
-                let Some(b) = self.switch.bridge_by_name(&name) else { return };
-                let from = Match::new().with(FieldId::InPort, u128::from(PortNo::LOCAL.0));
-                self.inject(b, from, request, vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
-            }
-            switch::Egress::Device(d) => {
-                if let Some(p) = memory().and_then(|m| m.packet(&request)) {
-                    self.out.packets.push((d, Frame(p)));
-                }
-            }
-            switch::Egress::Host(_) => {}
         }
     }
 
@@ -749,9 +681,7 @@ impl MainPmd {
             for e in std::mem::take(&mut self.out.events) {
                 match e {
                     Event::NeighbourWanted(hop, packet) => {
-                        let lost = self.neighbours.held.put(hop, packet, now);
-                        self.switch.drops.add_many(switch::DropReason::TunnelNoNeighbour, lost);
-                        self.resolve_next_hop(hop, now);
+                        self.hold_for_next_hop(hop, packet, now);
                     }
                     Event::Bfd { bridge, port, packet } => {
                         self.bfd.receive(bridge, port, &packet, now);

@@ -7,6 +7,7 @@
 //! | [`handle`] | how other threads have the main one do something |
 //! | [`devices`] | devices: who polls which queue, what limits them |
 //! | [`conn_sync`] | connections that other gateways are told of, and tell |
+//! | `next_hops` | next hops of tunnels: who is asked for, which packets wait |
 //! | [`packet_in_limit`] | how many packets go to controllers |
 //! | `flow_log` | the log of flows that are put into the cache |
 //! | [`sampler`] | which packets are observed |
@@ -20,6 +21,7 @@ mod flow_log;
 pub mod handle;
 pub mod idle;
 pub mod main;
+mod next_hops;
 pub mod packet_in_limit;
 pub mod port_statistics;
 pub mod sampler;

@@ -1,6 +1,7 @@
 //! How many packet-ins controllers get: a flood for one reason must neither displace those for others nor fill the
 //! memory, and a flood from one port must not displace the packets of others.
 
+use crate::token_bucket::TokenBucket;
 use openflow_rs::FieldId;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::PacketIn;
@@ -9,48 +10,15 @@ use std::time::Duration;
 use switch::BridgeId;
 
 /// Packets a second, for each bridge and reason.
-const RATE: u32 = 20_000;
+const RATE: u64 = 20_000;
 /// Packets in a burst; half of them are kept for ports that keep to [`PORT_RATE`].
-const BURST: u32 = 4_000;
+const BURST: u64 = 4_000;
 /// Packets a second that a port may send with nobody else's leave.
-const PORT_RATE: u32 = 200;
+const PORT_RATE: u64 = 200;
 /// Packets of a port in a burst.
-const PORT_BURST: u32 = 100;
+const PORT_BURST: u64 = 100;
 /// Ports that are remembered; beyond that those that sent nothing for a while are forgotten.
 const PORTS: usize = 4096;
-
-/// A token bucket: billionths of a packet.
-#[derive(Debug)]
-struct Tokens {
-    left: u64,
-    at: Duration,
-}
-
-const ONE: u64 = 1_000_000_000;
-
-impl Tokens {
-    fn new(burst: u32, now: Duration) -> Tokens {
-        Tokens { left: u64::from(burst) * ONE, at: now }
-    }
-
-    /// Fills it up to now. Whether it is full.
-    fn fill(&mut self, rate: u32, burst: u32, now: Duration) -> bool {
-        let most = u64::from(burst) * ONE;
-        let since = now.saturating_sub(self.at).as_nanos().min(u128::from(u32::MAX)) as u64;
-        self.left = (self.left + since * u64::from(rate)).min(most);
-        self.at = now;
-        self.left == most
-    }
-
-    /// Takes a packet's token, if more than these packets are left.
-    fn take(&mut self, keep: u32) -> bool {
-        let enough = self.left >= (u64::from(keep) + 1) * ONE;
-        if enough {
-            self.left -= ONE;
-        }
-        enough
-    }
-}
 
 /// What becomes of a packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +34,26 @@ pub enum Verdict {
 /// One bridge and reason.
 #[derive(Debug)]
 struct Bucket {
-    tokens: Tokens,
+    tokens: TokenBucket,
     passed: u64,
     dropped: u64,
+}
+
+/// Takes a packet's token, if more than `keep` are left.
+fn take(b: &mut TokenBucket, keep: u64, now: Duration) -> bool {
+    b.fill(now);
+    let enough = b.has(keep + 1);
+    if enough {
+        b.take(1);
+    }
+    enough
 }
 
 /// The limits of packet-ins.
 #[derive(Debug, Default)]
 pub struct PacketInLimits {
     all: BTreeMap<(BridgeId, &'static str), Bucket>,
-    ports: HashMap<(BridgeId, u32), Tokens>,
+    ports: HashMap<(BridgeId, u32), TokenBucket>,
     /// When the next look for ports to forget is due.
     forget_at: Duration,
 }
@@ -89,20 +67,21 @@ impl PacketInLimits {
 
     fn admit(&mut self, bridge: BridgeId, port: u32, reason: PacketInReason, now: Duration) -> Verdict {
         if self.ports.len() >= PORTS && now >= self.forget_at {
-            self.ports.retain(|_, t| !t.fill(PORT_RATE, PORT_BURST, now));
+            self.ports.retain(|_, t| {
+                t.fill(now);
+                !t.is_full()
+            });
             self.forget_at = now + Duration::from_secs(1);
         }
         // Where all of so many send all the time, one more has no claim of its own.
         let own = self.ports.len() < PORTS || self.ports.contains_key(&(bridge, port));
         let modest = own && {
-            let t = self.ports.entry((bridge, port)).or_insert_with(|| Tokens::new(PORT_BURST, now));
-            t.fill(PORT_RATE, PORT_BURST, now);
-            t.take(0)
+            let new = || TokenBucket::new(PORT_RATE, PORT_BURST, now);
+            take(self.ports.entry((bridge, port)).or_insert_with(new), 0, now)
         };
-        let new = || Bucket { tokens: Tokens::new(BURST, now), passed: 0, dropped: 0 };
+        let new = || Bucket { tokens: TokenBucket::new(RATE, BURST, now), passed: 0, dropped: 0 };
         let b = self.all.entry((bridge, reason.name())).or_insert_with(new);
-        b.tokens.fill(RATE, BURST, now);
-        let pass = b.tokens.take(if modest { 0 } else { BURST / 2 });
+        let pass = take(&mut b.tokens, if modest { 0 } else { BURST / 2 }, now);
         if !pass {
             b.dropped += 1;
             return Verdict::Drop;
@@ -153,7 +132,7 @@ mod tests {
         // 100,000 packets a second for ten seconds, and 100 a second from each of nine other ports.
         for n in 0..1_000_000u32 {
             let now = Duration::from_micros(u64::from(n) * 10);
-            passed += u32::from(l.admit(0, 1, PacketInReason::Action, now) != Verdict::Drop);
+            passed += u64::from(l.admit(0, 1, PacketInReason::Action, now) != Verdict::Drop);
             if n % 1_000 < 9 {
                 let verdict = l.admit(0, 2 + n % 1_000, PacketInReason::Action, now);
                 assert_eq!(verdict, Verdict::Pass, "packet {n}");
@@ -166,10 +145,10 @@ mod tests {
     #[test]
     fn all_ports_together_have_one_limit() {
         let mut l = PacketInLimits::default();
-        let (mut passed, last) = (0, Duration::from_secs(1));
+        let (mut passed, last) = (0u64, Duration::from_secs(1));
         for n in 0..200_000u32 {
             let now = last * n / 200_000;
-            passed += u32::from(l.admit(0, n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
+            passed += u64::from(l.admit(0, n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
         }
         assert!(passed <= RATE + BURST + 1, "{passed}");
         assert!(l.ports.len() <= PORTS, "{} ports", l.ports.len());

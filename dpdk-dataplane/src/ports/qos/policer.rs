@@ -2,35 +2,12 @@
 //! Interface, `egress-policer` and `trtcm-policer` of QoS).
 
 use crate::config::qos::Rate;
+use crate::token_bucket::TokenBucket;
 use std::time::Duration;
 
-/// A token bucket, in billionths of a byte or packet.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    rate: u64,
-    most: u128,
-    tokens: u128,
-}
-
-const ONE: u128 = 1_000_000_000;
-
-impl Bucket {
-    fn new(rate: u64, burst: u64) -> Bucket {
-        let most = u128::from(burst) * ONE;
-        Bucket { rate, most, tokens: most }
-    }
-
-    fn fill(&mut self, passed: Duration) {
-        self.tokens = (self.tokens + u128::from(self.rate) * passed.as_nanos()).min(self.most);
-    }
-
-    fn has(&self, n: u64) -> bool {
-        self.rate == 0 || self.tokens >= u128::from(n) * ONE
-    }
-
-    fn take(&mut self, n: u64) {
-        self.tokens = self.tokens.saturating_sub(u128::from(n) * ONE);
-    }
+/// Whether a bucket has so many; one without a rate has no limit.
+fn has(b: &TokenBucket, n: u64) -> bool {
+    b.rate() == 0 || b.has(n)
 }
 
 /// A policer.
@@ -38,10 +15,9 @@ impl Bucket {
 pub struct Policer {
     /// The rate that passes.
     pub rate: Rate,
-    bytes: Bucket,
-    packets: Bucket,
-    excess: Option<Bucket>,
-    at: Duration,
+    bytes: TokenBucket,
+    packets: TokenBucket,
+    excess: Option<TokenBucket>,
     /// Packets that it dropped.
     pub dropped: u64,
 }
@@ -49,27 +25,21 @@ pub struct Policer {
 impl Policer {
     /// A policer with full buckets; `None` for a rate that lets everything pass.
     pub fn new(r: Rate, now: Duration) -> Option<Policer> {
-        let bytes = Bucket::new(r.bytes, r.byte_burst);
-        let packets = Bucket::new(r.packets, r.packet_burst);
-        let excess = r.excess.map(|(rate, burst)| Bucket::new(rate, burst));
-        (!r.is_unlimited()).then_some(Policer { rate: r, bytes, packets, excess, at: now, dropped: 0 })
+        let bytes = TokenBucket::new(r.bytes, r.byte_burst, now);
+        let packets = TokenBucket::new(r.packets, r.packet_burst, now);
+        let excess = r.excess.map(|(rate, burst)| TokenBucket::new(rate, burst, now));
+        (!r.is_unlimited()).then_some(Policer { rate: r, bytes, packets, excess, dropped: 0 })
     }
 
     /// Whether a packet of so many bytes may pass.
     pub fn pass(&mut self, n: usize, now: Duration) -> bool {
-        let passed = now.saturating_sub(self.at);
-        self.at = now;
-        self.bytes.fill(passed);
-        self.packets.fill(passed);
-        if let Some(x) = &mut self.excess {
-            x.fill(passed);
-        }
+        [&mut self.bytes, &mut self.packets].into_iter().chain(&mut self.excess).for_each(|b| b.fill(now));
         let n = n as u64;
         // RFC 4115 section 3, colour-blind: green by the one bucket, yellow by the other, red by neither.
         let bucket = match &mut self.excess {
-            _ if !self.packets.has(1) => None,
-            _ if self.bytes.has(n) => Some(&mut self.bytes),
-            Some(x) if x.has(n) && x.rate > 0 => Some(x),
+            _ if !has(&self.packets, 1) => None,
+            _ if has(&self.bytes, n) => Some(&mut self.bytes),
+            Some(x) if x.rate() > 0 && x.has(n) => Some(x),
             _ => None,
         };
         match bucket {

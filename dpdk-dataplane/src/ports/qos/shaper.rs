@@ -12,6 +12,7 @@
 //! The caller never waits: packets for which there is no room are dropped and counted.
 
 use crate::config::qos::{Class, Plan};
+use crate::token_bucket::TokenBucket;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -21,49 +22,6 @@ const LONGEST: usize = 1000;
 const LEAST_TURN: u64 = 1514;
 /// The most bytes that a queue sends in its turn.
 const MOST_TURN: u64 = 60_000;
-
-/// A token bucket, in billionths of a byte. It may be negative, as a packet goes whole or not at all.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    rate: u64,
-    most: i128,
-    tokens: i128,
-    at: Duration,
-}
-
-const SECOND: i128 = 1_000_000_000;
-
-impl Bucket {
-    fn new(rate: u64, burst: u64, now: Duration) -> Bucket {
-        let most = i128::from(burst) * SECOND;
-        Bucket { rate, most, tokens: most, at: now }
-    }
-
-    fn fill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.at).as_nanos() as i128;
-        (self.tokens, self.at) = ((self.tokens + i128::from(self.rate) * passed).min(self.most), now);
-    }
-
-    /// Whether a packet may go now.
-    fn open(&mut self, now: Duration) -> bool {
-        self.fill(now);
-        self.tokens > 0
-    }
-
-    fn take(&mut self, n: usize) {
-        // The debt is limited to a second, however much goes past the bucket.
-        self.tokens = (self.tokens - n as i128 * SECOND).max(-i128::from(self.rate) * SECOND);
-    }
-
-    /// How long until a packet may go.
-    fn wait(&self) -> Duration {
-        match (u128::try_from(-self.tokens), self.rate) {
-            (Err(_), _) => Duration::ZERO,
-            (_, 0) => Duration::MAX,
-            (Ok(owed), rate) => Duration::from_nanos((owed / u128::from(rate)) as u64 + 1),
-        }
-    }
-}
 
 /// Counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +40,8 @@ pub struct Counts {
 struct Queue<P> {
     number: u32,
     class: Class,
-    min: Bucket,
-    max: Bucket,
+    min: TokenBucket,
+    max: TokenBucket,
     /// Bytes that it may send before others have their turn.
     turn: i64,
     counts: Counts,
@@ -92,7 +50,7 @@ struct Queue<P> {
 
 impl<P> Queue<P> {
     fn new(number: u32, class: Class, counts: Counts, now: Duration) -> Queue<P> {
-        let (min, max) = (Bucket::new(class.min, class.burst, now), Bucket::new(class.max, class.burst, now));
+        let (min, max) = (TokenBucket::new(class.min, class.burst, now), TokenBucket::new(class.max, class.burst, now));
         let mut q = Queue { number, class, min, max, turn: 0, counts, packets: VecDeque::new() };
         q.turn = q.quantum();
         q
@@ -108,7 +66,7 @@ impl<P> Queue<P> {
 #[derive(Debug)]
 pub struct Shaper<P> {
     plan: Plan,
-    root: Bucket,
+    root: TokenBucket,
     queues: Vec<Queue<P>>,
     /// Places in `queues`, by number.
     index: HashMap<u32, usize>,
@@ -122,7 +80,7 @@ impl<P> Shaper<P> {
     /// A shaper with the queues of a plan.
     pub fn new(plan: Plan, now: Duration) -> Shaper<P> {
         let mut s = Shaper {
-            root: Bucket::new(plan.rate, 0, now),
+            root: TokenBucket::new(plan.rate, 0, now),
             plan: Plan { kind: plan.kind, rate: 0, queues: BTreeMap::new() },
             queues: Vec::new(),
             index: HashMap::new(),
@@ -142,7 +100,7 @@ impl<P> Shaper<P> {
     /// Changes the plan. Queues that stay keep their packets and counters; packets of others go to the default queue.
     pub fn change(&mut self, plan: Plan, now: Duration) {
         let burst = plan.queues.values().map(|c| c.burst).max().unwrap_or(LEAST_TURN);
-        self.root = Bucket::new(plan.rate, burst, now);
+        self.root = TokenBucket::new(plan.rate, burst, now);
         let mut old: HashMap<u32, Queue<P>> = self.queues.drain(..).map(|q| (q.number, q)).collect();
         for (number, class) in &plan.queues {
             let before = old.remove(number);
@@ -184,12 +142,17 @@ impl<P> Shaper<P> {
     /// and its priority.
     fn standing(&mut self, place: usize, now: Duration) -> Option<(bool, u32)> {
         let q = self.queues.get_mut(place)?;
-        if !q.max.open(now) {
+        // A packet goes whole or not at all, so a bucket with a part of it lets it go, and owes the rest.
+        let open = |b: &mut TokenBucket| {
+            b.fill(now);
+            b.has_any()
+        };
+        if !open(&mut q.max) {
             return None;
         }
-        let sure = q.min.open(now);
+        let sure = open(&mut q.min);
         let priority = q.class.priority;
-        (sure || self.root.open(now)).then_some((!sure, priority))
+        (sure || open(&mut self.root)).then_some((!sure, priority))
     }
 
     /// Takes the packet whose turn it is; none may go now.
@@ -207,10 +170,10 @@ impl<P> Shaper<P> {
         let place = *self.ring.get(at)?;
         let q = self.queues.get_mut(place)?;
         let (n, p) = q.packets.pop_front()?;
-        q.min.take(n);
-        q.max.take(n);
+        q.min.take(n as u64);
+        q.max.take(n as u64);
         self.root.fill(now);
-        self.root.take(n);
+        self.root.take(n as u64);
         self.held -= 1;
         q.counts.packets += 1;
         q.counts.bytes += n as u64;
@@ -229,11 +192,11 @@ impl<P> Shaper<P> {
     /// How long until a packet may go; `None` if none waits.
     pub fn wait(&mut self, now: Duration) -> Option<Duration> {
         self.root.fill(now);
-        let root = self.root.wait();
+        let root = self.root.debt();
         let of = |q: &mut Queue<P>| {
             q.min.fill(now);
             q.max.fill(now);
-            q.max.wait().max(q.min.wait().min(root))
+            q.max.debt().max(q.min.debt().min(root))
         };
         let (ring, queues) = (&self.ring, &mut self.queues);
         ring.iter().filter_map(|i| queues.get_mut(*i).map(of)).min()
