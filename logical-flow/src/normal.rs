@@ -8,6 +8,7 @@
 
 use crate::field::{Field, ones};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// `field & mask == value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,14 +129,20 @@ fn normalize(e: &Boolean) -> Vec<Product> {
             let keep = each(e) || list.iter().any(each);
             let mut out: Vec<Product> = Vec::new();
             let mut single: BTreeMap<Field, Vec<Masked>> = BTreeMap::new();
-            for p in list.iter().flat_map(normalize) {
+            for b in list {
                 // Alternatives of one field go together, so that they can be a clause.
-                match p.first_key_value() {
-                    None => return vec![p],
-                    Some((f, l)) if p.len() == 1 && !f.must_crossproduct() => {
-                        single.entry(*f).or_default().extend_from_slice(l);
+                if let Some((f, m)) = alternative(b) {
+                    single.entry(f).or_default().push(m);
+                    continue;
+                }
+                for p in normalize(b) {
+                    match p.first_key_value() {
+                        None => return vec![p],
+                        Some((f, l)) if p.len() == 1 && !f.must_crossproduct() => {
+                            single.entry(*f).or_default().extend_from_slice(l);
+                        }
+                        _ => out.push(p),
                     }
-                    _ => out.push(p),
                 }
             }
             for (f, mut l) in single {
@@ -156,7 +163,12 @@ fn normalize(e: &Boolean) -> Vec<Product> {
             // The narrow ones first, so that contradictions show early.
             let mut factors: Vec<Vec<Product>> = list.iter().map(normalize).collect();
             factors.sort_by_key(Vec::len);
-            for f in &factors {
+            for mut f in factors {
+                if out.len() == 1 && f.len() == 1 {
+                    let both = out.pop().zip(f.pop()).and_then(|(a, b)| joined(a, b));
+                    out.extend(both);
+                    continue;
+                }
                 let mut next = Vec::with_capacity(out.len() * f.len());
                 for a in &out {
                     next.extend(f.iter().filter_map(|b| join(a, b)));
@@ -218,28 +230,36 @@ fn gathered(list: Vec<Product>, keep: bool) -> Vec<Product> {
     out
 }
 
+/// A comparison of a field whose alternatives go together, as one of these.
+fn alternative(b: &Boolean) -> Option<(Field, Masked)> {
+    match b {
+        Boolean::Compare(Compare { field: Field::XReg(_) | Field::XxReg(_), .. }) => None,
+        Boolean::Compare(c) if c.mask != 0 && !c.field.must_crossproduct() => Some((c.field, (c.value, c.mask))),
+        _ => None,
+    }
+}
+
 /// Both: for fields of both, the alternatives that agree. None where nothing agrees.
 fn join(a: &Product, b: &Product) -> Option<Product> {
-    let mut out = a.clone();
+    joined(a.clone(), b.clone())
+}
+
+fn joined(mut a: Product, b: Product) -> Option<Product> {
     for (f, l) in b {
-        match out.get_mut(f) {
-            None => {
-                out.insert(*f, l.clone());
-            }
-            Some(have) => {
-                let mut both = Vec::new();
-                for x in have.iter() {
-                    both.extend(l.iter().filter_map(|y| agree(*x, *y)));
-                }
+        match a.entry(f) {
+            Entry::Vacant(e) => drop(e.insert(l)),
+            Entry::Occupied(mut have) => {
+                let of = |x: &Masked| l.iter().filter_map(|y| agree(*x, *y)).collect::<Vec<_>>();
+                let mut both: Vec<Masked> = have.get().iter().flat_map(of).collect();
                 crush(&mut both);
                 if both.is_empty() {
                     return None;
                 }
-                *have = both;
+                have.insert(both);
             }
         }
     }
-    Some(out)
+    Some(a)
 }
 
 fn agree(a: Masked, b: Masked) -> Option<Masked> {
@@ -251,7 +271,8 @@ fn agree(a: Masked, b: Masked) -> Option<Masked> {
 fn crush(l: &mut Vec<Masked>) {
     l.sort();
     l.dedup();
-    if l.len() < 2 {
+    // Of those that look at the same bits none includes another.
+    if l.first().is_none_or(|(_, mask)| l.iter().all(|(_, m)| m == mask)) {
         return;
     }
     // A wider alternative has fewer mask bits; group by mask so that each check is a look-up.

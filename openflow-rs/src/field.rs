@@ -156,6 +156,25 @@ const PLACES: [Place; DEFS.len()] = {
     places
 };
 
+/// The words of a [`FlowKey`] that each field has a part in, that of its presence included: a bit each.
+const WORDS_OF: [u64; DEFS.len()] = {
+    assert!(WORDS <= 64);
+    let mut all = [0; DEFS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = 1 << PLACES[i].word;
+        if PLACES[i].bits > 64 {
+            all[i] |= 1 << (PLACES[i].word + 1);
+        }
+        // One of the eight `tun_metadata` fields.
+        if i.wrapping_sub(FieldId::TunMetadata0 as usize) < 8 {
+            all[i] |= 1 << OPTIONS_PRESENT.0;
+        }
+        i += 1;
+    }
+    all
+};
+
 struct Index {
     names: HashMap<&'static str, FieldId>,
     nxm: HashMap<&'static str, FieldId>,
@@ -228,6 +247,12 @@ impl FieldId {
     #[inline]
     pub const fn word(self) -> usize {
         self.place().word
+    }
+
+    /// The words that it has a part in, a bit each.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> u64 {
+        WORDS_OF[self as usize]
     }
 
     /// Width in bits.

@@ -2,7 +2,7 @@
 
 use crate::action::{ETH_NSH, PacketType, is_mpls};
 use crate::field::{FieldId, FlowKey, Prereq};
-use crate::{ALL_FIELDS, WORDS, ones};
+use crate::{ALL_FIELDS, ones};
 
 /// One 64-bit word of a match.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -20,9 +20,6 @@ pub struct MatchWord {
 pub struct Match {
     words: Vec<MatchWord>,
 }
-
-// Which words are matched fits 64 bits.
-const _: () = assert!(WORDS <= 64);
 
 /// EtherType of IPv4.
 pub const ETH_IPV4: u128 = 0x0800;
@@ -300,9 +297,7 @@ impl Match {
         // Most fields are not matched: one look at this tells.
         let matched = self.words.iter().fold(0u64, |all, w| all | 1 << w.word);
         let mut put = |id: FieldId| {
-            let d = id.def();
-            let words = 1 << d.word | u64::from(d.bits > 64) << (d.word + 1) | id.presence().map_or(0, |(w, _)| 1 << w);
-            if matched & words == 0 {
+            if matched & id.words() == 0 {
                 return;
             }
             let (v, m) = self.get(id);

@@ -20,6 +20,8 @@ pub struct Framer {
 
 /// Room for what is received next, in bytes: most messages come with one read.
 const ROOM: usize = 2048;
+/// Texts up to this length are copied out of the buffer, which stays; of longer ones the buffer itself is handed out.
+const SHORT: usize = 16 << 10;
 
 impl Framer {
     /// The buffer to append what was received to; it has room.
@@ -65,8 +67,11 @@ impl Framer {
                 b'}' | b']' if self.depth > 0 => {
                     self.depth -= 1;
                     if self.depth == 0 {
-                        let rest = self.buffer.split_off(self.seen);
-                        self.seen = 0;
+                        let end = std::mem::take(&mut self.seen);
+                        if end <= SHORT {
+                            return Ok(Some(self.buffer.drain(..end).collect()));
+                        }
+                        let rest = self.buffer.split_off(end);
                         return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
                     }
                 }

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// How much is received at a time at most: what is received into is filled with zeros first.
+/// How much is received at a time, at first and at most: what is received into is filled with zeros first, and where much
+/// comes there is room for more.
+const FIRST: usize = 4 << 10;
 const MOST: usize = 256 << 10;
 
 /// A socket that does not block.
@@ -59,20 +61,23 @@ pub(crate) struct LazyWritable<T: Socket> {
     socket: AsyncFd<T>,
     /// Registered for writability while the socket has no room; none otherwise.
     full: Option<AsyncFd<T>>,
+    /// How much is received next at most.
+    room: usize,
 }
 
 impl<T: Socket> LazyWritable<T> {
     /// Wraps a socket and registers it for reading.
     pub(crate) fn new(socket: T) -> io::Result<LazyWritable<T>> {
-        Ok(LazyWritable { socket: registered(socket, Interest::READABLE)?, full: None })
+        Ok(LazyWritable { socket: registered(socket, Interest::READABLE)?, full: None, room: FIRST })
     }
 }
 
 impl<T: Socket> AsyncRead for LazyWritable<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         loop {
-            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
-            let most = buffer.remaining().min(MOST);
+            let mut ready = ready!(this.socket.poll_read_ready(cx))?;
+            let most = buffer.remaining().min(this.room);
             let room = buffer.initialize_unfilled_to(most);
             match ready.try_io(|s| s.get_ref().receive(room)) {
                 Ok(Ok(n)) => {
@@ -80,6 +85,8 @@ impl<T: Socket> AsyncRead for LazyWritable<T> {
                     if n > 0 && n < most {
                         ready.clear_ready();
                     }
+                    let room = if n == most { most * 2 } else { n };
+                    this.room = room.clamp(FIRST, MOST);
                     buffer.advance(n);
                     return Poll::Ready(Ok(()));
                 }

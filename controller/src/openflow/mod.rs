@@ -211,31 +211,42 @@ async fn serve(
                             outgoing.commands.push_back(c);
                         }
                     }
-                    Ok(Message::BarrierReply) => {
-                        for b in waiting.done(received.header.xid) {
-                            match b.again() {
-                                None => drop(events.send(Event::Installed(b.sequence)).await),
-                                Some(rest) => {
-                                    let command = Command::Bundle { changes: rest, meters: Vec::new(), unused: Vec::new(), sequence: b.sequence };
-                                    outgoing.commands.push_front(command);
-                                }
-                            }
-                        }
+                    Ok(Message::BarrierReply) => answered(received.header.xid, &mut waiting, &mut outgoing, events).await,
+                    Ok(Message::BundleControl(c)) if c.command == BundleCommand::CommitReply => {
+                        answered(received.header.xid, &mut waiting, &mut outgoing, events).await;
                     }
                     Ok(Message::Error { error_type, code, data }) => {
                         let what = match waiting.refused(received.header.xid) {
-                            Culprit::Known => continue,
-                            Culprit::Change(c) => describe_change(c),
-                            Culprit::Other => offender(&data),
+                            Culprit::Known => None,
+                            Culprit::Change(c) => Some(describe_change(c)),
+                            Culprit::Other => Some(offender(&data)),
                         };
-                        let text = format!("OpenFlow error type {error_type} code {code} for {what}");
-                        let _ = events.send(Event::Refused(text)).await;
+                        if let Some(what) = what {
+                            let text = format!("OpenFlow error type {error_type} code {code} for {what}");
+                            let _ = events.send(Event::Refused(text)).await;
+                        }
+                        // A commit that is refused has no other answer.
+                        answered(received.header.xid, &mut waiting, &mut outgoing, events).await;
                     }
                     Ok(_) => {}
                     Err(e) => tracing::warn!(target: "ofctrl", "undecodable OpenFlow message: {e}"),
                 }
             }
             flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
+        }
+    }
+}
+
+/// Tells of the bundles that an answer confirms, and sends again what can be in force of one that was refused.
+async fn answered(xid: u32, waiting: &mut Waiting, outgoing: &mut Outgoing, events: &mpsc::Sender<Event>) {
+    for b in waiting.done(xid) {
+        let sequence = b.sequence;
+        match b.again() {
+            None => drop(events.send(Event::Installed(sequence)).await),
+            Some(changes) => {
+                let (meters, unused) = (Vec::new(), Vec::new());
+                outgoing.commands.push_front(Command::Bundle { changes, meters, unused, sequence });
+            }
         }
     }
 }
@@ -326,8 +337,9 @@ struct Pending {
     /// The transaction id before those of the changes, which follow in their order, then the commit's.
     before: u32,
     changes: Vec<TableChange>,
-    /// The request behind it; none while it is being sent.
-    barrier: Option<u32>,
+    /// The request whose answer says that all is in force: the commit, or a barrier behind what no bundle can hold. None while
+    /// it is being sent.
+    last: Option<u32>,
     /// Changes that the switch refused.
     bad: BTreeSet<usize>,
     /// The bundle as a whole was refused, so nothing of it is in force.
@@ -364,9 +376,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The bundles that a barrier's reply confirms.
-    fn done(&mut self, barrier: u32) -> Vec<Pending> {
-        let Some(last) = self.bundles.iter().position(|b| b.barrier == Some(barrier)) else { return Vec::new() };
+    /// The bundles that an answer confirms.
+    fn done(&mut self, xid: u32) -> Vec<Pending> {
+        let Some(last) = self.bundles.iter().position(|b| b.last == Some(xid)) else { return Vec::new() };
         self.expected.clear();
         self.bundles.drain(..=last).collect()
     }
@@ -442,7 +454,7 @@ impl Outgoing {
                     send_meters(sender, meters, waiting);
                     let before = begin(sender, changes.len());
                     let bad = BTreeSet::new();
-                    waiting.bundles.push_back(Pending { sequence, before, changes, barrier: None, bad, failed: false });
+                    waiting.bundles.push_back(Pending { sequence, before, changes, last: None, bad, failed: false });
                     self.bundle = Some(Sending { id: self.last, sent: 0, unused });
                 }
             }
@@ -501,11 +513,16 @@ impl Sending {
         refused
     }
 
-    /// Commits the bundle, and asks the switch to say when all is in force.
+    /// Commits the bundle. The switch says when all is in force: it answers the commit, or a barrier where there is more than
+    /// the bundle.
     fn end(self, p: &mut Pending, sender: &mut Sender<BoxStream>) {
         if !p.changes.is_empty() {
             let xid = p.before.wrapping_add(p.changes.len() as u32 + 1);
             sender.queue(xid, &control(self.id, BundleCommand::CommitRequest));
+            if self.unused.is_empty() {
+                p.last = Some(xid);
+                return;
+            }
         }
         for m in self.unused {
             let xid = sender.xid();
@@ -513,7 +530,7 @@ impl Sending {
         }
         let barrier = sender.xid();
         sender.queue(barrier, &Message::BarrierRequest);
-        p.barrier = Some(barrier);
+        p.last = Some(barrier);
     }
 }
 
@@ -535,7 +552,7 @@ mod tests {
                 })
             })
             .collect();
-        Pending { sequence: 1, before: 10, changes, barrier: Some(99), bad: Default::default(), failed: false }
+        Pending { sequence: 1, before: 10, changes, last: Some(99), bad: Default::default(), failed: false }
     }
 
     #[test]

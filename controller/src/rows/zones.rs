@@ -112,11 +112,26 @@ pub fn are_remembered(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) 
     there.eq(zones.iter().map(|(name, zone)| (&**name, Some(*zone))))
 }
 
-/// The bridge's `external_ids` with these zones and no others.
+/// The bridge's `external_ids` with these zones and no others. Most stay as they are.
 pub fn remember(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) -> Map<Str, Str> {
-    let mut out: Map<Str, Str> =
-        external_ids.iter().filter(|(k, _)| !k.starts_with(PREFIX)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    out.extend(zones.iter().map(|(name, z)| (Str::from(format!("{PREFIX}{name}")), Str::from(z.to_string()))));
+    let from = external_ids.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded));
+    let there = from.map_while(|(k, v)| Some((k, k.strip_prefix(PREFIX)?, v)));
+    let (mut out, mut wanted) = (external_ids.clone(), zones.iter().peekable());
+    let put = |out: &mut Map<Str, Str>, (name, zone): (&Str, &u16)| {
+        out.insert(format!("{PREFIX}{name}").into(), zone.to_string().into());
+    };
+    // Both are sorted by name.
+    for (key, name, value) in there {
+        while let Some(new) = wanted.next_if(|(n, _)| ***n < *name) {
+            put(&mut out, new);
+        }
+        match wanted.next_if(|(n, _)| ***n == *name) {
+            Some((_, zone)) if value.parse() == Ok(*zone) => {}
+            Some(other) => put(&mut out, other),
+            None => drop(out.remove(key)),
+        }
+    }
+    wanted.for_each(|new| put(&mut out, new));
     out
 }
 
@@ -145,6 +160,13 @@ mod tests {
         assert!(!are_remembered(&more, &second), "one too many");
         assert!(!are_remembered(&Map::new(), &second) && are_remembered(&Map::new(), &BTreeMap::new()));
         assert_eq!(&*ids["x"], "y");
+        for next in [&first, &second, &BTreeMap::new(), &BTreeMap::from([("0".into(), 7), ("zz".into(), 8)])] {
+            for before in [&ids, &more] {
+                let after = remember(before, next);
+                assert!(are_remembered(&after, next) && after["x"] == "y".into(), "{before:?} {next:?}");
+                assert_eq!(after.len(), next.len() + 1);
+            }
+        }
     }
 
     #[test]

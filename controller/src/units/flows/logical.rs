@@ -9,7 +9,7 @@ use crate::{encode, encode::of, encode::tables};
 use logical_flow::expr::{Environment, Expr};
 use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
-use logical_flow::{action, expr, template};
+use logical_flow::{action, evaluate, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Action, FieldId, Group, GroupId, MeterId, PackedActions};
 use ovn_schema::sb::{self, TableId};
@@ -127,8 +127,7 @@ fn in_datapath(
     let names = Names { view: RefCell::new(view), datapath: dp };
     let mut terms = vec![e.evaluate(&names).map_err(|e| format!("match \"{}\": {e}", f.r#match))?];
     for p in &a.prerequisites {
-        let p = expr::parse(p).and_then(|p| p.evaluate(&names)).map_err(|e| format!("prerequisite {p}: {e}"))?;
-        terms.push(p);
+        terms.push(evaluate::prerequisite(p).map_err(|e| format!("prerequisite {p}: {e}"))?);
     }
     let matches = normal::matches(&normal::Boolean::And(terms));
     if matches.is_empty() {

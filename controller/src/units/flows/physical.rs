@@ -421,8 +421,9 @@ fn by_tunnel(b: &Bound<'_>, number: u128, tunnel: &Way, view: &mut Seen<'_>) {
 /// The ways to chassis, in the order in which OVN lists them.
 fn ways(chassis: &[Uuid], view: &mut Seen<'_>) -> Vec<Way> {
     let mut by_name = std::collections::BTreeMap::new();
-    let mut names = Vec::new();
-    for c in chassis {
+    let (mut names, mut seen) = (Vec::new(), std::collections::BTreeSet::new());
+    // Many ports of a group are on the same chassis.
+    for c in chassis.iter().filter(|c| seen.insert(**c)) {
         let Some(name) = chassis_name(view, *c) else { continue };
         names.push(name.to_string());
         by_name.insert(name.to_string(), *c);
