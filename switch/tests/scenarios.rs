@@ -535,6 +535,38 @@ fn patch_ports_join_bridges() {
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 
+/// Packets that go to the daemon are told with the reason, in Open vSwitch's words; others are not.
+#[test]
+fn traces_say_why_packets_go_to_the_daemon() {
+    let mut s = one(&["actions=output:2"]);
+    let session = udp("169.254.1.0", 49152, "169.254.1.1", 3784);
+    let tree = packet::bpdu::compose(A, &packet::bpdu::Bpdu::Notification);
+    let ask = |s: &mut Switch, packet: &[u8]| {
+        let text = s.trace(switch::TraceRequest {
+            tunnel_key: None,
+            bridge: 0,
+            metadata: Match::new().with(FieldId::InPort, 1),
+            packet: packet.to_vec(),
+            effects: false,
+            ct_next: Vec::new(),
+            actions: None,
+            untyped: false,
+        });
+        text.split_once("Datapath actions: ").map(|(_, rest)| rest.to_string()).expect("an end")
+    };
+    let told = |what| {
+        format!("drop\nThis flow is handled by the userspace slow path because it:\n  - Consists of {what} packets.\n")
+    };
+    for p in [&session, &tree] {
+        assert_eq!(ask(&mut s, p), "2\n");
+    }
+    let port = s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(1))).expect("port");
+    port.bfd_packets = Some(switch::BfdPackets::default());
+    s.set_inputs(0, PortNo(1), |p| p.stp = Some(switch::StpState::Forwarding));
+    assert_eq!([&session, &tree].map(|p| ask(&mut s, p)), ["BFD", "STP"].map(told));
+    assert_eq!(ask(&mut s, &udp("10.0.0.1", 1, "10.0.0.2", 2)), "2\n");
+}
+
 #[test]
 fn a_damaged_packet_does_not_stop_its_connection() {
     let mut s = one(&[
