@@ -1,5 +1,6 @@
 //! OpenFlow over a byte stream: framing, version negotiation (OpenFlow 1.5 section 6.3.1), transaction ids.
 
+use crate::OfError;
 use crate::message::{Header, Message, TooLong, Version};
 use crate::wire::DecodeError;
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ pub struct Receiver<S> {
     stream: ReadHalf<S>,
     buf: Vec<u8>,
     start: usize,
+    /// The version that was agreed on; none until then.
+    version: Option<Version>,
 }
 
 /// The sending half.
@@ -92,6 +95,13 @@ impl<S: AsyncRead> Receiver<S> {
     pub async fn recv(&mut self) -> Result<Received, ConnectionError> {
         let raw = self.frame().await?;
         let header = Header::parse(&raw).ok_or_else(|| ConnectionError::Framing("short header".into()))?;
+        /// Hellos, errors and echoes may be of any version.
+        const ANY_VERSION: std::ops::RangeInclusive<u8> = 0..=3;
+        let other = |v: &Version| header.version != *v as u8 && !ANY_VERSION.contains(&header.kind);
+        if let Some(v) = self.version.filter(other) {
+            let text = format!("version {} where {} was agreed on", header.version, v as u8);
+            return Ok(Received { header, message: Err(OfError::RequestBadVersion.because(text)), raw });
+        }
         Ok(match Message::decode(&raw) {
             Ok((_, m)) => Received { header, message: Ok(m), raw },
             Err(e) => Received { header, message: Err(e), raw },
@@ -204,7 +214,7 @@ pub async fn negotiate<S: AsyncRead + AsyncWrite>(
     let (rd, mut wr) = tokio::io::split(stream);
     let first = highest(offer).unwrap_or(Version::Of13);
     wr.write_all(&crate::message::encode::hello(first, offer, 1)).await?;
-    let mut rx = Receiver { stream: rd, buf: Vec::with_capacity(16 * 1024), start: 0 };
+    let mut rx = Receiver { stream: rd, buf: Vec::with_capacity(16 * 1024), start: 0, version: None };
     let hello = rx.recv().await?;
     let theirs = match hello.message {
         Ok(Message::Hello(Some(bitmap))) => bitmap,
@@ -219,5 +229,6 @@ pub async fn negotiate<S: AsyncRead + AsyncWrite>(
         wr.write_all(&m.encode(first, hello.header.xid)).await?;
         return Err(ConnectionError::Version(theirs));
     };
+    rx.version = Some(version);
     Ok((Sender { stream: wr, version, next_xid: 1, queue: VecDeque::new() }, rx))
 }

@@ -74,3 +74,67 @@ fn requests_of_others_are_told_to_those_that_want_them() {
     assert_eq!(experimenter(Version::Of13), bytes("4f4e4600 0000092e"));
     assert_eq!(experimenter(Version::Of10), bytes("00002320 00000084"));
 }
+
+/// The bytes of the configuration are those of Open vSwitch's tests (ofproto.at, "asynchronous message control (OpenFlow
+/// 1.4)"); those of the events are of OpenFlow 1.4 sections 7.3.5.17 and 7.4.5.
+#[test]
+fn tables_tell_of_their_room() {
+    use openflow_rs::message::{TableMod, TableStatus};
+    let body = bytes(
+        "0000000800000005 0001000800000002 0002000800000002 0003000800000005 000400080000001c 0005000800000005 0008000800000018",
+    );
+    let config = AsyncConfig::initial(Version::Of14).changed_by(&body, Version::Of14).expect("decodes");
+    assert_eq!((config.table_status.secondary, config.table_status.primary), (0x18, 0));
+    let twice = AsyncConfig::initial(Version::Of14).changed_by(&config.body(Version::Of14), Version::Of14);
+    assert_eq!(twice.expect("decodes"), config);
+    let change = TableMod { table: 1, config: 8, vacancy: Some([20, 80]) };
+    let wire = Message::TableMod(change).encode(Version::Of14, 7);
+    assert_eq!(wire, bytes("05110018 00000007 01000000 00000008 0003000814500000"));
+    assert_eq!(Message::decode(&wire).expect("decodes").1, Message::TableMod(change));
+    let older = Message::TableMod(change).encode(Version::Of13, 7);
+    let plain = TableMod { vacancy: None, ..change };
+    assert_eq!(Message::decode(&older).expect("decodes").1, Message::TableMod(plain));
+    for wrong in ["0003000850140000", "0003000814650000", "0003000600000000", "0009000814500000"] {
+        let wire = bytes(&format!("05110018 00000007 01000000 00000008 {wrong}"));
+        assert!(Message::decode(&wire).is_err(), "{wrong}");
+    }
+    let status = TableStatus { reason: 3, desc: bytes("0018010000000008 0002000800000007 0003000814500a00") };
+    let wire = Message::TableStatus(status.clone()).encode(Version::Of14, 0);
+    assert_eq!((wire[..2].to_vec(), wire.len()), (bytes("051f"), 40));
+    assert_eq!(Message::decode(&wire).expect("decodes").1, Message::TableStatus(status));
+}
+
+/// A message of another version than was agreed on is refused, and the connection goes on; hellos and echoes may be of any.
+#[tokio::test]
+async fn messages_keep_to_the_version_that_was_agreed_on() {
+    use openflow_rs::OfError;
+    use openflow_rs::connection::negotiate;
+    let (a, b) = tokio::net::UnixStream::pair().expect("a pair");
+    let (one, other) = tokio::join!(negotiate(a, 1 << 1), negotiate(b, 1 << 1 | 1 << 2));
+    let ((mut tx, _kept), (_tx, mut rx)) = (one.expect("agrees"), other.expect("agrees"));
+    for (m, v) in [
+        (Message::FeaturesRequest, Version::Of11),
+        (Message::EchoRequest(vec![1]), Version::Of11),
+        (Message::BarrierRequest, Version::Of10),
+    ] {
+        tx.raw(&m.encode(v, 9)).await.expect("sends");
+    }
+    let first = rx.recv().await.expect("arrives").message.expect_err("another version");
+    assert_eq!(first.error, OfError::RequestBadVersion);
+    assert_eq!(rx.recv().await.expect("arrives").message, Ok(Message::EchoRequest(vec![1])));
+    assert_eq!(rx.recv().await.expect("arrives").message, Ok(Message::BarrierRequest));
+}
+
+/// A port's number has 32 bits from OpenFlow 1.1 on (OXM_OF_IN_PORT): a learned flow may send to it all the same. The bytes
+/// are those that `ovs-ofctl` sends for the action of Open vSwitch's learn.at, "flapping learn rule".
+#[test]
+fn learned_flows_send_to_ports_of_32_bits() {
+    let head = "ffff0038 00002320 0010 0000 0003 0001 0000000000000123 0000 00 00 0000 0000";
+    let from = |header: &str, bits: &str| {
+        let wire = bytes(&format!("{head} 0030 00000406 0000 00000206 0000 {bits} {header} 0000 0000"));
+        openflow_rs::wire::decode_actions(&wire, Version::Of13)
+    };
+    let all = from("80000004", "1020").expect("decodes");
+    assert_eq!(all, from("00000002", "1010").expect("decodes"), "the same as of 16 bits");
+    assert!(from("00000002", "1020").is_err(), "of which there are no 32");
+}

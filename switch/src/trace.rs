@@ -16,10 +16,12 @@ use crate::dependency::Dependency;
 use crate::events::Outputs;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::Segment;
-use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Within, Xlate};
+use crate::xlate::{
+    Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
+};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -84,8 +86,8 @@ pub(crate) struct Tracer {
     queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
-    /// An action is one that the datapath is configured not to support.
-    slow: bool,
+    /// Why Open vSwitch has each such packet translated.
+    slow: BTreeSet<SlowPath>,
     /// The packet came by a tunnel, and whether its header had a key.
     tunnel_key: Option<bool>,
 }
@@ -101,7 +103,7 @@ impl Tracer {
             queue: 0,
             resume: VecDeque::new(),
             recirculations: 0,
-            slow: false,
+            slow: BTreeSet::new(),
             tunnel_key: None,
         }
     }
@@ -228,8 +230,8 @@ impl Observer for Tracer {
 
     fn side_effect(&mut self) {}
 
-    fn slow_path(&mut self) {
-        self.slow = true;
+    fn slow_path(&mut self, why: SlowPath) {
+        self.slow.insert(why);
     }
 
     fn flows_change(&mut self, _: &mut Backer) {}
@@ -265,7 +267,9 @@ impl Observer for Tracer {
 
     fn cuts(&mut self, len: usize, offered: bool) {
         self.datapath.push(format!("trunc({len})"));
-        self.slow |= !offered;
+        if !offered {
+            self.slow.insert(SlowPath::Action);
+        }
     }
 
     fn writes_icmp_id(&mut self, _: u16) {}
@@ -564,8 +568,13 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let _ = writeln!(text, "Datapath actions: {done}");
     if let Some(why) = failure {
         let _ = writeln!(text, "\nTranslation failed ({why}), packet is dropped.");
-    } else if std::mem::take(&mut trace.slow) {
-        *text += "This flow is handled by the userspace slow path because it:\n  - Uses action(s) not supported by datapath.\n";
+    }
+    let slow = std::mem::take(&mut trace.slow);
+    if failure.is_none() && !slow.is_empty() {
+        *text += "This flow is handled by the userspace slow path because it:\n";
+        for why in slow {
+            let _ = writeln!(text, "  - {}", why.words());
+        }
     }
     trace
 }

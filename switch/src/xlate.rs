@@ -27,7 +27,7 @@ mod tunnel_text;
 
 pub(crate) use actions::prereq_ok;
 pub(crate) use backer::Backer;
-pub(crate) use observer::{Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart};
+pub(crate) use observer::{Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath};
 pub(crate) use packet::PacketState;
 pub(crate) use pipeline::{Pipeline, Within};
 

@@ -460,6 +460,48 @@ fn groups_meters_and_limits() {
     assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
 }
 
+/// OpenFlow 1.4 section 7.3.5.17: each of the two events makes room for the other.
+#[test]
+fn tables_tell_when_their_room_falls_and_rises() {
+    let mut s = one(&[]);
+    let limit = |n| {
+        let config = switch::TableConfig { limit: n, ..Default::default() };
+        std::collections::BTreeMap::from([(1, config)])
+    };
+    s.with_tables(0, |b| b.set_table_config(limit(Some(10)), NOW));
+    s.with_tables(0, |b| b.watch_vacancy(1, Some([20, 80])));
+    let mut told = Vec::new();
+    let mut change = |s: &mut Switch, flow: &str, add: bool| {
+        let mut f = parse_flow(flow).expect("flow");
+        f.command = if add { openflow_rs::FlowModCommand::Add } else { openflow_rs::FlowModCommand::Delete };
+        s.apply(0, &Message::FlowMod(f), NOW).expect("applies");
+        s.with_tables(0, |b| told.extend(b.vacancy_changes().iter().map(|c| (c.table, c.up, b.vacancy(1)))));
+        std::mem::take(&mut told)
+    };
+    for round in 0..2 {
+        for n in 1..=10 {
+            let wanted = if n == 9 { vec![(1, false, 10)] } else { vec![] };
+            assert_eq!(change(&mut s, &format!("table=1,in_port={n} actions=drop"), true), wanted, "{round}: flow {n}");
+        }
+        for n in 1..=10 {
+            let wanted = if n == 9 { vec![(1, true, 90)] } else { vec![] };
+            assert_eq!(
+                change(&mut s, &format!("table=1,in_port={n} actions=drop"), false),
+                wanted,
+                "{round}: flow {n}"
+            );
+        }
+    }
+    // The database's configuration of the table leaves what a controller has asked for; a table without a limit is empty.
+    s.with_tables(0, |b| b.set_table_config(limit(None), NOW));
+    assert_eq!(
+        s.bridge(0).map(|b| (b.vacancy(1), b.table_config(1).and_then(|c| c.vacancy).map(|v| v.down))),
+        Some((100, Some(20)))
+    );
+    s.with_tables(0, |b| b.watch_vacancy(255, None));
+    assert_eq!(change(&mut s, "table=1,in_port=1 actions=drop", true), []);
+}
+
 #[test]
 fn patch_ports_join_bridges() {
     let mut s = one(&[
@@ -491,6 +533,38 @@ fn patch_ports_join_bridges() {
         untyped: false,
     };
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
+}
+
+/// Packets that go to the daemon are told with the reason, in Open vSwitch's words; others are not.
+#[test]
+fn traces_say_why_packets_go_to_the_daemon() {
+    let mut s = one(&["actions=output:2"]);
+    let session = udp("169.254.1.0", 49152, "169.254.1.1", 3784);
+    let tree = packet::bpdu::compose(A, &packet::bpdu::Bpdu::Notification);
+    let ask = |s: &mut Switch, packet: &[u8]| {
+        let text = s.trace(switch::TraceRequest {
+            tunnel_key: None,
+            bridge: 0,
+            metadata: Match::new().with(FieldId::InPort, 1),
+            packet: packet.to_vec(),
+            effects: false,
+            ct_next: Vec::new(),
+            actions: None,
+            untyped: false,
+        });
+        text.split_once("Datapath actions: ").map(|(_, rest)| rest.to_string()).expect("an end")
+    };
+    let told = |what| {
+        format!("drop\nThis flow is handled by the userspace slow path because it:\n  - Consists of {what} packets.\n")
+    };
+    for p in [&session, &tree] {
+        assert_eq!(ask(&mut s, p), "2\n");
+    }
+    let port = s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(1))).expect("port");
+    port.bfd_packets = Some(switch::BfdPackets::default());
+    s.set_inputs(0, PortNo(1), |p| p.stp = Some(switch::StpState::Forwarding));
+    assert_eq!([&session, &tree].map(|p| ask(&mut s, p)), ["BFD", "STP"].map(told));
+    assert_eq!(ask(&mut s, &udp("10.0.0.1", 1, "10.0.0.2", 2)), "2\n");
 }
 
 #[test]

@@ -93,6 +93,11 @@ pub(super) fn compose(text: &str, len: Option<usize>) -> Result<Vec<u8>, String>
     build(&words, payload)
 }
 
+/// The same with so many bytes behind the headers.
+pub(super) fn compose_with(text: &str, payload: usize) -> Result<Vec<u8>, String> {
+    build(&words(text)?, Some(payload))
+}
+
 fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> {
     let word = |name: &str| words.iter().find(|w| w.name == name);
     // Of a header that the flow does not name any would fit.

@@ -41,11 +41,13 @@ struct Options<'a> {
     plain: Vec<&'a str>,
     ct_next: Vec<u32>,
     effects: bool,
+    /// Bytes behind the headers of a flow of ovs-dpctl(8); none: as many as is usual.
+    payload: Option<u16>,
 }
 
 impl Options<'_> {
     fn parse(args: &[String], packet_out: bool) -> Result<Options<'_>, String> {
-        let mut o = Options { plain: Vec::new(), ct_next: Vec::new(), effects: false };
+        let mut o = Options { plain: Vec::new(), ct_next: Vec::new(), effects: false, payload: None };
         let mut words = args.iter();
         while let Some(a) = words.next() {
             match a.as_str() {
@@ -57,6 +59,10 @@ impl Options<'_> {
                 }
                 // Ports are always shown by number.
                 "--names" | "--no-names" => {}
+                "--l7-len" => {
+                    let n = words.next().ok_or("Missing argument for --l7-len option")?;
+                    o.payload = Some(n.parse().map_err(|_| format!("{n}: invalid length"))?);
+                }
                 "--ct-next" => {
                     let state = words.next().ok_or("--ct-next: expected a connection's state")?;
                     o.ct_next.push(switch::parse_ct_state(state)?);
@@ -88,7 +94,11 @@ impl Options<'_> {
             None if !(name.is_empty() || w.is_datapath(name)) => return Err("Cannot find the datapath".into()),
             bridge => {
                 let (bridge, metadata, tunnel_key) = arrival(w, bridge, text)?;
-                (bridge, metadata, frame_text::compose(text, None), tunnel_key)
+                let composed = match self.payload {
+                    None => frame_text::compose(text, None),
+                    Some(n) => frame_text::compose_with(text, n.into()),
+                };
+                (bridge, metadata, composed, tunnel_key)
             }
         };
         let untyped = packet.is_none() && !is_datapath_flow(text) && metadata.get(F::EthType).1 == 0;

@@ -258,6 +258,7 @@ fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
         limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
         evict: t.overflow_policy.as_deref() == Some("evict"),
         evict_openflow: false,
+        vacancy: None,
         groups: t.groups.iter().filter_map(group).collect(),
     };
     Some((n, config))

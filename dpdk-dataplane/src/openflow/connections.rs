@@ -5,7 +5,7 @@ use crate::pmd::{ControllerEvent, MainPmd};
 use openflow_rs::Message;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{
-    AsyncConfig, AsyncMasks, FlowMonitor, FlowUpdate, MultipartReply, PacketIn, PortStatus, Role, Version,
+    AsyncConfig, AsyncMasks, FlowMonitor, FlowUpdate, MultipartReply, PacketIn, PortStatus, Role, TableStatus, Version,
 };
 use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
@@ -243,6 +243,7 @@ impl Connections {
         let mut removed = Vec::new();
         w.switch.with_tables(bridge, |b| removed = b.drain_removed());
         removed.iter().for_each(|r| self.flow_removed(bridge, r));
+        self.tell_vacancy(w, bridge);
         if !self.have_flow_monitors() {
             return;
         }
@@ -346,6 +347,7 @@ impl Connections {
                     Some(ControllerEvent::Event(e)) => self.tell_event(e, |l| &l.queue),
                     Some(ControllerEvent::Spanning(change)) => tracing::debug!(target: "ofproto_dpif", "{change}"),
                     Some(ControllerEvent::Port(bridge, port)) => self.port_status(bridge, 2, &port),
+                    Some(ControllerEvent::TakenDown(bridge, port)) => self.port_taken_down(bridge, &port),
                     Some(ControllerEvent::Liveness(bridge, port)) => self.port_liveness(bridge, &port),
                     None => return,
                 },
@@ -393,6 +395,14 @@ impl Connections {
         }
     }
 
+    /// Tells the connections of a bridge that a port was taken down; that it has no link then comes after that, as there.
+    fn port_taken_down(&self, bridge: BridgeId, port: &switch::Port) {
+        let mut desc = reply::port_desc(port);
+        desc.state &= !reply::LINK_DOWN;
+        let m = Message::PortStatus(PortStatus { reason: 2, desc });
+        self.broadcast(bridge, |w| w.has(w.masks.port_status, 2).then(|| m.clone()));
+    }
+
     /// Tells the connections of a bridge that a port began or ceased to be live, which OpenFlow 1.0 has no word for.
     pub fn port_liveness(&self, bridge: BridgeId, port: &switch::Port) {
         /// A port was changed (OFPPR_MODIFY).
@@ -400,6 +410,21 @@ impl Connections {
         let m = Message::PortStatus(PortStatus { reason: MODIFY, desc: reply::port_desc(port) });
         let wants = |w: &Wants| w.version != Version::Of10 && w.has(w.masks.port_status, MODIFY);
         self.broadcast(bridge, |w| wants(w).then(|| m.clone()));
+    }
+
+    /// Tells the connections of a bridge of tables whose room has passed what they asked about.
+    fn tell_vacancy(&self, w: &mut MainPmd, bridge: BridgeId) {
+        /// OFPTR_VACANCY_DOWN, OFPTR_VACANCY_UP.
+        const REASONS: [u8; 2] = [3, 4];
+        let mut changes = Vec::new();
+        w.switch.with_tables(bridge, |b| changes = b.vacancy_changes());
+        let Some(b) = w.switch.bridge(bridge) else { return };
+        for c in changes {
+            let reason = REASONS[usize::from(c.up)];
+            let m = Message::TableStatus(TableStatus { reason, desc: reply::table_desc(b, c.table).to_vec() });
+            let wants = |w: &Wants| w.version >= Version::Of14 && w.has(w.masks.table_status, reason);
+            self.broadcast(bridge, |w| wants(w).then(|| m.clone()));
+        }
     }
 
     /// Tells the other connections of a bridge of a change of a group or a meter that one has asked for.

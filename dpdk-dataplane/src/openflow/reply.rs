@@ -19,6 +19,11 @@ fn age(created: Duration, now: Duration) -> (u32, u32) {
     (d.as_secs() as u32, d.subsec_nanos())
 }
 
+/// Bits of a table's configuration (OFPTC14_*).
+pub(super) const EVICTION: u8 = 4;
+pub(super) const VACANCY_EVENTS: u8 = 8;
+/// A port has no link (OFPPS_LINK_DOWN).
+pub(super) const LINK_DOWN: u32 = 1;
 /// A port carries packets (OFPPS_LIVE).
 pub(super) const LIVE: u32 = 4;
 
@@ -30,7 +35,7 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         name: p.name.clone(),
         config: u32::from(!p.link.admin_up) | if p.no_flood { NO_FLOOD } else { 0 } | p.config,
         // A port that a controller took down has no link, though its device may stay up.
-        state: u32::from(!p.link.up || p.config & Port::DOWN != 0) | if p.live() { LIVE } else { 0 },
+        state: if !p.link.up || p.config & Port::DOWN != 0 { LINK_DOWN } else { 0 } | if p.live() { LIVE } else { 0 },
         curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
         curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,
@@ -134,15 +139,21 @@ pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartRep
     }
 }
 
-/// OFPMP_TABLE_DESC: whether flows are evicted. There are no vacancy events.
+/// OFPMP_TABLE_DESC: whether flows are evicted, and events of room.
 fn table_descriptions(b: &Bridge) -> Vec<u8> {
-    let mut out = Vec::new();
-    for n in 0..switch::bridge::N_TABLES as u8 {
-        // Length, table, configuration (OFPTC14_EVICTION); eviction by importance, lifetime and otherwise; vacancy.
-        let config = if b.table_config(n).is_some_and(|c| c.evict_openflow) { 4 } else { 0 };
-        out.extend_from_slice(&[0, 24, n, 0, 0, 0, 0, config, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, 0, 0, 0, 0]);
-    }
-    out
+    (0..switch::bridge::N_TABLES as u8).flat_map(|n| table_desc(b, n)).collect()
+}
+
+/// The description of a table (OpenFlow 1.4 section 7.3.5.17).
+pub(super) fn table_desc(b: &Bridge, n: u8) -> [u8; 24] {
+    let config = b.table_config(n);
+    let evicts = if config.is_some_and(|c| c.evict_openflow) { EVICTION } else { 0 };
+    let (tells, [down, up, now]) = match config.and_then(|c| c.vacancy) {
+        Some(v) => (VACANCY_EVENTS, [v.down, v.up, b.vacancy(n)]),
+        None => (0, [0; 3]),
+    };
+    // Length, table, configuration; eviction by importance, lifetime and otherwise; vacancy.
+    [0, 24, n, 0, 0, 0, 0, evicts | tells, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, down, up, now, 0]
 }
 
 fn tables(b: &Bridge) -> Vec<TableStats> {

@@ -2,10 +2,10 @@
 
 use super::changes::apply;
 use super::connections::{Connections, Origin};
-use super::reply;
+use super::reply::{self, EVICTION, VACANCY_EVENTS};
 use crate::pmd::{Handle, Jobs, PmdEnded};
 use openflow_rs::message::{
-    FlowMonitor, FlowUpdate, MultipartReply, MultipartRequest, PortDesc, QUEUE_ALL, TlvMap, Version,
+    FlowMonitor, FlowUpdate, MultipartReply, MultipartRequest, PortDesc, QUEUE_ALL, TableMod, TlvMap, Version,
 };
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, PortNo};
@@ -124,9 +124,16 @@ impl Handle {
         });
     }
 
-    /// Has a table evict flows when it is full, or not (OFPTC14_EVICTION).
-    pub(super) fn set_eviction(&self, bridge: BridgeId, table: u8, on: bool) {
-        self.post(move |w| w.switch.with_tables(bridge, |b| b.let_evict(table, on)));
+    /// Has a table evict flows when it is full, or not, and tell of its room, or not (OFPTC14_*).
+    pub(super) fn configure_table(&self, bridge: BridgeId, t: TableMod) {
+        let evicts = t.config & u32::from(EVICTION) != 0;
+        let vacancy = t.vacancy.filter(|_| t.config & u32::from(VACANCY_EVENTS) != 0);
+        self.post(move |w| {
+            w.switch.with_tables(bridge, |b| {
+                b.let_evict(t.table, evicts);
+                b.watch_vacancy(t.table, vacancy);
+            });
+        });
     }
 
     /// Sets what a table does with packets that no flow matches.

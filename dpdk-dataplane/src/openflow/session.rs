@@ -322,7 +322,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
 
     fn refuse(&mut self, xid: u32, e: &DecodeError, raw: &[u8]) {
         tracing::info!(target: "ofproto", "sending error reply: {e}");
-        self.queue(xid, &error_reply(e, raw));
+        let m = error_reply(e, raw);
+        // Who speaks another version than was agreed on is told in that one.
+        let other = raw.first().and_then(|v| Version::from_u8(*v)).filter(|v| *v != self.sender.version());
+        match other.filter(|_| e.error == OfError::RequestBadVersion) {
+            Some(v) => self.sender.queue_octets(m.encode(v, xid)),
+            None => self.queue(xid, &m),
+        }
     }
 
     fn reply(&mut self, h: Header, m: &Message) {
@@ -358,21 +364,20 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.reply(h, &Message::GetAsyncReply(body));
             }
             Message::SetAsync(_) | Message::SetAsync2(_) => self.set_async(h, m),
-            Message::TableMod(254, _) => {
+            Message::TableMod(t) if t.table == 254 => {
                 let e = OfError::TableModNotPermitted.because("table 254 is the switch's own");
-                let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
+                let raw = Message::TableMod(t).encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
-            Message::TableMod(table, config) => match self.sender.version() {
-                Version::Of11 | Version::Of12 => match table_miss(config) {
-                    Ok(miss) => self.pmd.set_table_miss(bridge, table, miss),
+            Message::TableMod(t) => match self.sender.version() {
+                Version::Of11 | Version::Of12 => match table_miss(t.config) {
+                    Ok(miss) => self.pmd.set_table_miss(bridge, t.table, miss),
                     Err(e) => {
-                        let raw = Message::TableMod(table, config).encode(self.sender.version(), h.xid);
+                        let raw = Message::TableMod(t).encode(self.sender.version(), h.xid);
                         self.refuse(h.xid, &e, &raw);
                     }
                 },
-                // OFPTC14_EVICTION
-                v if v >= Version::Of14 => self.pmd.set_eviction(bridge, table, config & 4 != 0),
+                v if v >= Version::Of14 => self.pmd.configure_table(bridge, t),
                 _ => {}
             },
             Message::BarrierRequest => {

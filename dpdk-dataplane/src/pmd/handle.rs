@@ -109,9 +109,11 @@ impl Handle {
     /// # Errors
     /// The thread has ended.
     pub async fn settle(&self) -> Result<(), PmdEnded> {
-        // A round does its jobs first; the round of the first job has ended when the second is done.
-        self.run(|_| ()).await?;
-        self.run(|_| ()).await
+        // A round does its jobs first, several of them if they come fast: the round of the first one has ended when
+        // another one has begun.
+        let first = self.run(|w| w.counters.polls).await?;
+        while self.run(|w| w.counters.polls).await? == first {}
+        Ok(())
     }
 
     /// Carries out an operator's command.

@@ -75,6 +75,8 @@ pub enum ControllerEvent {
     Spanning(String),
     /// Controllers configured a port.
     Port(BridgeId, Box<switch::Port>),
+    /// Controllers have taken a port down, whose link is still up.
+    TakenDown(BridgeId, Box<switch::Port>),
     /// A port began or ceased to carry packets.
     Liveness(BridgeId, Box<switch::Port>),
 }
@@ -617,10 +619,13 @@ impl MainPmd {
 
     /// Sets the bits of `mask` in a port's configuration (OFPPC_*). Controllers are told of a change.
     pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
-        let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.config);
+        let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned();
         self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
-        if let Some(p) = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|p| Some(p.config) != before)
-        {
+        let after = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no));
+        if let Some((p, before)) = after.zip(before).filter(|(p, before)| p.config != before.config) {
+            if p.link.up && (p.config & !before.config) & switch::Port::DOWN != 0 {
+                let _ = self.events.send(ControllerEvent::TakenDown(bridge, Box::new(p.clone())));
+            }
             let _ = self.events.send(ControllerEvent::Port(bridge, Box::new(p.clone())));
         }
     }

@@ -21,6 +21,8 @@ impl AsyncMasks {
     }
 }
 
+/// Tables' room, for secondary controllers, and the next kind for others.
+const TABLE_STATUS: u16 = 8;
 /// Requests of others, for secondary controllers.
 const REQUEST_FORWARD: u16 = 10;
 /// The same for primary ones: the last kind of message that a mask can be about.
@@ -37,6 +39,8 @@ pub struct AsyncConfig {
     pub port_status: AsyncMasks,
     /// Flows that went, by reason.
     pub flow_removed: AsyncMasks,
+    /// Tables whose room has changed, by reason.
+    pub table_status: AsyncMasks,
     /// Changes of groups and meters that others have asked for: 0 groups, 1 meters.
     pub request_forward: AsyncMasks,
 }
@@ -50,6 +54,7 @@ impl AsyncConfig {
             packet_in: AsyncMasks { primary: if newer { 0b11_1011 } else { 0b11 }, secondary: 0 },
             port_status: AsyncMasks { primary: 0b111, secondary: 0b111 },
             flow_removed: AsyncMasks { primary: if v >= Version::Of13 { 0b1111 } else { 0b111 }, secondary: 0 },
+            table_status: AsyncMasks::default(),
             request_forward: AsyncMasks::default(),
         }
     }
@@ -61,9 +66,12 @@ impl AsyncConfig {
         let kinds = [self.packet_in, self.port_status, self.flow_removed];
         if v >= Version::Of14 {
             let masks = kinds.iter().flat_map(|k| [k.secondary, k.primary]);
-            let forward = [self.request_forward.secondary, self.request_forward.primary];
-            let forward = forward.into_iter().enumerate().map(|(i, mask)| (usize::from(REQUEST_FORWARD) + i, mask));
-            for (kind, mask) in masks.enumerate().chain(forward.filter(|(_, mask)| *mask != 0)) {
+            let newer = [(TABLE_STATUS, self.table_status), (REQUEST_FORWARD, self.request_forward)];
+            let newer = newer.into_iter().flat_map(|(kind, k)| {
+                let kind = usize::from(kind);
+                [(kind, k.secondary), (kind + 1, k.primary)]
+            });
+            for (kind, mask) in masks.enumerate().chain(newer.filter(|(_, mask)| *mask != 0)) {
                 o.p16(kind as u16);
                 o.p16(8);
                 o.p32(mask);
@@ -91,7 +99,7 @@ impl AsyncConfig {
             return Ok(self);
         }
         let mut masks = kinds.into_iter().flat_map(|k| [&mut k.secondary, &mut k.primary]).collect::<Vec<_>>();
-        let forward = &mut self.request_forward;
+        let (forward, tables) = (&mut self.request_forward, &mut self.table_status);
         while !r.is_empty() {
             let (kind, len) = (r.u16()?, r.u16()?);
             if len != 8 {
@@ -111,6 +119,8 @@ impl AsyncConfig {
                 ));
             }
             match kind {
+                TABLE_STATUS => tables.secondary = mask,
+                9 => tables.primary = mask,
                 REQUEST_FORWARD => forward.secondary = mask,
                 LAST_KIND => forward.primary = mask,
                 _ => masks.get_mut(usize::from(kind)).into_iter().for_each(|m| **m = mask),

@@ -1,8 +1,8 @@
 //! Messages from bytes.
 
 use super::{
-    BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
-    length, nicira, of10, packet, port, queue, stats,
+    BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, TableMod,
+    TableStatus, Version, length, nicira, of10, packet, port, queue, stats,
 };
 use crate::OfError;
 use crate::port::PortNo;
@@ -150,6 +150,11 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
             r.skip(7)?;
             Message::PortStatus(PortStatus { reason, desc: port::pull_desc(&mut r, v)? })
         }
+        31 if v >= Version::Of14 => {
+            let reason = r.u8()?;
+            r.skip(7)?;
+            Message::TableStatus(TableStatus { reason, desc: r.buf.to_vec() })
+        }
         13 => Message::PacketOut(packet::pull_packet_out(r, v)?),
         14 => Message::FlowMod(flow::pull_flow_mod(r, v)?),
         15 => Message::GroupMod(group::pull_group_mod(r, v)?),
@@ -172,14 +177,8 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
             let t = r.u8()?;
             r.skip(3)?;
             let config = r.u32()?;
-            if v >= Version::Of14 {
-                // Eviction and vacancy.
-                properties(r, |kind| {
-                    (!(2..=3).contains(&kind))
-                        .then(|| DecodeError::new(OfError::RequestBadType, format!("table property {kind}")))
-                })?;
-            }
-            Message::TableMod(t, config)
+            let vacancy = if v >= Version::Of14 { table_properties(r)? } else { None };
+            Message::TableMod(TableMod { table: t, config, vacancy })
         }
         18 => Message::MultipartRequest(stats::pull_request(r, v)?),
         19 => {
@@ -206,11 +205,15 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
     })
 }
 
+fn bad_length(kind: u16, len: usize) -> DecodeError {
+    DecodeError::new(OfError::PropertyBadLength, format!("property {kind} has length {len}"))
+}
+
 /// Goes through properties; `refuse` says what is wrong with a type.
 fn properties(mut r: Reader<'_>, refuse: impl Fn(u16) -> Option<DecodeError>) -> Result<()> {
     while !r.is_empty() {
         let (kind, len) = (r.u16()?, usize::from(r.u16()?));
-        let bad_len = || DecodeError::new(OfError::PropertyBadLength, format!("property {kind} has length {len}"));
+        let bad_len = || bad_length(kind, len);
         r.take(len.checked_sub(4).ok_or_else(bad_len)?).map_err(|_| bad_len())?;
         r.skip_pad(len.next_multiple_of(8) - len);
         if let Some(e) = refuse(kind) {
@@ -218,6 +221,34 @@ fn properties(mut r: Reader<'_>, refuse: impl Fn(u16) -> Option<DecodeError>) ->
         }
     }
     Ok(())
+}
+
+/// The properties of a change of a table: eviction, and the percentages of vacancy.
+fn table_properties(r: Reader<'_>) -> Result<Option<[u8; 2]>> {
+    /// OFPTMPT14_VACANCY.
+    const VACANCY: u16 = 3;
+    let mut at = Reader::new(r.buf);
+    properties(r, |kind| {
+        (!(2..=3).contains(&kind)).then(|| DecodeError::new(OfError::RequestBadType, format!("table property {kind}")))
+    })?;
+    let mut vacancy = None;
+    while !at.is_empty() {
+        let (kind, len) = (at.u16()?, usize::from(at.u16()?));
+        let body = at.take(len.saturating_sub(4))?;
+        at.skip_pad(len.next_multiple_of(8) - len);
+        if kind == VACANCY {
+            let [down, up, ..] = *body else { return Err(bad_length(kind, len)) };
+            if len != 8 {
+                return Err(bad_length(kind, len));
+            }
+            if down > up || up > 100 {
+                let text = format!("vacancy from {down} % to {up} %: expected two percentages, the lesser first");
+                return Err(DecodeError::new(OfError::PropertyBadValue, text));
+            }
+            vacancy = Some([down, up]);
+        }
+    }
+    Ok(vacancy)
 }
 
 /// Types of messages that can be in bundles: experimenters', packets out, changes of flows, groups, ports, tables and meters.

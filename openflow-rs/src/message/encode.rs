@@ -167,10 +167,18 @@ impl Message {
                     o.zeros(8);
                 }
             }),
-            Message::TableMod(t, c) => f(17, &|o| {
-                o.p8(*t);
+            Message::TableMod(t) => f(17, &|o| {
+                o.p8(t.table);
                 o.zeros(3);
-                o.p32(*c);
+                o.p32(t.config);
+                if let Some([down, up]) = t.vacancy.filter(|_| v >= Version::Of14) {
+                    o.extend_from_slice(&[0, 3, 0, 8, down, up, 0, 0]);
+                }
+            }),
+            Message::TableStatus(s) => f(31, &|o| {
+                o.p8(s.reason);
+                o.zeros(7);
+                o.extend_from_slice(&s.desc);
             }),
             Message::MultipartRequest(q) => f(18, &|o| stats::put_request(o, q, v)),
             Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body).concat(),

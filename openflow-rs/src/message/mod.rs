@@ -164,6 +164,26 @@ pub struct BundleControl {
     pub flags: u16,
 }
 
+/// A change of a table's configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableMod {
+    /// The table; 255: all.
+    pub table: u8,
+    /// Bits of the version's configuration (OFPTC_*).
+    pub config: u32,
+    /// From OpenFlow 1.4 on: the percentages of free room at which events are told, falling and rising.
+    pub vacancy: Option<[u8; 2]>,
+}
+
+/// The state of a table's room has changed (OFPT_TABLE_STATUS), from OpenFlow 1.4 on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TableStatus {
+    /// OFPTR_VACANCY_DOWN or OFPTR_VACANCY_UP.
+    pub reason: u8,
+    /// The table's description (OFPMP_TABLE_DESC).
+    pub desc: Vec<u8>,
+}
+
 /// A message within a bundle. Inner and outer transaction ids are the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BundleAdd {
@@ -311,7 +331,7 @@ pub enum Message {
     /// Port-mod.
     PortMod(PortMod),
     /// Table-mod: table and configuration.
-    TableMod(u8, u32),
+    TableMod(TableMod),
     /// Takes a flow monitor off (NXT_FLOW_MONITOR_CANCEL).
     FlowMonitorCancel(u32),
     /// Multipart request.
@@ -335,6 +355,8 @@ pub enum Message {
     RoleRequest(Role),
     /// Role reply.
     RoleReply(Role),
+    /// Events of tables' room.
+    TableStatus(TableStatus),
     /// The role became another one, and why: 0, another controller became primary (OpenFlow 1.4 section 7.4.4).
     RoleStatus(Role, u8),
     /// Get-async request.

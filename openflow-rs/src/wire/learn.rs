@@ -1,6 +1,7 @@
 //! The learn action on the wire: subtype 16, or 45 where it has a limit or a result.
 
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, oxm};
+use crate::FieldId;
 use crate::action::{Action, LearnAction, LearnDst, LearnSpec, LearnSrc};
 use crate::field::{Subfield, ones};
 
@@ -73,6 +74,18 @@ fn sub(r: &mut Reader<'_>, n: u32) -> Result<Subfield> {
     oxm::subfield(h, ofs, n)
 }
 
+/// Bits of a port's number from OpenFlow 1.1 on.
+const PORT_BITS: u32 = 32;
+
+/// All of such a number (OXM_OF_IN_PORT), of which the switch's ports take 16 bits, or 32 bits of another field.
+fn port(r: &mut Reader<'_>) -> Result<Subfield> {
+    let (h, ofs) = (r.u32()?, u32::from(r.u16()?));
+    match h {
+        oxm::IN_PORT if ofs == 0 => oxm::part(FieldId::InPort, 0, 16),
+        _ => oxm::subfield(h, ofs, PORT_BITS),
+    }
+}
+
 pub(super) fn decode(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
     let mut l = LearnAction {
         idle_timeout: r.u16()?,
@@ -105,7 +118,10 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
             break;
         }
         let n = u32::from(h & 0x7ff);
-        let src = if h & SRC_IMMEDIATE != 0 {
+        let output = h & (3 << 11) == DST_OUTPUT;
+        let src = if output && n == PORT_BITS && h & SRC_IMMEDIATE == 0 {
+            LearnSrc::Field(port(&mut r)?)
+        } else if h & SRC_IMMEDIATE != 0 {
             let v = r.uint(2 * (n as usize).div_ceil(16))?;
             LearnSrc::Imm(v & ones(n), n)
         } else {

@@ -280,6 +280,9 @@ pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
     Ok(m)
 }
 
+/// The header of OXM_OF_IN_PORT: class 0x8000, field 0, four bytes.
+pub(crate) const IN_PORT: u32 = 0x8000_0004;
+
 /// A subfield from a header and a bit range.
 pub(crate) fn subfield(header: u32, ofs: u32, n_bits: u32) -> Result<Subfield> {
     part(field_of(header).ok_or_else(|| DecodeError::field(header))?, ofs, n_bits)

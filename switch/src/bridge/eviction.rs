@@ -24,8 +24,30 @@ pub struct TableConfig {
     pub evict: bool,
     /// The same, as a controller asks for it (OFPTC14_EVICTION).
     pub evict_openflow: bool,
+    /// Events of its room that a controller has asked for (OFPTC14_VACANCY_EVENTS).
+    pub vacancy: Option<Vacancy>,
     /// Flows that match these fields in the same way are a group; the largest group loses a flow first.
     pub groups: Vec<Subfield>,
+}
+
+/// Percentages of free room at which controllers are told, and which of the two comes next (OpenFlow 1.4 section 7.3.5.17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vacancy {
+    /// It is told when there is less than this.
+    pub down: u8,
+    /// It is told when there is more than this.
+    pub up: u8,
+    /// The next event is that of more.
+    pub rises: bool,
+}
+
+/// A table's room has fallen below, or risen above, what a controller has asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VacancyChange {
+    /// The table.
+    pub table: u8,
+    /// It has risen.
+    pub up: bool,
 }
 
 impl Bridge {
@@ -38,8 +60,9 @@ impl Bridge {
     /// if they may be.
     pub fn set_table_config(&mut self, mut config: BTreeMap<u8, TableConfig>, now: Duration) {
         for (table, old) in &self.table_config {
-            if old.evict_openflow {
-                config.entry(*table).or_default().evict_openflow = true;
+            if old.evict_openflow || old.vacancy.is_some() {
+                let new = config.entry(*table).or_default();
+                (new.evict_openflow, new.vacancy) = (old.evict_openflow, old.vacancy);
             }
         }
         self.table_config = config;
@@ -58,6 +81,38 @@ impl Bridge {
             self.table_config.entry(t).or_default().evict_openflow = on;
         }
         self.version += 1;
+    }
+
+    /// Percent of a table's flows that may still be added; of a table without a limit, all.
+    pub fn vacancy(&self, table: u8) -> u8 {
+        let limit = self.table_config(table).and_then(|c| c.limit).filter(|n| *n > 0);
+        limit.map_or(100, |most| (most.saturating_sub(self.table_len(table)) * 100 / most) as u8)
+    }
+
+    /// A controller asks for events of a table's room, or of that of all (255), between two percentages; none: for none.
+    pub fn watch_vacancy(&mut self, table: u8, between: Option<[u8; 2]>) {
+        let tables = if table == 255 { 0..=253 } else { table..=table };
+        for t in tables {
+            let now = self.vacancy(t);
+            self.table_config.entry(t).or_default().vacancy =
+                between.map(|[down, up]| Vacancy { down, up, rises: now < up });
+        }
+        self.version += 1;
+    }
+
+    /// The tables whose room has passed what controllers have asked about since the last call.
+    pub fn vacancy_changes(&mut self) -> Vec<VacancyChange> {
+        let watched = self.table_config.iter().filter_map(|(t, c)| Some((*t, c.limit.and(c.vacancy)?)));
+        let passed = watched.filter(|(t, v)| {
+            let now = self.vacancy(*t);
+            if v.rises { now > v.up } else { now < v.down }
+        });
+        let changes: Vec<VacancyChange> = passed.map(|(table, v)| VacancyChange { table, up: v.rises }).collect();
+        for c in &changes {
+            let of_table = self.table_config.get_mut(&c.table).and_then(|t| t.vacancy.as_mut());
+            of_table.into_iter().for_each(|v| v.rises = !v.rises);
+        }
+        changes
     }
 
     fn table_len(&self, table: u8) -> usize {

@@ -11,7 +11,7 @@ use crate::conntrack::{Bits, Commit, Outcome, flag};
 use crate::dependency::Dependency;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
-use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Xlate};
+use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
 use std::net::IpAddr;
@@ -286,7 +286,7 @@ impl Observer for CacheObserver<'_> {
         });
     }
 
-    fn slow_path(&mut self) {}
+    fn slow_path(&mut self, _: SlowPath) {}
 
     #[inline]
     fn side_effect(&mut self) {

@@ -4,7 +4,7 @@ use crate::bridge::groups::ordered_action_set;
 use crate::buf::PacketBuf;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
-use crate::xlate::{Kind, MAX_STACK, Observer, Xlate};
+use crate::xlate::{Kind, MAX_STACK, Observer, SlowPath, Xlate};
 use openflow_rs::action::{Action, ControllerAction, DebugAction, ETH_NSH, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, ones};
@@ -154,7 +154,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.queue = None;
                 self.observer.tell(Kind::Detail, || "queue = 0".into());
             }
-            Action::Debug(DebugAction::Slow) => self.observer.slow_path(),
+            Action::Debug(DebugAction::Slow) => self.observer.slow_path(SlowPath::Action),
             Action::Debug(DebugAction::Recirc)
             | Action::Conjunction { .. }
             | Action::Note(_)

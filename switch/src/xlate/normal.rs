@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::events::Event;
 use crate::extract::mac_text;
 use crate::xlate::snooping::Multicast;
-use crate::xlate::{Counted, Kind, Observer, Xlate};
+use crate::xlate::{Counted, Kind, Observer, SlowPath, Xlate};
 use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
@@ -209,6 +209,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         self.observer.decides(F::EthDst);
         let its = self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..]);
+        if its {
+            self.observer.slow_path(SlowPath::Lacp);
+        }
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();

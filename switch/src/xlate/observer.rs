@@ -96,6 +96,34 @@ pub(crate) struct Encapsulation {
     pub(crate) device: Option<u32>,
 }
 
+/// Why each packet of a kind goes to the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SlowPath {
+    /// It is for a maintenance point.
+    Cfm,
+    /// It is for a BFD session.
+    Bfd,
+    /// It is for a bond.
+    Lacp,
+    /// It is for a spanning tree.
+    Stp,
+    /// What is done with it is not the datapath's.
+    Action,
+}
+
+impl SlowPath {
+    /// In the words of Open vSwitch's traces.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            SlowPath::Cfm => "Consists of CFM packets.",
+            SlowPath::Bfd => "Consists of BFD packets.",
+            SlowPath::Lacp => "Consists of LACP packets.",
+            SlowPath::Stp => "Consists of STP packets.",
+            SlowPath::Action => "Uses action(s) not supported by datapath.",
+        }
+    }
+}
+
 /// See the module.
 pub(crate) trait Observer: Sized {
     /// Every action is carried out by itself, and told of: neither compiled steps nor known segments take its place,
@@ -164,8 +192,8 @@ pub(crate) trait Observer: Sized {
     fn counts(&mut self, c: Counted, len: usize);
     /// What is done must be done for each packet anew, by a walk.
     fn side_effect(&mut self);
-    /// Open vSwitch's datapath has each such packet translated: a trace says so.
-    fn slow_path(&mut self);
+    /// Open vSwitch's datapath has each such packet translated: a trace says so, and why.
+    fn slow_path(&mut self, why: SlowPath);
     /// Flows of a table are about to be changed by the walk itself (`learn`).
     fn flows_change(&mut self, backer: &mut Backer);
     /// The changes from `base` to `key` are about to be written to the packet.

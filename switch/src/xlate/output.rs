@@ -8,7 +8,7 @@ use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
 use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
-use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate, prereq_ok};
+use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo, Prereq};
 use packet::{bpdu, ccm, ipproto};
@@ -529,6 +529,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         self.observer.decides(F::EthDst);
         let its = self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64();
+        if its {
+            self.observer.slow_path(SlowPath::Stp);
+        }
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
@@ -550,6 +553,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let its = wanted.eth_dst.is_none_or(|m| u128::from(m) == eth)
             && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
             && !(wanted.no_key && tunnel != 0);
+        if its {
+            self.observer.slow_path(SlowPath::Bfd);
+        }
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
@@ -566,6 +572,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         [F::EthDst, F::TunId].into_iter().for_each(|f| self.observer.decides(f));
         let [to, key] = [F::EthDst, F::TunId].map(|f| self.packet.key.get(f));
         let its = to == u128::from(wanted.eth_dst.to_u64()) && !(wanted.no_key && key != 0);
+        if its {
+            self.observer.slow_path(SlowPath::Cfm);
+        }
         if its && !self.observer.dry() {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();

@@ -4,7 +4,7 @@ use crate::bridge::Invalidation;
 use crate::bridge::snooping::Snooping;
 use crate::buf::PacketBuf;
 use crate::dependency::Dependency;
-use crate::xlate::{Kind, Observer, Xlate};
+use crate::xlate::{Kind, Observer, SlowPath, Xlate};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::multicast::{Said, read};
 use packet::{ethertype, ipproto};
@@ -48,7 +48,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(speech) = speech {
             // Each of them is heard.
             self.observer.side_effect();
-            self.observer.slow_path();
+            self.observer.slow_path(SlowPath::Action);
             if speech != Speech::Other && !self.observer.dry() {
                 self.hear(port, vlan);
             }

@@ -31,12 +31,14 @@ impl BfdSession {
         };
         let [gone, next, last] = s.timers().map(away);
         let of = |f: fn(&Packet) -> u32| heard.map_or(0, f);
+        // What a peer has said that is not heard any more binds nobody.
+        let receives = heard.map_or(says.required_min_rx.into(), |_| s.receive_interval());
         let rows = [
             ("Forwarding", status.forwarding.to_string()),
             ("Detect Multiplier", says.detect_mult.to_string()),
             ("Concatenated Path Down", self.spec.session.concatenated_path_down.to_string()),
             ("TX Interval", format!("Approx {}", ms(s.tx_interval()))),
-            ("RX Interval", format!("Approx {}ms", s.receive_interval() / 1000)),
+            ("RX Interval", format!("Approx {}ms", receives / 1000)),
             ("Detect Time", gone),
             ("Next TX Time", next),
             ("Last TX Time", last),
