@@ -314,10 +314,25 @@ fn existing(name: &str) -> Vec<String> {
         .collect()
 }
 
+/// How long a program may take to end that was killed: the kernel takes back its memory first.
+const END: Duration = Duration::from_secs(5);
+
 /// Ends what runs in a namespace and removes it.
 fn remove_namespace(ns: &str) {
-    for pid in run("ip", &["netns", "pids", ns]).unwrap_or_default().lines().filter_map(|l| l.trim().parse().ok()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    let running = || -> Vec<i32> {
+        let list = run("ip", &["netns", "pids", ns]).unwrap_or_default();
+        list.lines().filter_map(|l| l.trim().parse().ok()).collect()
+    };
+    let end = Instant::now() + END;
+    loop {
+        let pids = running();
+        if pids.is_empty() || Instant::now() >= end {
+            break;
+        }
+        for pid in pids {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     let _ = run("ip", &["netns", "del", ns]);
 }
