@@ -28,6 +28,9 @@ async fn a_zone_of_ovn_ic() {
         w.gateway(n, &format!("gw{n}"), &format!("10.0.0.{n}")).await;
         wait_for!(w.column(&format!("nb{n}"), "Logical_Switch", "name").await, strings(&["ts1"]));
         w.router(n, &format!("lr{n}"), "ts1", &format!("192.168.{n}.1/24"), &format!("gw{n}")).await;
+        // Two zones that add a port at one time choose the same tunnel key, and one is refused. ovn-ic 23.03 then does
+        // nothing until something else changes.
+        wait_for!(w.rows("icsb", "Port_Binding").await.len(), n);
     }
     for (n, other) in [(1, 2), (2, 1)] {
         let (nb, sb) = (format!("nb{n}"), format!("sb{n}"));
