@@ -15,10 +15,16 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-#[tokio::test]
-async fn a_silent_switch_is_asked_and_then_left() {
+/// A switch's socket, and where the controller finds it.
+async fn listening() -> (TcpListener, Remote) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    (listener, remote)
+}
+
+#[tokio::test]
+async fn a_silent_switch_is_asked_and_then_left() {
+    let (listener, remote) = listening().await;
     let probe = Some(Duration::from_millis(200));
     let (tell, mut events) = openflow::events();
     let _switch = Switch::start(Target { remote, tls: None, probe }, tell);
@@ -48,8 +54,7 @@ async fn a_silent_switch_is_asked_and_then_left() {
 
 #[tokio::test]
 async fn without_an_interval_silence_is_no_fault() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (listener, remote) = listening().await;
     let (tell, mut events) = openflow::events();
     let _switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
@@ -64,8 +69,7 @@ fn meter(id: u32) -> MeterConfig {
 
 #[tokio::test]
 async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (listener, remote) = listening().await;
     let (tell, mut events) = openflow::events();
     let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
@@ -118,8 +122,7 @@ fn committed(c: BundleControl) -> Message {
 /// A change that is refused, and with it the bundle: the others go again, and only then is it in force.
 #[tokio::test]
 async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (listener, remote) = listening().await;
     let (tell, mut events) = openflow::events();
     let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
@@ -174,8 +177,7 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
 
 /// A switch that refuses some messages.
 async fn features_of(refuses: fn(&Message) -> bool) -> Features {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (listener, remote) = listening().await;
     let (tell, mut events) = openflow::events();
     features::start(Target { remote, tls: None, probe: None }, tell);
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();

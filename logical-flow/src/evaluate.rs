@@ -59,10 +59,10 @@ impl Expr {
     }
 }
 
-/// Where no names are known.
-struct Nothing;
+/// An environment in which no names are known.
+pub struct NoNames;
 
-impl Environment for Nothing {
+impl Environment for NoNames {
     fn port(&self, _: &str) -> Option<u32> {
         None
     }
@@ -94,7 +94,7 @@ fn known(text: &'static str, negate: bool) -> Result<Boolean, Error> {
     if let Some(b) = KNOWN.with_borrow(|k| k.get(&(text, negate)).cloned()) {
         return Ok(b);
     }
-    let b = parse(text)?.eval(&Nothing, negate)?;
+    let b = parse(text)?.eval(&NoNames, negate)?;
     KNOWN.with_borrow_mut(|k| k.insert((text, negate), b.clone()));
     Ok(b)
 }

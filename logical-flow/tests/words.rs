@@ -1,7 +1,7 @@
 //! Errors are those of Debian's ovn-trace, word for word.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use logical_flow::expr::Environment;
+use logical_flow::evaluate::NoNames;
 use logical_flow::{action, expr};
 use std::collections::HashMap;
 use std::path::Path;
@@ -199,23 +199,6 @@ const CLEARER: &[(&str, &str)] = &[
     ("set_queue(x);", "Syntax error at `x' expecting small integer."),
 ];
 
-struct Nothing;
-
-impl Environment for Nothing {
-    fn port(&self, _: &str) -> Option<u32> {
-        None
-    }
-    fn is_chassis_resident(&self, _: &str) -> bool {
-        false
-    }
-    fn address_set(&self, _: &str) -> Option<Vec<String>> {
-        None
-    }
-    fn port_group(&self, _: &str) -> Option<Vec<String>> {
-        None
-    }
-}
-
 struct Server(Child);
 
 impl Drop for Server {
@@ -289,7 +272,7 @@ fn errors_are_ovn_s() {
     let theirs = trace(&dir);
     let _ = std::fs::remove_dir_all(&dir);
     assert!(theirs.len() > 150, "ovn-trace refused only {} of the texts", theirs.len());
-    let matches = MATCHES.iter().map(|m| (m, expr::parse(m).and_then(|e| e.evaluate(&Nothing)).map(drop)));
+    let matches = MATCHES.iter().map(|m| (m, expr::parse(m).and_then(|e| e.evaluate(&NoNames)).map(drop)));
     let actions = ACTIONS.iter().map(|a| (a, action::parse(a).map(drop)));
     let mut different = Vec::new();
     for (text, ours) in matches.chain(actions) {

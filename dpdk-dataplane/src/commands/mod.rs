@@ -26,6 +26,7 @@ use crate::pmd::{Command, Handle, MainPmd};
 use crate::ports::dummy::Dummies;
 use crate::reconcile::OperatorRequest;
 use daemon::Daemon;
+use openflow_rs::PortNo;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,6 +156,27 @@ fn bridges(w: &MainPmd) -> impl Iterator<Item = (BridgeId, &str)> {
 fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
+}
+
+/// What `bfd/set-forwarding` and `cfm/set-fault` ask for: of which port, none for all, and what it has to say whatever it
+/// finds; none for `normal`.
+type Forced = (Option<(BridgeId, PortNo)>, Option<bool>);
+
+/// Reads that of a command's arguments. `missing` is the error of a port that is not there.
+fn forced(w: &MainPmd, args: &[String], missing: &str) -> Result<Forced, String> {
+    let (last, before) = args.split_last().ok_or("unknown fault string")?;
+    let forced = match last.to_ascii_lowercase().as_str() {
+        "true" => Some(true),
+        "false" => Some(false),
+        "normal" => None,
+        _ => return Err("unknown fault string".into()),
+    };
+    let of = |wanted: &String| {
+        let mut bridges = w.switch.bridges();
+        bridges.find_map(|(id, b)| b.ports.values().find(|p| p.name == *wanted).map(|p| (id, p.no)))
+    };
+    let port = before.first().map(|wanted| of(wanted).ok_or(missing)).transpose()?;
+    Ok((port, forced))
 }
 
 fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {

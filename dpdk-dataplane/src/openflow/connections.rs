@@ -321,10 +321,10 @@ impl Connections {
     }
 
     /// The same, by a queue that `f` chooses.
-    fn send_to<'a>(
+    fn send_to(
         &self,
         bridge: BridgeId,
-        mut f: impl for<'l> FnMut(&'l Listener) -> Option<(Message, &'l mpsc::Sender<Message>)> + 'a,
+        mut f: impl for<'l> FnMut(&'l Listener) -> Option<(Message, &'l mpsc::Sender<Message>)>,
     ) {
         for l in self.lock().listeners.values() {
             if l.bridge == bridge

@@ -347,6 +347,11 @@ impl MainPmd {
         self.clock.now()
     }
 
+    /// The name of a port; empty for one that is gone.
+    pub fn port_name(&self, bridge: BridgeId, port: PortNo) -> &str {
+        self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or("", |p| &p.name)
+    }
+
     /// Whether a word names the datapath, with or without its type: there is one.
     pub fn is_datapath(&self, name: &str) -> bool {
         let (_, short) = self.datapath.split_once('@').unwrap_or_default();
@@ -546,8 +551,7 @@ impl MainPmd {
                     let _ = self.path_changes.send(PathChange::Cfm(bridge, port, status));
                 }
                 CfmAction::Warn(bridge, port, what) => {
-                    let name = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or("", |p| &p.name);
-                    tracing::warn!(target: "cfm", "{name}: {what}");
+                    tracing::warn!(target: "cfm", "{}: {what}", self.port_name(bridge, port));
                 }
             }
         }
