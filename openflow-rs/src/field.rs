@@ -76,7 +76,7 @@ pub enum Prereq {
 }
 
 /// Static description of one field.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct FieldDef {
     /// Name in `set_field`, `learn` and matches.
     pub name: &'static str,
