@@ -352,9 +352,20 @@ impl Match {
                 _ => [F::TcpSrc, F::TcpDst, F::TcpFlags].into_iter().for_each(&mut put),
             }
         }
-        for id in
-            [F::TunId, F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst, F::TunFlags, F::TunGbpId, F::TunGbpFlags]
-        {
+        for id in [
+            F::TunId,
+            F::TunSrc,
+            F::TunDst,
+            F::TunIpv6Src,
+            F::TunIpv6Dst,
+            F::TunFlags,
+            F::TunGbpId,
+            F::TunGbpFlags,
+            F::TunErspanIdx,
+            F::TunErspanVer,
+            F::TunErspanDir,
+            F::TunErspanHwid,
+        ] {
             put(id);
         }
         for i in 0..8 {

@@ -113,6 +113,8 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
         "push:NXOXM_ET_REG17[20..31],pop:NXOXM_ET_REG18[0..11]",
         "output:NXOXM_ET_REG20[0..15]",
         "set_field:0x1/0x3->reg16,set_field:0x7->xxreg5",
+        "set_field:2->tun_erspan_ver,set_field:1->tun_erspan_dir,set_field:0x3f->tun_erspan_hwid",
+        "move:NXOXM_ET_ERSPAN_IDX[]->NXM_NX_REG0[0..19],set_field:0xfffff->tun_erspan_idx",
     ] {
         let actions = parse_actions(text).expect("parses");
         for v in [Version::Of10, Version::Of13, Version::Of15] {
@@ -121,7 +123,12 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
             assert_eq!(decode_actions(&out, v).expect("decodes"), actions, "{text} over {v:?}");
         }
     }
-    for text in [" reg16=0x1,reg31=0x2/0xff actions=drop", " reg20=0xffffffff,reg21=0x5 actions=drop"] {
+    for text in [
+        " reg16=0x1,reg31=0x2/0xff actions=drop",
+        " reg20=0xffffffff,reg21=0x5 actions=drop",
+        " tun_erspan_ver=1,tun_erspan_idx=0x7/0xff,in_port=3 actions=drop",
+        " tun_id=0x2,tun_erspan_ver=2,tun_erspan_dir=1,tun_erspan_hwid=0x1/0x1 actions=drop",
+    ] {
         let f = parse_flow(text).expect("parses");
         for v in [Version::Of10, Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
             let bytes = Message::FlowMod(f.clone()).encode(v, 7);

@@ -16,8 +16,8 @@ const OTHERS: u16 = 0x4007;
 
 /// Bytes of ERSPAN's header, by version.
 const ERSPAN_BYTES: [usize; 2] = [8, 12];
-/// A session has ten bits.
-const SESSION: u32 = 0x3ff;
+/// The greatest session: it has ten bits.
+pub const SESSION: u32 = 0x3ff;
 
 /// A GRE header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -61,6 +61,8 @@ reasons! {
     TunnelNoNeighbour = "tunnel_no_neighbour",
     /// A tunnel has no destination.
     TunnelNoDestination = "tunnel_no_destination",
+    /// Flows ask for a tunnel header that the encapsulation has not.
+    TunnelNoHeader = "tunnel_no_header",
     /// A tunnelled packet for no tunnel port.
     TunnelUnknown = "tunnel_unknown",
     /// A malformed tunnel header.

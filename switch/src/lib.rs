@@ -41,6 +41,7 @@ pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
 pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{
-    Egress, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay, metadata_field,
+    Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay,
+    metadata_field,
 };
 pub use xlate::backer::{Backer, SwitchError};

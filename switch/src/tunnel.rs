@@ -1,16 +1,21 @@
 //! Tunnels: ports, encapsulation, and the underlay.
 
+mod decap;
+pub(crate) mod erspan;
 mod underlay;
 
+pub use decap::{Decapsulated, Malformed, Options, Outer, outer_addresses, to_key};
+pub(crate) use decap::{IPV4_WITHIN, IPV6_WITHIN, decapsulate, tunnel_kind};
+pub use erspan::ErspanOptions;
 pub use underlay::{Egress, Route, RouteRule, Underlay};
 
 use crate::dependency::Dependency;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
-use packet::gre::{self, Erspan, Gre};
-use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, Vxlan, VxlanPayload};
-use packet::{Headers, Mac, build, ipproto, srv6};
+use packet::gre::{self, Gre, SESSION};
+use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
+use packet::{Mac, build, ipproto, srv6};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -120,7 +125,7 @@ pub struct TunnelConfig {
     /// GRE with sequence numbers.
     pub sequence: bool,
     /// The header of ERSPAN.
-    pub erspan: Erspan,
+    pub erspan: ErspanOptions,
     /// Its type is that for peers of IPv6 (`ip6gre`, `ip6erspan`): by name alone, as either kind takes both.
     pub v6_type: bool,
 }
@@ -207,7 +212,7 @@ impl TunnelConfig {
             inherits_tos: false,
             udp_port,
             sequence: false,
-            erspan: Erspan::V1 { index: 0 },
+            erspan: ErspanOptions::default(),
             v6_type: false,
         }
     }
@@ -268,276 +273,6 @@ impl Own {
     }
 }
 
-/// A Geneve option as the value of a field.
-#[derive(Clone, Copy, Debug, Default)]
-struct TunnelOption {
-    class: u16,
-    kind: u8,
-    len: usize,
-    /// Its last 16 bytes.
-    value: u128,
-}
-
-/// Options of a tunnel packet; most packets have few.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    few: [TunnelOption; 4],
-    n: usize,
-    more: Vec<TunnelOption>,
-}
-
-impl Options {
-    fn push(&mut self, o: &GeneveOption<'_>) {
-        let value = o.data.iter().fold(0, |v, b| v << 8 | u128::from(*b));
-        let o = TunnelOption { class: o.class, kind: o.kind, len: o.data.len(), value };
-        match self.few.get_mut(self.n) {
-            Some(x) => {
-                *x = o;
-                self.n += 1;
-            }
-            None => self.more.push(o),
-        }
-    }
-
-    /// The value of an option of a class, type and length.
-    fn get(&self, class: u16, kind: u8, len: usize) -> Option<u128> {
-        let all = self.few.iter().take(self.n).chain(&self.more);
-        all.into_iter().find(|o| (o.class, o.kind & 0x7f, o.len) == (class, kind & 0x7f, len)).map(|o| o.value)
-    }
-}
-
-/// A parsed tunnel packet.
-#[derive(Clone, Debug)]
-pub struct Decapsulated {
-    /// Encapsulation.
-    pub kind: TunnelKind,
-    /// Sender.
-    pub src: IpAddr,
-    /// Receiver.
-    pub dst: IpAddr,
-    /// Key.
-    pub vni: u32,
-    /// Of what type the inner packet is.
-    pub packet_type: PacketType,
-    /// VXLAN's generic protocol extension was used.
-    pub gpe: bool,
-    /// VXLAN's group policy: identifier and flags.
-    pub policy: Option<(u16, u8)>,
-    /// Options.
-    pub options: Options,
-    /// Where the inner frame starts.
-    pub inner: usize,
-    /// Where it ends.
-    pub end: usize,
-    /// Outer type of service.
-    pub tos: u8,
-    /// Outer time to live.
-    pub ttl: u8,
-    /// OAM flag.
-    pub oam: bool,
-    /// Source and destination port.
-    pub ports: [u16; 2],
-}
-
-/// The tunnel header that a packet arrived with, for exporters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Outer {
-    /// Encapsulation.
-    pub kind: TunnelKind,
-    /// Sender and receiver.
-    pub addresses: [IpAddr; 2],
-    /// Source and destination port of UDP.
-    pub ports: [u16; 2],
-    /// Key.
-    pub vni: u32,
-    /// Type of service.
-    pub tos: u8,
-}
-
-impl Decapsulated {
-    /// A packet of which no more is known than whose it is.
-    pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], vni: u32, port: u16) -> Decapsulated {
-        let packet_type = if kind == TunnelKind::Srv6 { PacketType::IPV4 } else { PacketType::ETHERNET };
-        let (options, ports) = (Options::default(), [0, port]);
-        let (inner, end, tos, ttl) = (0, 0, 0, 0);
-        let (gpe, policy, oam) = (false, None, false);
-        Decapsulated { kind, src, dst, vni, packet_type, gpe, policy, options, inner, end, tos, ttl, oam, ports }
-    }
-
-    /// Whether there is a packet in it.
-    fn is_whole(&self) -> bool {
-        self.end >= self.inner + if self.packet_type == PacketType::ETHERNET { 14 } else { 1 }
-    }
-
-    /// The parts of its header that exporters report.
-    pub fn outer(&self) -> Outer {
-        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
-    }
-}
-
-/// The addresses of a packet.
-pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
-    let (s, d) = h.addresses(p)?;
-    let make =
-        |v: u128| if h.is_ipv4() { IpAddr::from((v as u32).to_be_bytes()) } else { IpAddr::from(v.to_be_bytes()) };
-    Some((make(s), make(d)))
-}
-
-/// Parses a tunnel packet. `Ok(None)` if it is none.
-///
-/// # Errors
-/// The header is malformed.
-pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Decapsulated>, Malformed> {
-    if h.ip_ok && !h.fragment {
-        match h.proto {
-            ipproto::GRE => return of_gre(p, h).map(Some),
-            IPV4_WITHIN | IPV6_WITHIN if h.is_ipv6() => return of_srv6(p, h),
-            _ => {}
-        }
-    }
-    let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
-    let Some(kind) = tunnel_kind(p, h, own) else { return Ok(None) };
-    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
-    let body = p.get(l4 + 8..h.l3_end).ok_or(Malformed)?;
-    let (tos, ttl) = outer_tos_ttl(p, h);
-    let mut d = Decapsulated {
-        kind,
-        src,
-        dst,
-        vni: 0,
-        packet_type: PacketType::ETHERNET,
-        gpe: false,
-        policy: None,
-        options: Options::default(),
-        inner: l4 + 16,
-        end: h.l3_end,
-        tos,
-        ttl,
-        oam: false,
-        ports: [source, port],
-    };
-    if kind == TunnelKind::Geneve {
-        let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
-        if g.protocol != 0x6558 {
-            return Err(Malformed);
-        }
-        d.vni = g.vni;
-        d.oam = g.oam;
-        d.inner = l4 + 8 + g.len;
-    } else {
-        let v = Vxlan::parse(body).ok_or(Malformed)?;
-        (d.vni, d.gpe, d.policy) = (v.vni, v.gpe, v.policy);
-        if let VxlanPayload::Ethertype(t) = v.payload {
-            d.packet_type = PacketType::of(t);
-        }
-    }
-    if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
-}
-
-/// The outer type of service and time to live.
-fn outer_tos_ttl(p: &[u8], h: &Headers) -> (u8, u8) {
-    let (tos, ttl) = if h.is_ipv4() {
-        (p.get(h.l3 + 1).copied(), p.get(h.l3 + 8).copied())
-    } else {
-        (packet::be16(p, h.l3).map(|v| (v >> 4) as u8), p.get(h.l3 + 7).copied())
-    };
-    (tos.unwrap_or(0), ttl.unwrap_or(0))
-}
-
-/// IP protocols of IPv4 and IPv6 within IP.
-pub(crate) const IPV4_WITHIN: u8 = 4;
-pub(crate) const IPV6_WITHIN: u8 = 41;
-
-/// Parses a packet of SRv6 at its last segment; none without a segment routing header.
-fn of_srv6(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
-    // Right behind IPv6's header, as the end of a tunnel has it.
-    if p.get(h.l3 + 6) != Some(&srv6::ROUTING) {
-        return Ok(None);
-    }
-    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
-    let (ethertype, len) = srv6::parse(p.get(h.l3 + 40..h.l3_end).unwrap_or_default()).ok_or(Malformed)?;
-    let (tos, ttl) = outer_tos_ttl(p, h);
-    let d = Decapsulated {
-        kind: TunnelKind::Srv6,
-        src,
-        dst,
-        vni: 0,
-        packet_type: PacketType::of(ethertype),
-        gpe: false,
-        policy: None,
-        options: Options::default(),
-        inner: h.l3 + 40 + len,
-        end: h.l3_end,
-        tos,
-        ttl,
-        oam: false,
-        ports: [0; 2],
-    };
-    if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
-}
-
-/// Parses a packet of GRE.
-fn of_gre(p: &[u8], h: &Headers) -> Result<Decapsulated, Malformed> {
-    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
-    let body = p.get(h.payload..h.l3_end).ok_or(Malformed)?;
-    let (header, len) = Gre::parse(body).ok_or(Malformed)?;
-    let mut packet_type = PacketType::ETHERNET;
-    let (kind, vni, len) = match header.protocol {
-        gre::ETHERNET => (TunnelKind::Gre, header.key.unwrap_or(0), len),
-        t if gre::ERSPAN.contains(&t) => {
-            let behind = body.get(len..).unwrap_or_default();
-            let (_, session, more) = Erspan::parse(t, behind).ok_or(Malformed)?;
-            (TunnelKind::Erspan, session, len + more)
-        }
-        t => {
-            packet_type = PacketType::of(t);
-            (TunnelKind::Gre, header.key.unwrap_or(0), len)
-        }
-    };
-    let (tos, ttl) = outer_tos_ttl(p, h);
-    let (inner, end, options) = (h.payload + len, h.l3_end, Options::default());
-    let (gpe, policy, oam, ports) = (false, None, false, [0; 2]);
-    let d = Decapsulated { kind, src, dst, vni, packet_type, gpe, policy, options, inner, end, tos, ttl, oam, ports };
-    if d.is_whole() { Ok(d) } else { Err(Malformed) }
-}
-
-/// Writes the tunnel fields of a key, and the type that packets from this tunnel have for flows.
-pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut FlowKey) {
-    if cfg.mode == PacketMode::LegacyL3 {
-        key.set(F::PacketType, 0);
-    }
-    key.set(F::TunId, d.vni.into());
-    match (d.src, d.dst) {
-        (IpAddr::V4(s), IpAddr::V4(t)) => {
-            key.set(F::TunSrc, u32::from(s).into());
-            key.set(F::TunDst, u32::from(t).into());
-        }
-        (IpAddr::V6(s), IpAddr::V6(t)) => {
-            key.set(F::TunIpv6Src, s.into());
-            key.set(F::TunIpv6Dst, t.into());
-        }
-        _ => {}
-    }
-    key.set(F::TunTos, d.tos.into());
-    key.set(F::TunTtl, d.ttl.into());
-    key.set(F::TunFlags, u128::from(d.oam));
-    if let Some((id, flags)) = d.policy.filter(|_| cfg.policy) {
-        key.set(F::TunGbpId, id.into());
-        key.set(F::TunGbpFlags, flags.into());
-    }
-    for m in tlv {
-        let found = d.options.get(m.class, m.kind, usize::from(m.len));
-        if let (Some(v), Some(f)) = (found, metadata_field(m.index)) {
-            key.set(f, v);
-            if let Some((word, bit)) = f.presence()
-                && let Some(w) = key.0.get_mut(word)
-            {
-                *w |= bit;
-            }
-        }
-    }
-}
-
 /// The field of an index in the map of tunnel options.
 pub fn metadata_field(index: u16) -> Option<F> {
     (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
@@ -577,7 +312,7 @@ pub(crate) fn outer_headers(
     let (tos, ttl) = cfg.tos_ttl(key);
     let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
     if cfg.kind.is_gre() {
-        let payload = gre_packet(cfg, id, kind, sequence, inner);
+        let payload = gre_packet(cfg, key, id, kind, sequence, inner).ok_or(Unreachable::Erspan(id))?;
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
             .ok_or(Unreachable::Route(dst))?;
         let headers = whole.len() - inner.len();
@@ -686,19 +421,27 @@ fn srv6_headers(
 }
 
 /// The GRE header and what is in it. A key and sequence numbers are sent where the options have them; ERSPAN has its key
-/// within, and always a sequence number.
-fn gre_packet(cfg: &TunnelConfig, id: u32, kind: PacketType, sequence: u32, inner: &[u8]) -> Vec<u8> {
+/// within, and always a sequence number. None: ERSPAN has no such header.
+fn gre_packet(
+    cfg: &TunnelConfig,
+    key: &FlowKey,
+    id: u32,
+    kind: PacketType,
+    sequence: u32,
+    inner: &[u8],
+) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
-        let header = Gre { protocol: cfg.erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
-        header.put(&mut out, &[&cfg.erspan.bytes(id), inner]);
-        return out;
+        let erspan = cfg.erspan.header(key).filter(|_| id <= SESSION)?;
+        let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
+        header.put(&mut out, &[&erspan.bytes(id), inner]);
+        return Some(out);
     }
     let key = cfg.has_key().then_some(id);
     let sequence = cfg.sequence.then_some(sequence);
     let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
     Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
-    out
+    Some(out)
 }
 
 /// Writes what a tunnel's options say of the outer IP header.
@@ -727,11 +470,6 @@ fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, tos: u8, v4: bool) {
     }
 }
 
-/// A truncated or wrong tunnel header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("malformed tunnel header")]
-pub struct Malformed;
-
 /// Why a tunnel packet cannot leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
@@ -743,12 +481,6 @@ pub enum Unreachable {
     Neighbour(IpAddr),
     /// The encapsulation has no word for such packets.
     PacketType(PacketType),
-}
-
-/// The encapsulation of a Geneve or VXLAN packet; none of other packets.
-pub(crate) fn tunnel_kind(p: &[u8], h: &Headers, own: &Own) -> Option<TunnelKind> {
-    if h.proto != ipproto::UDP || h.fragment {
-        return None;
-    }
-    own.tunnel(h.ports(p)?.1)
+    /// Flows ask for a version of ERSPAN that there is not, or for this session, which is beyond its ten bits.
+    Erspan(u32),
 }

@@ -104,6 +104,7 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             D::TunnelNoRoute,
             D::TunnelNoNeighbour,
             D::TunnelNoDestination,
+            D::TunnelNoHeader,
             D::BondMember,
             D::TooDeep,
             D::TooManyResubmits,

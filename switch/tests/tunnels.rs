@@ -6,7 +6,8 @@ use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
 use switch::{
-    BfdPackets, DropReason, Egress, Event, Outputs, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind,
+    BfdPackets, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, Switch,
+    TunnelConfig, TunnelKind,
 };
 
 const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
@@ -172,6 +173,48 @@ fn gre_and_erspan_carry_what_their_options_say() {
     let outer = send(&mut ports(TunnelKind::Gre, a, b), 3, &p).packets.remove(0).1;
     send(&mut other, 100, &outer);
     assert_eq!(other.drops.get(DropReason::TunnelMalformed) + other.drops.get(DropReason::TunnelUnknown), 0);
+}
+
+/// What a port of ERSPAN leaves to flows they set, and find at the other end; what there is no header for does not leave.
+#[test]
+fn flows_set_and_match_erspan() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let all = ErspanOptions { version: None, index: None, egress: None, hardware: None };
+    let some = ErspanOptions { version: Some(2), hardware: None, ..ErspanOptions::default() };
+    let out = "set_field:2->tun_erspan_ver,set_field:1->tun_erspan_dir,set_field:0x2a->tun_erspan_hwid";
+    let cases = [
+        (all, "set_field:1->tun_erspan_ver,set_field:0xabcde->tun_erspan_idx", "1000007b000abcde", 1),
+        (all, out, "2000007b00000000000002a8", 2),
+        // The port has the direction, and flows the hardware.
+        (some, out, "2000007b00000000000002a0", 3),
+        (ErspanOptions::default(), out, "1000007b00000000", 0),
+    ];
+    let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    for (options, set, header, to) in cases {
+        let with = |t: &mut TunnelConfig| (t.key, t.in_key, t.erspan) = (None, None, options);
+        let sends: &[&str] = &[&format!("in_port=3 actions=set_field:0x7b->tun_id,{set},output:12")];
+        let takes: &[&str] = &[
+            "in_port=12,tun_id=0x7b,tun_erspan_ver=1,tun_erspan_idx=0xabc00/0xfff00 actions=output:1",
+            "in_port=12,tun_erspan_ver=2,tun_erspan_dir=1,tun_erspan_hwid=0x2a actions=output:2",
+            "in_port=12,tun_erspan_ver=2,tun_erspan_dir=0 actions=output:3",
+        ];
+        let [mut one, mut two] = joined(a, b, TunnelKind::Erspan, [sends, takes], [&with; 2]);
+        for _ in 0..2 {
+            let outer = send(&mut one, 3, &p).packets.remove(0).1;
+            let n = header.len() / 2;
+            assert_eq!(hex(&outer[42..42 + n]), header);
+            let wanted = if to == 0 { Vec::new() } else { vec![(to, p.clone())] };
+            assert_eq!(send(&mut two, 100, &outer).packets, wanted, "{header}");
+        }
+    }
+    let with = |t: &mut TunnelConfig| (t.key, t.erspan) = (None, all);
+    for nothing in ["set_field:3->tun_erspan_ver", "set_field:1->tun_erspan_ver,set_field:0x400->tun_id"] {
+        let sends: &[&str] = &[&format!("in_port=3 actions={nothing},output:12")];
+        let [mut one, _] = joined(a, b, TunnelKind::Erspan, [sends, &[]], [&with; 2]);
+        assert!(send(&mut one, 3, &p).packets.is_empty());
+        assert_eq!(one.drops.get(DropReason::TunnelNoHeader), 1, "{nothing}");
+    }
 }
 
 /// Two chassis that are neighbours, with a tunnel of these options at each.
@@ -516,8 +559,13 @@ fn traces_tell_tunnels() {
         t.gpe = true;
     };
     let keyed = |t: &mut TunnelConfig| t.key = Some(5);
+    let mirrored = |t: &mut TunnelConfig| {
+        keyed(t);
+        t.erspan =
+            ErspanOptions { version: Some(2), egress: Some(true), hardware: Some(7), ..ErspanOptions::default() };
+    };
     type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), &'a str, &'a str);
-    let cases: [Case<'_>; 6] = [
+    let cases: [Case<'_>; 7] = [
         (
             TunnelKind::Geneve,
             v4,
@@ -541,6 +589,13 @@ fn traces_tell_tunnels() {
             "tp_dst=4789,flags(df))),pop_eth,4789",
         ),
         (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
+        (
+            TunnelKind::Erspan,
+            v4,
+            &mirrored,
+            "erspan(ver=2,sid=0x5,dir=1,hwid=0x7)),out_port(100))",
+            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,erspan(ver=2,dir=1,hwid=0x7),flags(df|key))),4",
+        ),
         (
             TunnelKind::Srv6,
             v6,

@@ -3,7 +3,6 @@
 use super::conntrack::last_word;
 use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
-use packet::gre::Erspan;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKind};
@@ -37,19 +36,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
         PortKind::Patch(peer) => format!("patch: peer={peer}"),
         PortKind::Tunnel(t) => {
             let name = type_name(t);
-            let erspan = match t.erspan {
-                _ if t.kind != TunnelKind::Erspan => [const { None }; 4],
-                Erspan::V1 { index } => {
-                    [None, None, Some(format!("erspan_idx={index:#x}")), Some("erspan_ver=1".into())]
-                }
-                Erspan::V2 { egress, hardware } => [
-                    Some(format!("erspan_dir={}", u8::from(egress))),
-                    Some(format!("erspan_hwid={hardware:#x}")),
-                    None,
-                    Some("erspan_ver=2".into()),
-                ],
-            };
-            let [dir, hwid, idx, ver] = erspan;
+            let [dir, hwid, idx, ver] = erspan(t);
             let usual = TunnelConfig::new(t.kind, None);
             let (both, key) = (t.key == t.in_key, |k: Option<u32>| k.map_or("flow".into(), |k| k.to_string()));
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
@@ -77,6 +64,21 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
         }
     }
+}
+
+/// The options of ERSPAN that a port's version has: direction, hardware, index, version.
+fn erspan(t: &TunnelConfig) -> [Option<String>; 4] {
+    if t.kind != TunnelKind::Erspan {
+        return [const { None }; 4];
+    }
+    let (o, flow) = (t.erspan, || "flow".to_string());
+    let (of_first, of_second) = (o.version != Some(2), o.version != Some(1));
+    [
+        of_second.then(|| format!("erspan_dir={}", o.egress.map_or_else(flow, |v| u8::from(v).to_string()))),
+        of_second.then(|| format!("erspan_hwid={}", o.hardware.map_or_else(flow, |v| format!("{v:#x}")))),
+        of_first.then(|| format!("erspan_idx={}", o.index.map_or_else(flow, |v| format!("{v:#x}")))),
+        Some(format!("erspan_ver={}", o.version.map_or_else(flow, |v| v.to_string()))),
+    ]
 }
 
 /// A tunnel's type, as its row has it.

@@ -54,6 +54,14 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
         m.set(F::TunGbpId, policy.number("id")?.into());
         m.set(F::TunGbpFlags, policy.number("flags")?.into());
     }
+    if let Some((_, erspan)) = text.split_once("erspan(") {
+        let erspan = Word { name: "erspan", text: erspan.split(')').next().unwrap_or_default() };
+        let fields =
+            [("ver", F::TunErspanVer), ("idx", F::TunErspanIdx), ("dir", F::TunErspanDir), ("hwid", F::TunErspanHwid)];
+        for (name, f) in fields {
+            m.set(f, erspan.number(name)?.into());
+        }
+    }
     let list = text.split_once("geneve(").map(|(_, rest)| rest).unwrap_or_default();
     let tlv = w.switch.bridge(bridge).map(|b| b.tlv.as_slice()).unwrap_or_default();
     list.split_inclusive('}')

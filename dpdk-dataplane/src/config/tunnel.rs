@@ -3,10 +3,9 @@
 use super::port::Kind;
 use super::{NotANumber, get, number};
 use ovn_schema::{Map, Str};
-use packet::gre::Erspan;
 use packet::srv6::MOST_SEGMENTS;
 use std::net::IpAddr;
-use switch::{FlowLabel, PacketMode, TunnelConfig, TunnelKind};
+use switch::{ErspanOptions, FlowLabel, PacketMode, TunnelConfig, TunnelKind};
 
 /// Why a tunnel's options cannot be followed; in Open vSwitch's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +70,7 @@ pub enum TunnelError {
     )]
     Ipsec(&'static str),
     /// An option of ERSPAN.
-    #[error("{key}={value}: expected a number that this field of ERSPAN can have")]
+    #[error("{key}={value}: expected a number that this field of ERSPAN can have, or \"flow\"")]
     Erspan {
         /// The key.
         key: &'static str,
@@ -219,9 +218,11 @@ fn segments(t: &mut TunnelConfig, o: &Map<Str, Str>) -> Result<(), TunnelError> 
 }
 
 /// The header of ERSPAN that the options ask for.
-fn erspan(o: &Map<Str, Str>) -> Result<Erspan, TunnelError> {
-    let number = |key: &'static str, most: u32| match get(o, key) {
-        None => Ok(0),
+fn erspan(o: &Map<Str, Str>) -> Result<ErspanOptions, TunnelError> {
+    let usual = ErspanOptions::default();
+    let number = |key: &'static str, most: u32, usual: Option<u32>| match get(o, key) {
+        None => Ok(usual),
+        Some("flow") => Ok(None),
         Some(text) => {
             let n = match text.strip_prefix("0x") {
                 Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -229,15 +230,20 @@ fn erspan(o: &Map<Str, Str>) -> Result<Erspan, TunnelError> {
                 None if key == "erspan_ver" => text.parse().ok(),
                 None => u32::from_str_radix(text, 16).ok(),
             };
-            n.filter(|n| *n <= most).ok_or_else(|| TunnelError::Erspan { key, value: text.into() })
+            let fits = n.filter(|n| *n <= most && (key != "erspan_ver" || *n != 0));
+            fits.map(Some).ok_or_else(|| TunnelError::Erspan { key, value: text.into() })
         }
     };
-    // Version 1 is what an absent option means.
-    match if get(o, "erspan_ver").is_some() { number("erspan_ver", 2)? } else { 1 } {
-        1 => Ok(Erspan::V1 { index: number("erspan_idx", 0xf_ffff)? }),
-        2 => Ok(Erspan::V2 { egress: number("erspan_dir", 1)? == 1, hardware: number("erspan_hwid", 0x3f)? as u8 }),
-        n => Err(TunnelError::Erspan { key: "erspan_ver", value: n.to_string() }),
-    }
+    let version = number("erspan_ver", 2, usual.version.map(u32::from))?.map(|v| v as u8);
+    let options = ErspanOptions {
+        version,
+        index: number("erspan_idx", 0xf_ffff, usual.index)?,
+        egress: number("erspan_dir", 1, usual.egress.map(u32::from))?.map(|v| v == 1),
+        hardware: number("erspan_hwid", 0x3f, usual.hardware.map(u32::from))?.map(|v| v as u8),
+    };
+    // Who leaves the version to flows leaves them all of the header.
+    let of_flows = ErspanOptions { version: None, index: None, egress: None, hardware: None };
+    Ok(if version.is_none() { of_flows } else { options })
 }
 
 fn parse_key(kind: TunnelKind, k: &str) -> Option<u32> {
@@ -357,10 +363,17 @@ mod tests {
             let all = [&[("remote_ip", "10.0.0.2"), ("key", "1023")], o].concat();
             t(TunnelKind::Erspan, &all).map(|t| t.erspan)
         };
-        assert_eq!(span(&[("erspan_ver", "1"), ("erspan_idx", "0x3")]), Ok(Erspan::V1 { index: 3 }));
+        let usual = ErspanOptions::default();
+        let first = span(&[("erspan_ver", "1"), ("erspan_idx", "0x3")]);
+        assert_eq!((first, span(&[])), (Ok(ErspanOptions { index: Some(3), ..usual }), Ok(usual)));
         let v2 = &[("erspan_ver", "2"), ("erspan_dir", "1"), ("erspan_hwid", "0x7")];
-        assert_eq!(span(v2), Ok(Erspan::V2 { egress: true, hardware: 7 }));
-        for wrong in [("erspan_ver", "3"), ("erspan_idx", "0x100000"), ("erspan_idx", "x"), ("key", "1024")] {
+        let second = ErspanOptions { version: Some(2), egress: Some(true), hardware: Some(7), ..usual };
+        assert_eq!(span(v2), Ok(second));
+        let index = span(&[("erspan_ver", "1"), ("erspan_idx", "flow"), ("erspan_hwid", "flow")]);
+        assert_eq!(index, Ok(ErspanOptions { index: None, hardware: None, ..usual }));
+        let all = ErspanOptions { version: None, index: None, egress: None, hardware: None };
+        assert_eq!(span(&[("erspan_ver", "flow"), ("erspan_idx", "3")]), Ok(all));
+        for wrong in [("erspan_ver", "3"), ("erspan_ver", "0"), ("erspan_dir", "2"), ("erspan_idx", "0x100000"), ("erspan_idx", "x"), ("key", "1024")] {
             let all = [("remote_ip", "10.0.0.2"), wrong];
             assert!(t(TunnelKind::Erspan, &all).is_err(), "{wrong:?}");
         }

@@ -12,7 +12,7 @@ mod tunnel;
 use crate::field::FieldDef;
 
 /// Number of 64-bit words of a [`crate::FlowKey`].
-pub const WORDS: usize = 58;
+pub const WORDS: usize = 59;
 
 /// A match field. The variants carry the names of ovs-fields(7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -166,6 +166,14 @@ pub enum FieldId {
     TunGbpId,
     /// VXLAN group policy flags.
     TunGbpFlags,
+    /// Version of ERSPAN: 1 (type II) or 2 (type III).
+    TunErspanVer,
+    /// Index of the mirrored port, in version 1.
+    TunErspanIdx,
+    /// Whether the frame was mirrored as it left, in version 2.
+    TunErspanDir,
+    /// Number of the mirroring hardware, in version 2.
+    TunErspanHwid,
     /// Tunnel option field 0, up to 64 bits.
     TunMetadata0,
     /// Tunnel option field 1, up to 64 bits.
@@ -394,6 +402,10 @@ pub const ALL_FIELDS: &[FieldId] = &[
     FieldId::TunTos,
     FieldId::TunGbpId,
     FieldId::TunGbpFlags,
+    FieldId::TunErspanVer,
+    FieldId::TunErspanIdx,
+    FieldId::TunErspanDir,
+    FieldId::TunErspanHwid,
     FieldId::TunMetadata0,
     FieldId::TunMetadata1,
     FieldId::TunMetadata2,

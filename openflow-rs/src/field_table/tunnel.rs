@@ -1,8 +1,8 @@
 //! Fields of the tunnel that a packet came by, or leaves by.
 
-use crate::field::{FieldDef, Format, Prereq};
+use crate::field::{ET_CLASS, FieldDef, Format, Prereq};
 
-pub(super) const DEFS: [FieldDef; 18] = [
+pub(super) const DEFS: [FieldDef; 22] = [
     FieldDef {
         name: "tun_id",
         aliases: &["tunnel_id"],
@@ -129,6 +129,58 @@ pub(super) const DEFS: [FieldDef; 18] = [
         bytes: 1,
         word: 16,
         shift: 48,
+        format: Format::Hex,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_erspan_ver",
+        aliases: &[],
+        nxm_name: "NXOXM_ET_ERSPAN_VER",
+        headers: &[(ET_CLASS, 12)],
+        bits: 4,
+        bytes: 1,
+        word: 58,
+        shift: 32,
+        format: Format::Dec,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_erspan_idx",
+        aliases: &[],
+        nxm_name: "NXOXM_ET_ERSPAN_IDX",
+        headers: &[(ET_CLASS, 11)],
+        bits: 20,
+        bytes: 4,
+        word: 58,
+        shift: 0,
+        format: Format::Hex,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_erspan_dir",
+        aliases: &[],
+        nxm_name: "NXOXM_ET_ERSPAN_DIR",
+        headers: &[(ET_CLASS, 13)],
+        bits: 1,
+        bytes: 1,
+        word: 58,
+        shift: 36,
+        format: Format::Dec,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_erspan_hwid",
+        aliases: &[],
+        nxm_name: "NXOXM_ET_ERSPAN_HWID",
+        headers: &[(ET_CLASS, 14)],
+        bits: 6,
+        bytes: 1,
+        word: 58,
+        shift: 40,
         format: Format::Hex,
         prereq: Prereq::None,
         maskable: true,

@@ -229,6 +229,9 @@ impl fmt::Display for Match {
         o.field(F::TunGbpFlags, "tun_gbp_flags");
         o.field(F::TunTos, "tun_tos");
         o.field(F::TunTtl, "tun_ttl");
+        for id in [F::TunErspanVer, F::TunErspanIdx, F::TunErspanDir, F::TunErspanHwid] {
+            o.field(id, id.def().name);
+        }
         o.field(F::TunFlags, "tun_flags");
         for i in 0..8 {
             let id = ALL_FIELDS[F::TunMetadata0 as usize + i];

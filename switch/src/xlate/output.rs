@@ -293,6 +293,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                         self.observer
                             .tell(Kind::Warning, || format!("the tunnel has no packets of type ({ns},{kind:#x})"))
                     }
+                    Unreachable::Erspan(id) => self.observer.tell(Kind::Warning, || {
+                        format!("no header of ERSPAN for session {id} and the version that flows set: tun_erspan_ver is 1 or 2, a session 1023 at most")
+                    }),
                     Unreachable::Destination => {
                         self.observer.tell(Kind::Warning, || "the tunnel has no destination".into())
                     }
@@ -307,6 +310,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     Unreachable::Route(_) => DropReason::TunnelNoRoute,
                     Unreachable::Neighbour(_) => DropReason::TunnelNoNeighbour,
                     Unreachable::PacketType(_) => DropReason::NotEthernet,
+                    Unreachable::Erspan(_) => DropReason::TunnelNoHeader,
                 });
             }
         };

@@ -44,6 +44,9 @@ pub(super) fn text(cfg: &TunnelConfig, key: &FlowKey, tlv: &[TlvMap]) -> String 
     if cfg.policy && policy != (0, 0) {
         parts.push(format!("vxlan(gbp(id={},flags={:#x}))", policy.0, policy.1));
     }
+    if let Some(header) = cfg.erspan.header(key).filter(|_| cfg.kind == TunnelKind::Erspan) {
+        parts.push(crate::tunnel::erspan::text(header));
+    }
     let options = options(key, tlv);
     if cfg.kind == TunnelKind::Geneve && !options.is_empty() {
         parts.push(format!("geneve({options})"));
