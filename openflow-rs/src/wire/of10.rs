@@ -215,7 +215,7 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
             o.p16(port.0);
             o.p16(*max_len);
         }),
-        Action::SetField { field, value, mask } => set_field(o, *field, *value, mask.unwrap_or(field.full_mask())),
+        Action::SetField { field, value, mask } => set_field(o, *field, *value, *mask),
         Action::PopVlan => short(o, 3, |_| {}),
         Action::Group(g) => nicira::nx(o, 40, |o| {
             o.zeros(2);
@@ -243,7 +243,8 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
     }
 }
 
-fn set_field(o: &mut Vec<u8>, f: F, value: u128, mask: u128) {
+fn set_field(o: &mut Vec<u8>, f: F, value: u128, given: Option<u128>) {
+    let mask = given.unwrap_or(f.full_mask());
     if mask == f.full_mask() {
         let one = |o: &mut Vec<u8>, kind: u16, v: u128, n: usize| {
             short(o, kind, |o| o.uint(v, n));
@@ -269,7 +270,7 @@ fn set_field(o: &mut Vec<u8>, f: F, value: u128, mask: u128) {
     if oxm::is_loadable(f) {
         return loads(o, f, value, mask);
     }
-    nicira::set_field(o, f, value, oxm::clip(f, Some(mask)));
+    nicira::set_field(o, f, value, oxm::clip(f, given));
 }
 
 fn output(p: u16, max_len: u16) -> Result<Action> {
