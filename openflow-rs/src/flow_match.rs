@@ -365,6 +365,8 @@ impl Match {
             F::TunErspanVer,
             F::TunErspanDir,
             F::TunErspanHwid,
+            F::TunGtpuFlags,
+            F::TunGtpuMsgtype,
         ] {
             put(id);
         }

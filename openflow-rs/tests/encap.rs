@@ -127,6 +127,7 @@ fn fields_of_experimenters_are_moved_pushed_and_loaded() {
         " reg16=0x1,reg31=0x2/0xff actions=drop",
         " reg20=0xffffffff,reg21=0x5 actions=drop",
         " tun_erspan_ver=1,tun_erspan_idx=0x7/0xff,in_port=3 actions=drop",
+        " gtpu_flags=0x30/0xf0,gtpu_msgtype=255,in_port=1 actions=drop",
         " tun_id=0x2,tun_erspan_ver=2,tun_erspan_dir=1,tun_erspan_hwid=0x1/0x1 actions=drop",
     ] {
         let f = parse_flow(text).expect("parses");

@@ -11,6 +11,7 @@ pub mod dhcp;
 pub mod dhcpv6;
 pub mod dns;
 pub mod gre;
+pub mod gtpu;
 mod headers;
 pub mod lacp;
 mod mac;

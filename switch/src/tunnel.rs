@@ -14,6 +14,7 @@ use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
 use packet::gre::{self, Gre, SESSION};
+use packet::gtpu::{GTPU_PORT, Gtpu};
 use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Mac, build, ipproto, srv6};
 use std::net::{IpAddr, Ipv6Addr};
@@ -32,6 +33,8 @@ pub enum TunnelKind {
     Erspan,
     /// Segment routing over IPv6 (RFC 8986), with IP in it.
     Srv6,
+    /// User packets of mobile networks (3GPP TS 29.281), with IP in it.
+    Gtpu,
 }
 
 /// What packets a tunnel port has (ovs-vswitchd.conf.db(5), `options:packet_type`).
@@ -75,9 +78,14 @@ impl TunnelKind {
         matches!(self, TunnelKind::Gre | TunnelKind::Erspan)
     }
 
+    /// Whether there is IP in it, and nothing else.
+    pub(crate) fn has_only_ip(self) -> bool {
+        matches!(self, TunnelKind::Srv6 | TunnelKind::Gtpu)
+    }
+
     /// Whether its packets are of UDP.
     pub fn is_udp(self) -> bool {
-        matches!(self, TunnelKind::Geneve | TunnelKind::Vxlan)
+        matches!(self, TunnelKind::Geneve | TunnelKind::Vxlan | TunnelKind::Gtpu)
     }
 }
 
@@ -122,7 +130,7 @@ pub struct TunnelConfig {
     pub inherits_tos: bool,
     /// Destination port; 0 for GRE.
     pub udp_port: u16,
-    /// GRE with sequence numbers.
+    /// GRE or GTP-U with sequence numbers.
     pub sequence: bool,
     /// The header of ERSPAN.
     pub erspan: ErspanOptions,
@@ -151,6 +159,7 @@ impl TunnelConfig {
             TunnelKind::Erspan if self.v6_type => "ip6erspan_sys",
             TunnelKind::Erspan => "erspan_sys",
             TunnelKind::Srv6 => "srv6_sys",
+            TunnelKind::Gtpu => "gtpu_sys",
         }
     }
 
@@ -189,6 +198,7 @@ impl TunnelConfig {
         let udp_port = match kind {
             TunnelKind::Geneve => GENEVE_PORT,
             TunnelKind::Vxlan => VXLAN_PORT,
+            TunnelKind::Gtpu => GTPU_PORT,
             TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => 0,
         };
         TunnelConfig {
@@ -199,7 +209,7 @@ impl TunnelConfig {
             key: None,
             keyed: false,
             in_key: None,
-            mode: if kind == TunnelKind::Srv6 { PacketMode::LegacyL3 } else { PacketMode::LegacyL2 },
+            mode: if kind.has_only_ip() { PacketMode::LegacyL3 } else { PacketMode::LegacyL2 },
             gpe: false,
             policy: false,
             segments: Vec::new(),
@@ -324,10 +334,14 @@ pub(crate) fn outer_headers(
         return srv6_headers(cfg, key, (mac, route.source_mac), (src, dst), kind, (tos, ttl, entropy), inner.len())
             .map(|h| (h, route.egress.clone()));
     }
-    let vni = id & 0xff_ffff;
+    let (vni, sequence) = (id & 0xff_ffff, cfg.sequence.then_some(sequence as u16));
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {
         TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => {}
+        TunnelKind::Gtpu => match kind {
+            PacketType::IPV4 | PacketType::IPV6 => Gtpu::put(&mut shim, id, sequence, inner.len()),
+            _ => return Err(Unreachable::PacketType(kind)),
+        },
         TunnelKind::Vxlan => {
             let payload = kind.ethertype().map_or(VxlanPayload::Ethernet, VxlanPayload::Ethertype);
             let policy = (key.get(F::TunGbpId) as u16, key.get(F::TunGbpFlags) as u8);

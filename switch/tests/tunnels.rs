@@ -401,11 +401,18 @@ fn tunnels_without_ethernet_carry_ip() {
         t.segments = vec!["fd00::2".parse().expect("address"), "fd00::9".parse().expect("address")]
     };
     type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), bool, usize, &'a [u8]);
-    let cases: [Case<'_>; 7] = [
+    let numbered = |t: &mut TunnelConfig| {
+        l3(t);
+        t.sequence = true;
+    };
+    let cases: [Case<'_>; 10] = [
         (TunnelKind::Gre, v4, &l3, false, 34, &[0, 0, 8, 0]),
         (TunnelKind::Gre, v6, &l3, true, 54, &[0, 0, 0x86, 0xdd]),
         (TunnelKind::Vxlan, v4, &gpe, false, 42, &[0x0c, 0, 0, 1, 0, 0, 0, 0]),
         (TunnelKind::Vxlan, v6, &gpe, true, 62, &[0x0c, 0, 0, 2, 0, 0, 0, 0]),
+        (TunnelKind::Gtpu, v4, &l3, false, 42, &[0x30, 255, 0, 33, 0, 0, 0, 0]),
+        (TunnelKind::Gtpu, v6, &l3, true, 62, &[0x30, 255, 0, 53, 0, 0, 0, 0]),
+        (TunnelKind::Gtpu, v4, &numbered, true, 42, &[0x32, 255, 0, 57, 0, 0, 0, 0]),
         (TunnelKind::Srv6, v6, &l3, false, 54, &[4, 2, 4, 0, 0, 0, 0, 0, 0xfd, 0]),
         (TunnelKind::Srv6, v6, &l3, true, 54, &[41, 2, 4, 0, 0, 0, 0, 0, 0xfd, 0]),
         (TunnelKind::Srv6, v6, &path, true, 54, &[41, 4, 4, 1, 1, 0, 0, 0, 0xfd, 0]),
@@ -440,6 +447,51 @@ fn tunnels_without_ethernet_carry_ip() {
         let arp = build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         assert_eq!(send(&mut one, 3, &arp).packets.is_empty(), kind != TunnelKind::Gre);
     }
+}
+
+/// Flows find the flags and the type of a message of GTP-U: a user's packet, behind extension headers as well, comes out
+/// of it, any other message is the frame that it came in, for a port that takes Ethernet.
+#[test]
+fn gtpu_tells_messages_apart() {
+    let (a, b) = ("192.168.0.1", "192.168.0.2");
+    let takes: &[&str] = &[
+        "in_port=12,tun_id=0x7b,tun_gtpu_flags=0x30,tun_gtpu_msgtype=255 actions=output:1",
+        "in_port=12,tun_gtpu_flags=0x04/0x04,tun_gtpu_msgtype=255 actions=output:2",
+        "in_port=12,tun_gtpu_msgtype=1,udp,udp_dst=2152 actions=output:3",
+    ];
+    let inner = &udp("10.0.0.1", 5, "10.0.0.2", 6)[14..];
+    let message = |flags: u8, kind: u8, optional: &[u8], packet: &[u8]| {
+        let len = (optional.len() + packet.len()) as u16;
+        let m = [&[flags, kind], &len.to_be_bytes()[..], &[0, 0, 0, 0x7b], optional, packet].concat();
+        build::udp(B, A, (ip(b), 2152), (ip(a), 2152), 64, &m).expect("udp")
+    };
+    let plain = message(0x30, 255, &[], inner);
+    let container = message(0x34, 255, &[0, 0, 0, 0x85, 1, 0, 9, 0], inner);
+    let echo = message(0x32, 1, &[0, 1, 0, 0], &[]);
+    let bare = [&[0; 12], &[8, 0][..], inner].concat();
+    for aware in [false, true] {
+        let options = |t: &mut TunnelConfig| t.mode = if aware { PacketMode::Aware } else { PacketMode::LegacyL3 };
+        let [mut one, _] = joined(a, b, TunnelKind::Gtpu, [takes, &[]], [&options, &|_| {}]);
+        // Where flows know of types, a packet without Ethernet does not leave by a port for Ethernet.
+        let of_user = |n: u32| if aware { Vec::new() } else { vec![(n, bare.clone())] };
+        for _ in 0..2 {
+            assert_eq!(send(&mut one, 100, &plain).packets, of_user(1), "{:?}", one.drops);
+            assert_eq!(send(&mut one, 100, &container).packets, of_user(2), "{:?}", one.drops);
+            let whole = if aware { vec![(3, echo.clone())] } else { Vec::new() };
+            assert_eq!(send(&mut one, 100, &echo).packets, whole, "{:?}", one.drops);
+        }
+        let refused = one.drops.get(DropReason::TunnelUnknown);
+        assert_eq!(refused, if aware { 0 } else { 2 });
+        for wrong in
+            [message(0x32, 255, &[], inner), message(0x30, 255, &[], &[0x20; 40]), message(0x10, 255, &[], inner)]
+        {
+            assert!(send(&mut one, 100, &wrong).packets.is_empty());
+        }
+        assert_eq!(one.drops.get(DropReason::TunnelMalformed), 3);
+    }
+    let mut s = chassis(a, b, TunnelKind::Geneve);
+    let flow = Message::FlowMod(parse_flow("in_port=1 actions=set_field:1->tun_gtpu_msgtype,output:2").expect("flow"));
+    assert!(s.apply_bundle(0, &[flow], NOW).is_err(), "no action writes it");
 }
 
 /// A port that knows of types takes what comes, and sends what it is given; other ports take what they are for.
@@ -565,7 +617,7 @@ fn traces_tell_tunnels() {
             ErspanOptions { version: Some(2), egress: Some(true), hardware: Some(7), ..ErspanOptions::default() };
     };
     type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), &'a str, &'a str);
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 8] = [
         (
             TunnelKind::Geneve,
             v4,
@@ -595,6 +647,13 @@ fn traces_tell_tunnels() {
             &mirrored,
             "erspan(ver=2,sid=0x5,dir=1,hwid=0x7)),out_port(100))",
             "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,erspan(ver=2,dir=1,hwid=0x7),flags(df|key))),4",
+        ),
+        (
+            TunnelKind::Gtpu,
+            v4,
+            &keyed,
+            "udp(src=0,dst=2152,csum=0x0),gtpu(flags=0x30,msgtype=255,teid=0x5)),out_port(100))",
+            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,tp_dst=2152,flags(df|key))),pop_eth,2152",
         ),
         (
             TunnelKind::Srv6,

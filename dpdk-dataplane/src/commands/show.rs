@@ -91,6 +91,7 @@ pub(super) fn type_name(t: &TunnelConfig) -> &'static str {
         TunnelKind::Erspan if t.v6_type => "ip6erspan",
         TunnelKind::Erspan => "erspan",
         TunnelKind::Srv6 => "srv6",
+        TunnelKind::Gtpu => "gtpu",
     }
 }
 

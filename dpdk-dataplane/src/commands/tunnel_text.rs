@@ -54,6 +54,11 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
         m.set(F::TunGbpId, policy.number("id")?.into());
         m.set(F::TunGbpFlags, policy.number("flags")?.into());
     }
+    if let Some((_, gtpu)) = text.split_once("gtpu(") {
+        let gtpu = Word { name: "gtpu", text: gtpu.split(')').next().unwrap_or_default() };
+        m.set(F::TunGtpuFlags, gtpu.number("flags")?.into());
+        m.set(F::TunGtpuMsgtype, gtpu.number("msgtype")?.into());
+    }
     if let Some((_, erspan)) = text.split_once("erspan(") {
         let erspan = Word { name: "erspan", text: erspan.split(')').next().unwrap_or_default() };
         let fields =

@@ -50,7 +50,9 @@ impl DummyMode {
         match kind {
             "dummy" | "dummy-pmd" => self.is_on(),
             "" | "system" => matches!(self, DummyMode::System | DummyMode::Override),
-            "internal" | "patch" | "geneve" | "vxlan" | "gre" | "ip6gre" | "erspan" | "ip6erspan" => false,
+            "internal" | "patch" | "geneve" | "vxlan" | "gre" | "ip6gre" | "erspan" | "ip6erspan" | "gtpu" | "srv6" => {
+                false
+            }
             _ => self == DummyMode::Override,
         }
     }

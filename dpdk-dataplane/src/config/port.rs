@@ -354,6 +354,7 @@ fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kin
         "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(of_tunnel),
         "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(of_tunnel),
         "gre" | "ip6gre" => tunnel(TunnelKind::Gre, "gre", &i.options).map(of_type).map_err(of_tunnel),
+        "gtpu" => tunnel(TunnelKind::Gtpu, "gtpu", &i.options).map_err(of_tunnel),
         "srv6" => tunnel(TunnelKind::Srv6, "srv6", &i.options).map_err(of_tunnel),
         "erspan" | "ip6erspan" => tunnel(TunnelKind::Erspan, "erspan", &i.options).map(of_type).map_err(of_tunnel),
         "dpdk" => match option("dpdk-devargs").map(|text| Devargs::parse(&text)) {

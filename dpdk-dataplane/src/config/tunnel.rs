@@ -78,7 +78,7 @@ pub enum TunnelError {
         value: String,
     },
     /// The key is longer than the encapsulation has room for.
-    #[error("key={0}: expected a number (24 bits, in GRE 32, in ERSPAN 10) or \"flow\"")]
+    #[error("key={0}: expected a number (24 bits, in GRE and GTP-U 32, in ERSPAN 10) or \"flow\"")]
     Key(String),
     /// `tos` is no byte.
     #[error("tos={0}: expected a number or \"inherit\"")]
@@ -173,7 +173,7 @@ fn extensions(t: &mut TunnelConfig, kind: &'static str, o: &Map<Str, Str>) -> Re
 /// What packets the options ask for.
 fn mode(t: &TunnelConfig, kind: &'static str, o: &Map<Str, Str>) -> Result<PacketMode, TunnelError> {
     let (l2, l3) = match t.kind {
-        TunnelKind::Srv6 => (false, true),
+        TunnelKind::Srv6 | TunnelKind::Gtpu => (false, true),
         TunnelKind::Gre => (true, true),
         TunnelKind::Vxlan => (true, t.gpe),
         TunnelKind::Geneve | TunnelKind::Erspan => (true, false),
@@ -252,10 +252,9 @@ fn parse_key(kind: TunnelKind, k: &str) -> Option<u32> {
         None => k.parse().ok()?,
     };
     let most = match kind {
-        TunnelKind::Gre => u32::MAX,
+        TunnelKind::Gre | TunnelKind::Srv6 | TunnelKind::Gtpu => u32::MAX,
         TunnelKind::Erspan => 0x3ff,
         TunnelKind::Geneve | TunnelKind::Vxlan => 0xff_ffff,
-        TunnelKind::Srv6 => u32::MAX,
     };
     (v <= most).then_some(v)
 }
@@ -327,6 +326,11 @@ mod tests {
             vxlan(&[("exts", "gbp")]).map(|t| (t.gpe, t.policy, t.mode)),
             Ok((false, true, PacketMode::LegacyL2))
         );
+        let gtpu = |o: &[(&str, &str)]| t(TunnelKind::Gtpu, "gtpu", o);
+        let teid = gtpu(&[("key", "0xffffffff"), ("seq", "true")]);
+        assert!(teid.is_ok_and(
+            |t| (t.key, t.sequence, t.mode, t.udp_port) == (Some(u32::MAX), true, PacketMode::LegacyL3, 2152)
+        ));
         let srv6 = |o: &[(&str, &str)]| t(TunnelKind::Srv6, "srv6", o);
         let path = srv6(&[("srv6_segs", "fc00::1, fc00::2"), ("srv6_flowlabel", "compute")]);
         assert!(path.is_ok_and(|t| t.segments.len() == 2
@@ -339,6 +343,7 @@ mod tests {
             gre(&[("exts", "gpe")]),
             gre(&[("packet_type", "l3")]),
             srv6(&[("packet_type", "legacy_l2")]),
+            gtpu(&[("packet_type", "legacy_l2")]),
             srv6(&[("srv6_segs", "10.0.0.1")]),
             srv6(&[("srv6_segs", "::1,::2,::3,::4,::5,::6,::7")]),
             srv6(&[("srv6_flowlabel", "random")]),
@@ -373,7 +378,14 @@ mod tests {
         assert_eq!(index, Ok(ErspanOptions { index: None, hardware: None, ..usual }));
         let all = ErspanOptions { version: None, index: None, egress: None, hardware: None };
         assert_eq!(span(&[("erspan_ver", "flow"), ("erspan_idx", "3")]), Ok(all));
-        for wrong in [("erspan_ver", "3"), ("erspan_ver", "0"), ("erspan_dir", "2"), ("erspan_idx", "0x100000"), ("erspan_idx", "x"), ("key", "1024")] {
+        for wrong in [
+            ("erspan_ver", "3"),
+            ("erspan_ver", "0"),
+            ("erspan_dir", "2"),
+            ("erspan_idx", "0x100000"),
+            ("erspan_idx", "x"),
+            ("key", "1024"),
+        ] {
             let all = [("remote_ip", "10.0.0.2"), wrong];
             assert!(t(TunnelKind::Erspan, &all).is_err(), "{wrong:?}");
         }

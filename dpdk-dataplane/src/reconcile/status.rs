@@ -21,6 +21,7 @@ const TYPES: &[&str] = &[
     "erspan",
     "geneve",
     "gre",
+    "gtpu",
     "internal",
     "ip6erspan",
     "ip6gre",

@@ -174,6 +174,10 @@ pub enum FieldId {
     TunErspanDir,
     /// Number of the mirroring hardware, in version 2.
     TunErspanHwid,
+    /// Version and flags of GTP-U.
+    TunGtpuFlags,
+    /// Type of the message of GTP-U: 255 has a packet in it.
+    TunGtpuMsgtype,
     /// Tunnel option field 0, up to 64 bits.
     TunMetadata0,
     /// Tunnel option field 1, up to 64 bits.
@@ -406,6 +410,8 @@ pub const ALL_FIELDS: &[FieldId] = &[
     FieldId::TunErspanIdx,
     FieldId::TunErspanDir,
     FieldId::TunErspanHwid,
+    FieldId::TunGtpuFlags,
+    FieldId::TunGtpuMsgtype,
     FieldId::TunMetadata0,
     FieldId::TunMetadata1,
     FieldId::TunMetadata2,

@@ -2,7 +2,7 @@
 
 use crate::field::{ET_CLASS, FieldDef, Format, Prereq};
 
-pub(super) const DEFS: [FieldDef; 22] = [
+pub(super) const DEFS: [FieldDef; 24] = [
     FieldDef {
         name: "tun_id",
         aliases: &["tunnel_id"],
@@ -182,6 +182,32 @@ pub(super) const DEFS: [FieldDef; 22] = [
         word: 58,
         shift: 40,
         format: Format::Hex,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_gtpu_flags",
+        aliases: &["gtpu_flags"],
+        nxm_name: "NXOXM_ET_GTPU_FLAGS",
+        headers: &[(ET_CLASS, 15)],
+        bits: 8,
+        bytes: 1,
+        word: 58,
+        shift: 48,
+        format: Format::Hex,
+        prereq: Prereq::None,
+        maskable: true,
+    },
+    FieldDef {
+        name: "tun_gtpu_msgtype",
+        aliases: &["gtpu_msgtype"],
+        nxm_name: "NXOXM_ET_GTPU_MSGTYPE",
+        headers: &[(ET_CLASS, 16)],
+        bits: 8,
+        bytes: 1,
+        word: 58,
+        shift: 56,
+        format: Format::Dec,
         prereq: Prereq::None,
         maskable: true,
     },

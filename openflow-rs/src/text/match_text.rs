@@ -232,6 +232,9 @@ impl fmt::Display for Match {
         for id in [F::TunErspanVer, F::TunErspanIdx, F::TunErspanDir, F::TunErspanHwid] {
             o.field(id, id.def().name);
         }
+        // Without "tun_" before them, as there; they are read so as well.
+        o.field(F::TunGtpuFlags, "gtpu_flags");
+        o.field(F::TunGtpuMsgtype, "gtpu_msgtype");
         o.field(F::TunFlags, "tun_flags");
         for i in 0..8 {
             let id = ALL_FIELDS[F::TunMetadata0 as usize + i];

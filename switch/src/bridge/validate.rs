@@ -59,6 +59,8 @@ fn read_only(f: F) -> bool {
             | F::TcpFlags
             | F::NshMdtype
             | F::NshNp
+            | F::TunGtpuFlags
+            | F::TunGtpuMsgtype
             | F::CtState
             | F::CtZone
             | F::CtNwProto

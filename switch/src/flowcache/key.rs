@@ -248,7 +248,12 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
         let l3 = 14 + 4 * outer.tags;
         if own.has(false, be32(p, l3 + 16)?.into()) {
             // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
-            let options = if tunnel == TunnelKind::Geneve { *p.get(l3 + 28)? & 0x3f } else { 0 };
+            let options = match tunnel {
+                TunnelKind::Geneve => *p.get(l3 + 28)? & 0x3f,
+                TunnelKind::Vxlan => 0,
+                // Their packets walk the tables.
+                _ => return None,
+            };
             if !matches!(options, 0 | 2) {
                 return None;
             }
@@ -594,7 +599,11 @@ impl Words<'_> {
         let at = h.l4? + 8;
         let body = p.get(at..h.l3_end)?;
         // RFC 8926 section 3.4, as above.
-        let n = if kind == TunnelKind::Geneve { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
+        let n = match kind {
+            TunnelKind::Geneve => 8 + 4 * usize::from(body.first()? & 0x3f),
+            TunnelKind::Vxlan => 8,
+            _ => return None,
+        };
         if n > MAX_TUNNEL || body.len() < n + 14 {
             return None;
         }

@@ -199,7 +199,7 @@ pub(super) fn megaflow(
             m.set_masked(f, k.get(f), bits.get(f));
         }
         options(&mut m, k, &bits);
-        erspan(&mut m, k, &bits);
+        mirrored_or_mobile(&mut m, k, &bits);
     }
     for f in packet_fields(k) {
         // Fields that changed count as examined.
@@ -219,15 +219,16 @@ pub(super) fn megaflow(
     format!("recirc_id={id},{}", behind_connection(&body))
 }
 
-/// The fields of ERSPAN that lookups examined, as far as its version has them: the bits, without their mask, as in Open
-/// vSwitch.
-fn erspan(m: &mut Match, k: &FlowKey, bits: &FlowKey) {
+/// The fields of GTP-U and ERSPAN that lookups examined, as far as its version has them: the bits, without their mask, as
+/// in Open vSwitch.
+fn mirrored_or_mobile(m: &mut Match, k: &FlowKey, bits: &FlowKey) {
     let own: &[F] = match k.get(F::TunErspanVer) {
         1 => &[F::TunErspanIdx],
         2 => &[F::TunErspanDir, F::TunErspanHwid],
         _ => &[],
     };
-    for f in own.iter().copied().chain([F::TunErspanVer]).filter(|f| bits.get(*f) != 0) {
+    let always = [F::TunErspanVer, F::TunGtpuFlags, F::TunGtpuMsgtype];
+    for f in own.iter().copied().chain(always).filter(|f| bits.get(*f) != 0) {
         m.set(f, k.get(f) & bits.get(f));
     }
 }

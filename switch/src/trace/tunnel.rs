@@ -21,6 +21,7 @@ fn type_number(kind: TunnelKind, v6: bool) -> u32 {
         (TunnelKind::Geneve, _) => 5,
         (TunnelKind::Erspan, false) => 107,
         (TunnelKind::Erspan, true) => 108,
+        (TunnelKind::Gtpu, _) => 110,
         (TunnelKind::Srv6, _) => 112,
     }
 }
@@ -99,6 +100,10 @@ fn within(cfg: &TunnelConfig, l4: &[u8]) -> Option<String> {
     Some(match cfg.kind {
         TunnelKind::Vxlan => format!("vxlan(flags={:#x},vni={:#x})", be32(l4, 8)?, be32(l4, 12)? >> 8),
         TunnelKind::Geneve => geneve(l4.get(8..)?)?,
+        TunnelKind::Gtpu => {
+            let (head, teid) = (be16(l4, 8)?, be32(l4, 12)?);
+            format!("gtpu(flags={:#x},msgtype={},teid={teid:#x})", head >> 8, head & 0xff)
+        }
         TunnelKind::Gre => {
             let (flags, proto) = (be16(l4, 0)?, be16(l4, 2)?);
             let mut s = format!("gre((flags={flags:#x},proto={proto:#x})");

@@ -6,6 +6,7 @@ use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::gre::{self, Erspan, Gre};
+use packet::gtpu::{self, Gtpu};
 use packet::tunnel::{Geneve, GeneveOption, Vxlan, VxlanPayload};
 use packet::{Headers, ipproto, srv6};
 use std::net::IpAddr;
@@ -67,6 +68,8 @@ pub struct Decapsulated {
     pub policy: Option<(u16, u8)>,
     /// The header of ERSPAN.
     pub erspan: Option<Erspan>,
+    /// Flags and type of a message of GTP-U.
+    pub gtpu: Option<(u8, u8)>,
     /// Options.
     pub options: Options,
     /// Where the inner frame starts.
@@ -101,7 +104,7 @@ pub struct Outer {
 impl Decapsulated {
     /// A packet of which no more is known than whose it is.
     pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], vni: u32, port: u16) -> Decapsulated {
-        let packet_type = if kind == TunnelKind::Srv6 { PacketType::IPV4 } else { PacketType::ETHERNET };
+        let packet_type = if kind.has_only_ip() { PacketType::IPV4 } else { PacketType::ETHERNET };
         Decapsulated {
             kind,
             src,
@@ -111,6 +114,7 @@ impl Decapsulated {
             gpe: false,
             policy: None,
             erspan: None,
+            gtpu: None,
             options: Options::default(),
             inner: 0,
             end: 0,
@@ -165,22 +169,44 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
         ports: [source, port],
         ..Decapsulated::of(kind, [src, dst], 0, port)
     };
-    if kind == TunnelKind::Geneve {
-        let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
-        if g.protocol != 0x6558 {
-            return Err(Malformed);
+    match kind {
+        TunnelKind::Geneve => {
+            let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
+            if g.protocol != 0x6558 {
+                return Err(Malformed);
+            }
+            d.vni = g.vni;
+            d.oam = g.oam;
+            d.inner = l4 + 8 + g.len;
         }
-        d.vni = g.vni;
-        d.oam = g.oam;
-        d.inner = l4 + 8 + g.len;
-    } else {
-        let v = Vxlan::parse(body).ok_or(Malformed)?;
-        (d.vni, d.gpe, d.policy) = (v.vni, v.gpe, v.policy);
-        if let VxlanPayload::Ethertype(t) = v.payload {
-            d.packet_type = PacketType::of(t);
+        TunnelKind::Gtpu => of_gtpu(&mut d, body, l4 + 8)?,
+        _ => {
+            let v = Vxlan::parse(body).ok_or(Malformed)?;
+            (d.vni, d.gpe, d.policy) = (v.vni, v.gpe, v.policy);
+            if let VxlanPayload::Ethertype(t) = v.payload {
+                d.packet_type = PacketType::of(t);
+            }
         }
     }
     if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
+}
+
+/// Reads the header of GTP-U, which begins at `at`. A message without a user's packet is taken as the frame that it came
+/// in, for flows to hand it to those who know what it means, as in Open vSwitch.
+fn of_gtpu(d: &mut Decapsulated, body: &[u8], at: usize) -> Result<(), Malformed> {
+    let g = Gtpu::parse(body).ok_or(Malformed)?;
+    (d.vni, d.gtpu) = (g.teid, Some((g.flags, g.message)));
+    if g.message != gtpu::USER_PACKET {
+        (d.packet_type, d.inner) = (PacketType::ETHERNET, 0);
+        return Ok(());
+    }
+    d.packet_type = match body.get(g.len..g.end).and_then(|p| p.first()).map(|version| version >> 4) {
+        Some(4) => PacketType::IPV4,
+        Some(6) => PacketType::IPV6,
+        _ => return Err(Malformed),
+    };
+    (d.inner, d.end) = (at + g.len, at + g.end);
+    Ok(())
 }
 
 /// The outer type of service and time to live.
@@ -264,6 +290,10 @@ pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut Fl
         key.set(F::TunGbpId, id.into());
         key.set(F::TunGbpFlags, flags.into());
     }
+    if let Some((flags, message)) = d.gtpu {
+        key.set(F::TunGtpuFlags, flags.into());
+        key.set(F::TunGtpuMsgtype, message.into());
+    }
     if let Some(header) = d.erspan {
         erspan::to_key(header, key);
     }
@@ -285,7 +315,7 @@ pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut Fl
 #[error("malformed tunnel header")]
 pub struct Malformed;
 
-/// The encapsulation of a Geneve or VXLAN packet; none of other packets.
+/// The encapsulation of a packet of a tunnel over UDP; none of other packets.
 pub(crate) fn tunnel_kind(p: &[u8], h: &Headers, own: &Own) -> Option<TunnelKind> {
     if h.proto != ipproto::UDP || h.fragment {
         return None;

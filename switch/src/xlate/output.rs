@@ -260,7 +260,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let entropy = tunnel::entropy(&self.packet.key);
         let mut sequence = 0;
-        if cfg.kind.is_gre() {
+        if cfg.kind.is_gre() || cfg.has_sequence() {
             // Sequence numbers and checksums differ from packet to packet.
             self.observer.side_effect();
             let take = cfg.has_sequence() && !self.observer.dry();
@@ -453,7 +453,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return true;
             }
         };
-        if d.packet_type != PacketType::ETHERNET || d.gpe {
+        if d.packet_type != PacketType::ETHERNET || d.gpe || d.gtpu.is_some() {
             self.observer.side_effect();
         }
         // Whether there was congestion in the tunnel.
@@ -467,8 +467,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.because(DropReason::NoBuffer);
             return true;
         }
-        if let Some(l4) = self.packet.headers.l4 {
-            self.observer.decapsulates(&self.packet.base, d.inner - l4, d.end - d.inner);
+        if let Some(n) = self.packet.headers.l4.and_then(|l4| d.inner.checked_sub(l4)) {
+            self.observer.decapsulates(&self.packet.base, n, d.end - d.inner);
         }
         let arrive = |x: &mut Self| x.enter_from_tunnel(bridge, no, &d);
         let inner = |p: &mut P| {

@@ -181,8 +181,8 @@ fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
             TunnelKind::Vxlan => 1,
             TunnelKind::Gre | TunnelKind::Erspan => 2,
             TunnelKind::Geneve => 7,
-            // The registry has no number for it.
-            TunnelKind::Srv6 => 0,
+            // The registry has no number for them.
+            TunnelKind::Srv6 | TunnelKind::Gtpu => 0,
         }),
         KEY => o.extend([3].into_iter().chain(t.vni.to_be_bytes().into_iter().skip(1))),
         // tunnelSourceIPv4Address and tunnelDestinationIPv4Address, tunnelProtocolIdentifier (UDP)
@@ -191,7 +191,7 @@ fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
         PROTOCOL => o.push(match t.kind {
             TunnelKind::Gre | TunnelKind::Erspan => 47,
             TunnelKind::Srv6 => 43,
-            TunnelKind::Geneve | TunnelKind::Vxlan => 17,
+            TunnelKind::Geneve | TunnelKind::Vxlan | TunnelKind::Gtpu => 17,
         }),
         // tunnelSourceTransportPort, tunnelDestinationTransportPort
         SOURCE_PORT => o.extend(t.ports[0].to_be_bytes()),
