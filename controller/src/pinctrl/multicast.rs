@@ -126,6 +126,7 @@ impl Snooping {
                         s.routers.clear();
                     }
                     s.next_query = s.next_query.min(now + config.interval);
+                    s.idle_from_now_on(config.idle, now);
                     Switch { config, ..s }
                 }
                 None => remembered(m.datapath, config, input, now),
@@ -146,10 +147,11 @@ impl Snooping {
             s.next_query = now + s.config.interval;
             let Some(dp) = input.sb.datapath_binding.get(datapath) else { continue };
             for packet in ips.iter().filter_map(|ip| query(*mac, *ip, s.config.max_response)) {
+                // Every chassis asks its own ports, so nothing goes into tunnels. Listeners on a provider network have
+                // nobody else to ask them: without `LOCAL_ONLY` localnet ports are asked too.
                 let actions = vec![
                     of::set(of::DATAPATH, dp.tunnel_key as u64),
                     of::set(of::OUTPORT, FLOOD),
-                    of::set_flags(flag::LOCAL_ONLY),
                     Action::resubmit(tables::LOCAL_OUTPUT),
                 ];
                 out.push(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions)));
@@ -175,6 +177,9 @@ impl Snooping {
             tracing::debug!(target: "pinctrl", "multicast snooping received a malformed packet, which is dropped");
             return Vec::new();
         };
+        if is_query && s.asked_by_querier(&p.packet) {
+            return Vec::new();
+        }
         for one in said {
             self.changes += u64::from(s.take(one, port, now));
         }
@@ -268,6 +273,23 @@ fn remembered(datapath: Uuid, config: Config, input: &Input, now: Instant) -> Sw
 }
 
 impl Switch {
+    /// Whether a query is that of this switch's querier on another chassis, which a provider network brought: its sender
+    /// routes nothing, and the ports here are asked from here.
+    fn asked_by_querier(&self, packet: &[u8]) -> bool {
+        self.config.querier.as_ref().is_some_and(|(mac, _)| packet.get(6..12) == Some(&mac.0[..]))
+    }
+
+    /// Another idle time counts for what is known already too, from when it was last heard of.
+    fn idle_from_now_on(&mut self, idle: Duration, now: Instant) {
+        let before = self.config.idle;
+        if idle == before {
+            return;
+        }
+        for until in self.groups.values_mut().flat_map(|g| g.ports.values_mut()) {
+            *until = until.checked_sub(before).unwrap_or(now) + idle;
+        }
+    }
+
     /// Forgets what expired. Whether there was any.
     fn expire(&mut self, now: Instant) -> bool {
         let count = |s: &Switch| s.routers.len() + s.groups.values().map(|g| g.ports.len()).sum::<usize>();
@@ -482,9 +504,42 @@ mod tests {
         for m in &sent {
             let Message::PacketOut(p) = m else { panic!() };
             assert_eq!(read(&p.packet), Some((vec![Said::Query], true)));
+            let flags = p.actions.iter().any(|a| matches!(a, Action::SetField { field, .. } if *field == of::FLAGS));
+            assert!(!flags, "localnet ports are asked too: {:?}", p.actions);
+            // Another chassis hears it from a provider network: no router is there.
+            assert_eq!(hear(&mut s, p.packet.clone(), 3, &input, now), None);
         }
+        assert_eq!(known(&s), [("mrouters".to_string(), "", Vec::new())]);
+        let other = query(Mac([2, 0, 0, 0, 0, 2]), "10.0.0.2".parse().unwrap(), 1).unwrap();
+        assert_eq!(hear(&mut s, other, 3, &input, now), Some(FLOOD_L2));
+        assert_eq!(known(&s), [("mrouters".to_string(), "", vec![3])]);
         assert!(s.due(&input, now + Duration::from_secs(9)).is_empty());
         assert_eq!(s.next(), Some(now + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn another_idle_time_counts_for_groups_that_are_known() {
+        let idle = |seconds| world(move |m| m.idle_timeout = Some(seconds), Vec::new());
+        let (mut s, now) = (Snooping::default(), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        s.observe(&idle(300), now);
+        hear(&mut s, igmp(&[0x16, 0, 0, 0, 239, 0, 0, 1]), 2, &idle(300), now);
+        let mut changes = 0;
+        let mut changed = |seconds, at| {
+            // Each input differs from the one before also in what it counts as a change.
+            changes += 1;
+            let mut input = idle(seconds);
+            for n in 0..changes {
+                drop(input.set_datapaths([DP, Uuid::from_u128(100 + n)].into()));
+            }
+            s.observe(&input, at);
+            assert_eq!(s.next(), Some(after(seconds as u64)));
+            s.due(&input, at);
+            known(&s).len() - 1
+        };
+        assert_eq!(changed(20, after(5)), 1);
+        assert_eq!(changed(300, after(10)), 1, "longer again");
+        assert_eq!(changed(20, after(25)), 0, "nobody said so for longer than that");
     }
 
     #[test]
