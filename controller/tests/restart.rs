@@ -197,6 +197,17 @@ async fn settled(w: &World, at: &Path) -> HashSet<Flow> {
     }
 }
 
+/// Looks every 10 ms until it is over: how many looks there were, and how many of them saw fewer flows than wanted.
+async fn fewer_than(wanted: usize, at: PathBuf, over: Arc<AtomicBool>) -> (usize, usize) {
+    let (mut ofctl, mut looks, mut fewer) = (Ofctl::connect(&at).await, 0, 0);
+    while !over.load(Ordering::Relaxed) {
+        looks += 1;
+        fewer += usize::from(ofctl.count().await < wanted);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    (looks, fewer)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_flow_is_missing_while_controllers_come_and_go() {
     if !needs::installed(&["ovs-vswitchd"]) {
@@ -209,16 +220,7 @@ async fn no_flow_is_missing_while_controllers_come_and_go() {
     let all = Arc::new(settled(&w, &bridge).await);
     let over = Arc::new(AtomicBool::new(false));
     // How many flows there are every 10 ms, and which ones as often as the switch says it.
-    let (o, at, n) = (over.clone(), bridge.clone(), all.len());
-    let counts = tokio::spawn(async move {
-        let (mut ofctl, mut looks, mut fewer) = (Ofctl::connect(&at).await, 0, 0);
-        while !o.load(Ordering::Relaxed) {
-            looks += 1;
-            fewer += usize::from(ofctl.count().await < n);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        (looks, fewer)
-    });
+    let counts = tokio::spawn(fewer_than(all.len(), bridge.clone(), over.clone()));
     let (o, a, at) = (over.clone(), all.clone(), bridge.clone());
     let dumps = tokio::spawn(async move {
         let (mut ofctl, mut looks, mut worst) = (Ofctl::connect(&at).await, 0, 0);
@@ -250,6 +252,68 @@ async fn no_flow_is_missing_while_controllers_come_and_go() {
     assert_eq!(settled(&w, &bridge).await, *all, "it ends as it began");
     let restarts = w.log().matches("replacing the flow tables").count();
     assert!(restarts > 3, "only {restarts} controllers came as far as to send flows");
+    w.ovs.shutdown().await;
+    w.sb.shutdown().await;
+}
+
+/// The names of the chassis that the southbound database has.
+async fn chassis(w: &World) -> Vec<String> {
+    let select = json!({"op": "select", "table": "Chassis", "where": [], "columns": ["name"]});
+    let r = w.sb.transact("OVN_Southbound", vec![select]).await.unwrap();
+    let rows = r[0]["rows"].as_array().cloned().unwrap_or_default();
+    rows.iter().map(|row| row["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn registered_as(w: &World, name: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while chassis(w).await != [name] {
+        assert!(Instant::now() < end, "{name} is not registered\n{}", w.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn forget_chassis(w: &World) {
+    let delete = |table: &str| json!({"op": "delete", "table": table, "where": []});
+    transact(&w.sb, "OVN_Southbound", vec![delete("Chassis_Private"), delete("Chassis")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_flow_is_missing_while_the_chassis_has_no_row() {
+    if !needs::installed(&["ovs-vswitchd"]) {
+        return;
+    }
+    let mut w = World::new().await;
+    w.switch().await;
+    let _controller = w.controller();
+    let bridge = w.path("br-int.mgmt");
+    let all = settled(&w, &bridge).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let counts = tokio::spawn(fewer_than(all.len(), bridge.clone(), over.clone()));
+    // Somebody takes the row away; the controller writes it anew.
+    forget_chassis(&w).await;
+    registered_as(&w, "hv1").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // A chassis that gets another name cannot register while the row of its old name has its address.
+    let named = |name: &str| {
+        json!({"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [
+            ["external_ids", "delete", ["set", ["system-id"]]], ["external_ids", "insert", ["map", [["system-id", name]]]]]})
+    };
+    transact(&w.ovs, "Open_vSwitch", vec![named("hv9")]).await;
+    let end = Instant::now() + Duration::from_secs(30);
+    while !w.log().contains("cannot duplicate on 'hv9'") {
+        assert!(Instant::now() < end, "{}", w.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // The operator takes the old row away, as OVN wants it.
+    forget_chassis(&w).await;
+    registered_as(&w, "hv9").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    over.store(true, Ordering::Relaxed);
+    let (looks, fewer) = counts.await.unwrap();
+    assert!(looks > 100, "{looks} looks");
+    assert_eq!(fewer, 0, "of {looks} looks\n{}", w.log());
+    assert_eq!(settled(&w, &bridge).await, all, "it ends as it began");
     w.ovs.shutdown().await;
     w.sb.shutdown().await;
 }

@@ -127,14 +127,12 @@ impl Controller {
         self.choose_rows(&settings);
         self.publish();
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
-        // What is here is known once the rows of all local datapaths are; until then what was before stays. A chassis that is not in
-        // the database has none, and where nothing was derived yet its row is waited for, as it brings them.
+        // What is here is known once the rows of all local datapaths are; until then what was before stays. So it does while the
+        // chassis has no row of its own (not yet, not any more, or not under a name that it cannot register): no port is its own then.
         let present = self.input.local.chassis.is_some();
         self.settled &= present;
-        self.known = southbound_ready
-            && (present || self.derived)
-            && (self.settled || self.has_all_rows())
-            && self.exchange_neighbours(&settings);
+        self.known =
+            southbound_ready && present && (self.settled || self.has_all_rows()) && self.exchange_neighbours(&settings);
         if southbound_ready {
             if self.known {
                 self.assign_zones(&settings);
