@@ -5,6 +5,7 @@
 //! | [`lexer`] | tokens |
 //! | [`constant`] | numbers and addresses in the forms in which they are written |
 //! | [`field`] | packet and metadata fields |
+//! | [`fields`] | the field values of one match |
 //! | [`symbol`] | the names that expressions use: fields, subfields, predicates, prerequisites |
 //! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`], print |
 //! | [`normal`] | normalisation to sets of field matches, conjunctions for two lists and more |
@@ -23,6 +24,7 @@ mod error;
 pub mod evaluate;
 pub mod expr;
 pub mod field;
+pub mod fields;
 pub mod lexer;
 pub mod normal;
 mod print;

@@ -7,6 +7,7 @@
 //! two of two alternatives each, five flows stand in place of four.
 
 use crate::field::{Field, ones};
+use crate::fields::Fields;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -54,9 +55,6 @@ impl Boolean {
 /// A value and a mask.
 pub type Masked = (u128, u128);
 
-/// Field values that a packet must have.
-pub type Fields = BTreeMap<Field, Masked>;
-
 /// One flow's match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
@@ -75,7 +73,7 @@ type Product = BTreeMap<Field, Vec<Masked>>;
 /// The matches of an expression, without duplicates.
 pub fn matches(e: &Boolean) -> Vec<Match> {
     let mut plain = Vec::new();
-    let mut clauses: BTreeMap<Fields, Vec<(u32, u8, u8)>> = BTreeMap::new();
+    let mut clauses: Vec<(Fields, (u32, u8, u8))> = Vec::new();
     let mut conjunctions = Vec::new();
     let mut number = 0;
     for p in normalize(e) {
@@ -91,20 +89,24 @@ pub fn matches(e: &Boolean) -> Vec<Match> {
                 number += 1;
                 for (k, (field, list)) in (0u8..).zip(&lists) {
                     for m in *list {
-                        clauses.entry(with(&base, *field, *m)).or_default().push((number, k, lists.len() as u8));
+                        clauses.push((with(&base, *field, *m), (number, k, lists.len() as u8)));
                     }
                 }
                 conjunctions.push(Match::Conjunction(base, number));
             }
         }
     }
-    plain.sort();
+    plain.sort_unstable();
     plain.dedup();
+    // Clauses of one match go together, in the order of the conjunctions.
+    clauses.sort_unstable();
     // A clause whose match is also a plain one is subsumed: the plain flow decides already.
-    let mut out: Vec<Match> = Vec::new();
-    for (fields, c) in clauses {
-        if plain.binary_search(&fields).is_err() {
-            out.push(Match::Clause(fields, c));
+    let mut out: Vec<Match> = Vec::with_capacity(clauses.len() + conjunctions.len() + plain.len());
+    for (fields, clause) in clauses {
+        match out.last_mut() {
+            Some(Match::Clause(same, list)) if *same == fields => list.push(clause),
+            _ if plain.binary_search(&fields).is_err() => out.push(Match::Clause(fields, vec![clause])),
+            _ => {}
         }
     }
     out.extend(conjunctions);

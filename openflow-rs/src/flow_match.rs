@@ -56,6 +56,11 @@ impl Match {
         Self::default()
     }
 
+    /// Matches every packet; there is room for as many words as these.
+    pub fn with_room(words: usize) -> Self {
+        Match { words: Vec::with_capacity(words) }
+    }
+
     /// The words, ordered by index; none has a zero mask.
     pub fn words(&self) -> &[MatchWord] {
         &self.words
@@ -292,8 +297,14 @@ impl Match {
     /// The match as fields, each value and mask in the field's own terms, ordered so that every field
     /// comes after those that its prerequisites name. Shared storage is told apart by EtherType and protocol.
     pub fn fields(&self) -> Vec<(FieldId, u128, u128)> {
-        use FieldId as F;
         let mut out = Vec::with_capacity(self.words.len() + 4);
+        self.each_field(|id, value, mask| out.push((id, value, mask)));
+        out
+    }
+
+    /// Hands over the fields of [`Match::fields`], in their order.
+    pub(crate) fn each_field(&self, mut take: impl FnMut(FieldId, u128, u128)) {
+        use FieldId as F;
         // Most fields are not matched: one look at this tells.
         let matched = self.words.iter().fold(0u64, |all, w| all | 1 << w.word);
         let mut put = |id: FieldId| {
@@ -303,7 +314,7 @@ impl Match {
             let (v, m) = self.get(id);
             // An option that only has to be there has a mask of no bits.
             if m != 0 || self.presence(id) == Some(true) {
-                out.push((id, v, m));
+                take(id, v, m);
             }
         };
         for id in [
@@ -393,6 +404,5 @@ impl Match {
         ] {
             put(id);
         }
-        out
     }
 }

@@ -14,10 +14,17 @@ pub struct PackedMatch(Arc<[u8]>);
 
 impl From<&Match> for PackedMatch {
     fn from(m: &Match) -> PackedMatch {
-        let mut out = Vec::with_capacity(96);
-        oxm::put_ofp_match(&mut out, m);
-        PackedMatch(out.into())
+        OCTETS.with_borrow_mut(|out| {
+            out.clear();
+            oxm::put_ofp_match(out, m);
+            PackedMatch(out[..].into())
+        })
     }
+}
+
+thread_local! {
+    /// Where each thread puts the octets of a match together.
+    static OCTETS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl PackedMatch {

@@ -2,7 +2,7 @@
 
 use logical_flow::expr::Operand;
 use logical_flow::field::Field;
-use logical_flow::normal::Fields;
+use logical_flow::fields::Fields;
 use openflow_rs::{Action, FieldId, Match, NatSpec, PortNo, Subfield, ones};
 
 /// Logical datapath, a field of the whole pipeline.
@@ -161,7 +161,7 @@ pub fn subfield(o: &Operand) -> Option<Subfield> {
 
 /// The match of a logical flow in a datapath.
 pub fn matches(fields: &Fields, datapath: u64) -> Match {
-    let mut m = Match::new();
+    let mut m = Match::with_room(12);
     m.set(DATAPATH, u128::from(datapath));
     for (f, (value, mask)) in fields {
         match f {

@@ -3,7 +3,8 @@
 use crate::input::model::Input;
 use logical_flow::expr::{self, Environment};
 use logical_flow::field::{Field, INPORT};
-use logical_flow::normal::{self, Fields, Match as Normal};
+use logical_flow::fields::Fields;
+use logical_flow::normal::{self, Match as Normal};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
 use packet::{Headers, checksum, ipproto};
@@ -48,7 +49,7 @@ pub fn message(text: &str, input: &Input) -> Result<Message, String> {
 }
 
 fn get(fields: &Fields, f: Field) -> u128 {
-    fields.get(&f).map_or(0, |(value, _)| *value)
+    fields.get(f).map_or(0, |(value, _)| value)
 }
 
 fn put(p: &mut Vec<u8>, value: u128, bytes: usize) {

@@ -310,9 +310,11 @@ impl Api {
         if self.store.lock().unwrap().down {
             return None;
         }
+        // The cut is looked at first: what changes behind it is not told any more.
         tokio::select! {
-            ended = self.converse(stream) => ended,
+            biased;
             _ = changed.wait_for(|now| now >> 32 != cuts) => None,
+            ended = self.converse(stream) => ended,
         }
     }
 

@@ -120,7 +120,7 @@ fn put_as(out: &mut Vec<u8>, id: FieldId, header: u32, value: u128, mask: Option
 
 /// Appends all fields of a match, without header or padding.
 pub fn put_match(out: &mut Vec<u8>, m: &Match) {
-    for (id, v, mask) in m.fields() {
+    m.each_field(|id, v, mask| {
         match id {
             FieldId::InPort => put(out, FieldId::InPortOxm, v, None),
             FieldId::VlanTci => {
@@ -136,7 +136,7 @@ pub fn put_match(out: &mut Vec<u8>, m: &Match) {
             }
             _ => put(out, id, v, (mask != id.full_mask()).then_some(mask)),
         }
-    }
+    });
 }
 
 /// Appends all fields of a match as OpenFlow 1.0's Nicira extension has them, without padding.

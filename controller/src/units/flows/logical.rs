@@ -8,6 +8,7 @@ use crate::input::model::Read;
 use crate::{encode, encode::of, encode::tables};
 use logical_flow::expr::{Environment, Expr};
 use logical_flow::field::{Field, INPORT, OUTPORT};
+use logical_flow::fields::Fields;
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, evaluate, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
@@ -213,11 +214,11 @@ fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
 /// The match with the connection's original ports in place of the packet's own, so that it also holds for fragments, which
 /// have none (ovn-nb(5), `acl_ct_translation`).
 fn by_connection(m: Normal) -> Normal {
-    let translate = |fields: logical_flow::normal::Fields| {
-        if fields.get(&Field::IpProto).is_none_or(|(p, _)| !matches!(p, 6 | 17 | 132)) {
+    let translate = |fields: Fields| {
+        if fields.get(Field::IpProto).is_none_or(|(p, _)| !matches!(p, 6 | 17 | 132)) {
             return fields;
         }
-        let mut out: logical_flow::normal::Fields = fields
+        let mut out: Fields = fields
             .into_iter()
             .map(|(field, value)| match field {
                 Field::IpProto => (Field::CtNwProto, value),
@@ -227,8 +228,8 @@ fn by_connection(m: Normal) -> Normal {
             })
             .collect();
         // Tracked, and not invalid.
-        let state = out.entry(Field::CtState).or_insert((0, 0));
-        *state = (state.0 | 0x20, state.1 | 0x30);
+        let state = out.get(Field::CtState).unwrap_or((0, 0));
+        out.insert(Field::CtState, (state.0 | 0x20, state.1 | 0x30));
         out
     };
     match m {
@@ -245,7 +246,7 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
     let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
     let mut keep = |m: &Normal| {
         let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
-        let Some(key) = f.get(&register).map(|(value, _)| *value).filter(|k| *k != 0) else { return true };
+        let Some(key) = f.get(register).map(|(value, _)| value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
             let key = i64::try_from(key).ok();
             let port = key.and_then(|key| view.read(Read::PortByKey(dp, key)).port_by_key(dp, key));
