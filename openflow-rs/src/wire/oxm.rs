@@ -120,22 +120,20 @@ fn put_as(out: &mut Vec<u8>, id: FieldId, header: u32, value: u128, mask: Option
 
 /// Appends all fields of a match, without header or padding.
 pub fn put_match(out: &mut Vec<u8>, m: &Match) {
-    m.each_field(|id, v, mask| {
-        match id {
-            FieldId::InPort => put(out, FieldId::InPortOxm, v, None),
-            FieldId::VlanTci => {
-                let vid = mask & 0x1fff;
-                if vid == 0x1fff {
-                    put(out, FieldId::VlanVid, v & 0x1fff, None);
-                } else if vid != 0 {
-                    put(out, FieldId::VlanVid, v & vid, Some(vid));
-                }
-                if v & 0x1fff != 0 && mask & 0xe000 != 0 {
-                    put(out, FieldId::VlanPcp, v >> 13, None);
-                }
+    m.each_field(|id, v, mask| match id {
+        FieldId::InPort => put(out, FieldId::InPortOxm, v, None),
+        FieldId::VlanTci => {
+            let vid = mask & 0x1fff;
+            if vid == 0x1fff {
+                put(out, FieldId::VlanVid, v & 0x1fff, None);
+            } else if vid != 0 {
+                put(out, FieldId::VlanVid, v & vid, Some(vid));
             }
-            _ => put(out, id, v, (mask != id.full_mask()).then_some(mask)),
+            if v & 0x1fff != 0 && mask & 0xe000 != 0 {
+                put(out, FieldId::VlanPcp, v >> 13, None);
+            }
         }
+        _ => put(out, id, v, (mask != id.full_mask()).then_some(mask)),
     });
 }
 
