@@ -83,11 +83,16 @@ const APART: [F; 15] = [
     F::CtTpDst,
 ];
 
+/// Fields of which Open vSwitch takes a flow's value for the mask as well: a flow that wants 0 matches all packets there.
+const MASKED_BY_VALUE: [F; 5] =
+    [F::TunErspanVer, F::TunErspanDir, F::TunErspanHwid, F::TunGtpuFlags, F::TunGtpuMsgtype];
+
 fn on_the_wire(f: F) -> bool {
     // Of the tunnels' options only the first is mapped; that the others are refused is no news.
     !f.def().headers.is_empty()
         && !APART.contains(&f)
         && !is_new_register(f)
+        && !MASKED_BY_VALUE.contains(&f)
         && (f.presence().is_none() || f == F::TunMetadata0)
 }
 
