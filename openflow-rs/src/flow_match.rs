@@ -2,7 +2,7 @@
 
 use crate::action::{ETH_NSH, PacketType, is_mpls};
 use crate::field::{FieldId, FlowKey, Prereq};
-use crate::{ALL_FIELDS, ones};
+use crate::{ALL_FIELDS, WORDS, ones};
 
 /// One 64-bit word of a match.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -41,6 +41,7 @@ const DATA_WORDS: std::ops::Range<u8> = FieldId::EthDst.word() as u8..FieldId::C
 
 /// Where a key has the packet's type: in the low 32 bits of its last word.
 const TYPE_WORD: u8 = FieldId::PacketType.word() as u8;
+const _: () = assert!(FieldId::PacketType.word() == WORDS - 1, "no field has a word behind packet_type's");
 const TYPE_BITS: u64 = u32::MAX as u64;
 
 /// Whether words, in their order, match what packets say, but not their type: only packets with an Ethernet header fit

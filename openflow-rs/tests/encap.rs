@@ -168,6 +168,8 @@ fn a_match_of_headers_wants_an_ethernet_header() {
         ("packet_type=(0,0)", false),
         ("packet_type=(1,0x800)", true),
         ("packet_type=(1,0x86dd)", false),
+        ("packet_type=(1,0x800),tun_erspan_ver=0", true),
+        ("packet_type=(1,0x800),gtpu_flags=0", true),
     ] {
         assert_eq!(of(m).matches(&key), fits, "{m}");
     }

@@ -7,6 +7,16 @@ use openflow_rs::{FieldId as F, Match, PortNo};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{BridgeId, PortKind, TunnelKind};
 
+/// The parts of `tunnel(…)` that are words in parentheses, and the fields of flows that they are.
+const PARTS: &[(&str, &[(&str, F)])] = &[
+    ("gbp", &[("id", F::TunGbpId), ("flags", F::TunGbpFlags)]),
+    ("gtpu", &[("flags", F::TunGtpuFlags), ("msgtype", F::TunGtpuMsgtype)]),
+    (
+        "erspan",
+        &[("ver", F::TunErspanVer), ("idx", F::TunErspanIdx), ("dir", F::TunErspanDir), ("hwid", F::TunErspanHwid)],
+    ),
+];
+
 /// The port that a packet with this header comes in by, at a port of the datapath, and what flows see of the header.
 /// The last is whether the header has a key.
 ///
@@ -49,22 +59,11 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
     if text.contains("oam") {
         m.set(F::TunFlags, 1);
     }
-    if let Some((_, policy)) = text.split_once("gbp(") {
-        let policy = Word { name: "gbp", text: policy.split(')').next().unwrap_or_default() };
-        m.set(F::TunGbpId, policy.number("id")?.into());
-        m.set(F::TunGbpFlags, policy.number("flags")?.into());
-    }
-    if let Some((_, gtpu)) = text.split_once("gtpu(") {
-        let gtpu = Word { name: "gtpu", text: gtpu.split(')').next().unwrap_or_default() };
-        m.set(F::TunGtpuFlags, gtpu.number("flags")?.into());
-        m.set(F::TunGtpuMsgtype, gtpu.number("msgtype")?.into());
-    }
-    if let Some((_, erspan)) = text.split_once("erspan(") {
-        let erspan = Word { name: "erspan", text: erspan.split(')').next().unwrap_or_default() };
-        let fields =
-            [("ver", F::TunErspanVer), ("idx", F::TunErspanIdx), ("dir", F::TunErspanDir), ("hwid", F::TunErspanHwid)];
-        for (name, f) in fields {
-            m.set(f, erspan.number(name)?.into());
+    for (name, fields) in PARTS {
+        let Some((_, part)) = text.split_once(&format!("{name}(")) else { continue };
+        let part = Word { name, text: part.split(')').next().unwrap_or_default() };
+        for (word, f) in *fields {
+            m.set(*f, part.number(word)?.into());
         }
     }
     let list = text.split_once("geneve(").map(|(_, rest)| rest).unwrap_or_default();

@@ -139,9 +139,7 @@ pub fn put_match(out: &mut Vec<u8>, m: &Match) {
 
 /// Appends all fields of a match as OpenFlow 1.0's Nicira extension has them, without padding.
 pub(crate) fn put_nxm_match(out: &mut Vec<u8>, m: &Match) {
-    for (id, v, mask) in m.fields() {
-        put_as(out, id, nxm_header(id), v, (mask != id.full_mask()).then_some(mask));
-    }
+    m.each_field(|id, v, mask| put_as(out, id, nxm_header(id), v, (mask != id.full_mask()).then_some(mask)));
 }
 
 /// One decoded field: id, value, and mask if the header had one.
