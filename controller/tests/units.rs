@@ -231,6 +231,39 @@ fn costs(c: &mut Chassis) -> Vec<(&'static str, (usize, usize))> {
     out
 }
 
+/// A member of a set costs a part of the set for each flow that demands it, and no flow as a whole; a set that gets a second
+/// member costs its flows.
+#[test]
+fn a_member_of_an_address_set_costs_a_part_of_it() {
+    let mut c = cloud(2, 10, 0);
+    let texts = ["ip4.src == $as", "ip4.src == $as && tcp.dst == {80, 443}", "ip4.src == $as && ip4.dst == $as"];
+    for (n, m) in texts.iter().enumerate() {
+        c.set(id(3, 500 + n), Some(flow(datapath(0), false, 500 + n, m, "next;")));
+    }
+    let with = |n: u8, c: &mut Chassis| {
+        let addresses = (0..n).map(|n| text(format!("10.1.0.{n}"))).collect();
+        c.set(id(11, 0), Some(sb::AddressSet { name: text("as"), addresses, ..Default::default() }));
+        let (_, ran) = c.settle();
+        (ran, c.engine.outputs().len())
+    };
+    with(0, &mut c);
+    let (ran, base) = with(1, &mut c);
+    assert_eq!(ran, 4, "the set and its flows");
+    assert_eq!(with(2, &mut c).0, 7, "and what the members add to each");
+    let mut before = with(3, &mut c);
+    for n in (4..=200).chain((3..200).rev()) {
+        let now = with(n, &mut c);
+        // One flow for each of the first two, two for the last one, which asks for source and destination.
+        assert_eq!(now.1.abs_diff(before.1), 4, "{n} members");
+        let halved = [16, 17, 32, 33, 64, 65, 128, 129].contains(&n);
+        assert!(now.0 == 4 || halved, "{n} members: {} units, not the set and one part of it for each flow", now.0);
+        before = now;
+    }
+    with(2, &mut c);
+    assert_eq!(with(1, &mut c), (7 - 3, base), "as it began");
+    assert!(c.differs_from_fresh().is_empty());
+}
+
 #[test]
 fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     let (mut small, mut large) = (cloud(2, 10, 10), cloud(40, 10, 3000));
@@ -510,6 +543,11 @@ impl Chassis {
                 let (m, actions) = match kind {
                     1 => (format!("inport == \"vm{}\"", n % PORTS), "next;".to_string()),
                     2 => ("ip4.src == $as".to_string(), "ct_lb_mark(backends=10.0.0.1:80,10.0.0.2:80);".to_string()),
+                    6 => (
+                        format!("ip4.dst == {{$as, 10.1.0.7}} && (ip4.src == $as) && tcp.dst == {{80, {n}}}"),
+                        "drop;".to_string(),
+                    ),
+                    7 => ("inport == @pg && ip4.src == $as".to_string(), "drop;".to_string()),
                     3 => (
                         format!("outport == @pg && ip4.src == {{10.0.0.1, 10.0.0.{n}}} && tcp.dst == {{80, 443}}"),
                         "drop;".to_string(),
@@ -547,7 +585,10 @@ impl Chassis {
             Step::Members(bits) => {
                 let ports = (0..PORTS).filter(|p| bits >> p & 1 == 1).map(|p| text(format!("vm{p}"))).collect();
                 self.set(id(10, 0), (bits > 0).then(|| sb::PortGroup { name: text("1_pg"), ports }));
-                let addresses = (0..8u8).filter(|b| bits >> b & 1 == 1).map(|b| text(format!("10.1.0.{b}"))).collect();
+                // Sets of none to seventy members, so that they are in one part or in several.
+                let each = if bits & 1 == 1 { 9 } else { 1 };
+                let of = |b: u8| (0..each).map(move |k| text(format!("10.1.{k}.{b}")));
+                let addresses = (0..8u8).filter(|b| bits >> b & 1 == 1).flat_map(of).collect();
                 self.set(
                     id(11, 0),
                     (bits > 1).then(|| sb::AddressSet { name: text("as"), addresses, ..Default::default() }),
@@ -690,7 +731,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..3u8).prop_map(Step::Encaps),
         (0..2usize, 0..16u8, 0..3u8).prop_map(|(n, d, w)| Step::Names(n, d, w)),
         (0..SWITCHES, 0..SWITCHES, b()).prop_map(|(a, c, t)| Step::Patch(a, c, t)),
-        (0..12usize, 0..6u8).prop_map(|(n, k)| Step::Flow(n, k)),
+        (0..12usize, 0..8u8).prop_map(|(n, k)| Step::Flow(n, k)),
         (0..16u8).prop_map(Step::Group),
         (0..4usize, 0..3u8).prop_map(|(n, m)| Step::Neighbour(n, m)),
         (0..4usize, 0..3u8).prop_map(|(n, p)| Step::Forwarding(n, p)),

@@ -1,7 +1,7 @@
 //! Evaluation of match expressions for a chassis.
 
 use crate::Error;
-use crate::constant::{Format, Integer, integer};
+use crate::constant::{Format, Integer};
 use crate::expr::{Comparison, Constant, Expr, Operand, Relation, parse};
 use crate::field::ones;
 use crate::normal::{Boolean, Compare};
@@ -15,8 +15,8 @@ pub trait Environment {
     fn port(&self, name: &str) -> Option<u32>;
     /// Whether a logical port resides on this chassis.
     fn is_chassis_resident(&self, port: &str) -> bool;
-    /// The constants of an address set.
-    fn address_set(&self, name: &str) -> Option<Vec<String>>;
+    /// The constants of an address set, but for members that are none.
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>>;
     /// The logical ports of a port group.
     fn port_group(&self, name: &str) -> Option<Vec<String>>;
 }
@@ -69,7 +69,7 @@ impl Environment for NoNames {
     fn is_chassis_resident(&self, _: &str) -> bool {
         false
     }
-    fn address_set(&self, _: &str) -> Option<Vec<String>> {
+    fn address_set(&self, _: &str) -> Option<Vec<Integer>> {
         None
     }
     fn port_group(&self, _: &str) -> Option<Vec<String>> {
@@ -90,13 +90,17 @@ pub fn prerequisite(text: &'static str) -> Result<Boolean, Error> {
     known(text, false)
 }
 
-fn known(text: &'static str, negate: bool) -> Result<Boolean, Error> {
+pub(crate) fn known(text: &'static str, negate: bool) -> Result<Boolean, Error> {
     if let Some(b) = KNOWN.with_borrow(|k| k.get(&(text, negate)).cloned()) {
         return Ok(b);
     }
     let b = parse(text)?.eval(&NoNames, negate)?;
     KNOWN.with_borrow_mut(|k| k.insert((text, negate), b.clone()));
     Ok(b)
+}
+
+pub(crate) fn no_set(name: &str) -> Error {
+    Error::new(0, format!("Syntax error at `${name}' expecting address set name."))
 }
 
 fn unexpanded() -> Error {
@@ -125,12 +129,10 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
                 _ => out.push(one(o, r, i)),
             },
             Constant::AddressSet(name) => {
-                let members = env
-                    .address_set(name)
-                    .ok_or_else(|| Error::new(0, format!("Syntax error at `${name}' expecting address set name.")))?;
+                let members = env.address_set(name).ok_or_else(|| no_set(name))?;
                 // A member that is no constant of the field's kind says nothing about the others.
                 let fits = |i: &Integer| i.width() <= u32::from(o.symbol.width);
-                out.extend(members.iter().filter_map(|m| integer(m)).filter(fits).map(|i| one(o, r, &i)));
+                out.extend(members.iter().filter(|i| fits(i)).map(|i| one(o, r, i)));
             }
             Constant::String(name) => out.push(port(o, r, name, env)),
             Constant::PortGroup(name) => {
@@ -168,7 +170,7 @@ fn differing(r: Relation, v: u128, mask: u128, cmp: &dyn Fn(u128, u128) -> Boole
 }
 
 /// One comparison of an integer field.
-fn one(o: &Operand, r: Relation, i: &Integer) -> Boolean {
+pub(crate) fn one(o: &Operand, r: Relation, i: &Integer) -> Boolean {
     let Some((field, offset)) = o.field() else { return Boolean::literal(false) };
     let full = ones(o.width);
     let mask = i.mask.map_or(full, |m| m & full);

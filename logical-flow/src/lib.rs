@@ -9,6 +9,7 @@
 //! | [`symbol`] | the names that expressions use: fields, subfields, predicates, prerequisites |
 //! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`], print |
 //! | [`normal`] | normalisation to sets of field matches, conjunctions for two lists and more |
+//! | [`sets`] | the same with members of address sets apart, so that these come and go alone |
 //! | [`action`] | actions: parse to a tree, print |
 //! | [`written`] | trees that print exactly as their text was laid out |
 //! | [`template`] | variables that each chassis has its own values of |
@@ -28,6 +29,7 @@ pub mod fields;
 pub mod lexer;
 pub mod normal;
 mod print;
+pub mod sets;
 pub mod symbol;
 pub mod template;
 pub mod written;

@@ -62,40 +62,61 @@ pub enum Match {
     Plain(Fields),
     /// The packet has these and satisfies clause `k` of `n` (from 0) of conjunctions, each given by its number
     /// within the expression (from 1).
-    Clause(Fields, Vec<(u32, u8, u8)>),
+    Clause(Fields, Vec<Clause>),
     /// The packet has these and satisfies all clauses of this conjunction.
     Conjunction(Fields, u32),
 }
 
 /// A conjunction: each field's alternatives. Fields are the narrow ones: overlays of registers are split.
-type Product = BTreeMap<Field, Vec<Masked>>;
+pub(crate) type Product = BTreeMap<Field, Vec<Masked>>;
+
+/// Clause `k` of `n` (from 0) of the conjunction with a number (from 1): number, `k`, `n`.
+pub type Clause = (u32, u8, u8);
+
+/// A product's fields: those with one value, and the lists of the others, in the order of the fields' names in the
+/// language, in which clauses are numbered.
+pub(crate) struct Lists<'p> {
+    pub(crate) base: Fields,
+    pub(crate) lists: Vec<(Field, &'static str, &'p Vec<Masked>)>,
+}
+
+impl Lists<'_> {
+    pub(crate) fn of(p: &Product) -> Lists<'_> {
+        let name = |f: Field| crate::symbol::name_of(f);
+        let mut lists: Vec<_> = p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, name(*f), l)).collect();
+        lists.sort_by_key(|(_, name, _)| *name);
+        Lists { base: p.iter().filter(|(_, l)| l.len() == 1).map(|(f, l)| (*f, l[0])).collect(), lists }
+    }
+}
 
 /// The matches of an expression, without duplicates.
 pub fn matches(e: &Boolean) -> Vec<Match> {
-    let mut plain = Vec::new();
-    let mut clauses: Vec<(Fields, (u32, u8, u8))> = Vec::new();
-    let mut conjunctions = Vec::new();
-    let mut number = 0;
+    let (mut plain, mut clauses, mut conjunctions) = (Vec::new(), Vec::new(), Vec::new());
     for p in normalize(e) {
-        let mut lists: Vec<(Field, &Vec<Masked>)> =
-            p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, l)).collect();
-        // The clauses are numbered in the order of the fields' names in the language.
-        lists.sort_by_key(|(f, _)| crate::symbol::name_of(*f));
-        let base: Fields = p.iter().filter(|(_, l)| l.len() == 1).map(|(f, l)| (*f, l[0])).collect();
+        let Lists { base, lists } = Lists::of(&p);
         match lists.as_slice() {
             [] => plain.push(base),
-            [(field, list)] => plain.extend(list.iter().map(|m| with(&base, *field, *m))),
+            [(field, _, list)] => plain.extend(list.iter().map(|m| with(&base, *field, *m))),
             _ => {
-                number += 1;
-                for (k, (field, list)) in (0u8..).zip(&lists) {
+                let number = conjunctions.len() as u32 + 1;
+                for (k, (field, _, list)) in (0u8..).zip(&lists) {
                     for m in *list {
                         clauses.push((with(&base, *field, *m), (number, k, lists.len() as u8)));
                     }
                 }
-                conjunctions.push(Match::Conjunction(base, number));
+                conjunctions.push(base);
             }
         }
     }
+    assemble(plain, clauses, conjunctions)
+}
+
+/// Matches of all kinds, each once; conjunctions are numbered as they come.
+pub(crate) fn assemble(
+    mut plain: Vec<Fields>,
+    mut clauses: Vec<(Fields, Clause)>,
+    conjunctions: Vec<Fields>,
+) -> Vec<Match> {
     plain.sort_unstable();
     plain.dedup();
     // Clauses of one match go together, in the order of the conjunctions.
@@ -109,12 +130,12 @@ pub fn matches(e: &Boolean) -> Vec<Match> {
             _ => {}
         }
     }
-    out.extend(conjunctions);
+    out.extend((1..).zip(conjunctions).map(|(number, base)| Match::Conjunction(base, number)));
     out.extend(plain.into_iter().map(Match::Plain));
     out
 }
 
-fn with(base: &Fields, field: Field, m: Masked) -> Fields {
+pub(crate) fn with(base: &Fields, field: Field, m: Masked) -> Fields {
     let mut f = base.clone();
     f.insert(field, m);
     f
@@ -123,7 +144,7 @@ fn with(base: &Fields, field: Field, m: Masked) -> Fields {
 /// Most products that an expression may come to; past it the expression is refused as too large by giving up the rest.
 const MAX_PRODUCTS: usize = 65_536;
 
-fn normalize(e: &Boolean) -> Vec<Product> {
+pub(crate) fn normalize(e: &Boolean) -> Vec<Product> {
     match e {
         Boolean::Compare(c) => compare(c),
         Boolean::Or(list) | Boolean::Any(list) => {

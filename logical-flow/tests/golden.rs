@@ -2,6 +2,7 @@
 //! normalise.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use logical_flow::constant::{Integer, integer};
 use logical_flow::expr::Environment;
 use logical_flow::{Error, action, expr, normal, template, written};
 use ovn_schema::sb;
@@ -19,8 +20,8 @@ impl Environment for Everything<'_> {
     fn is_chassis_resident(&self, _: &str) -> bool {
         true
     }
-    fn address_set(&self, name: &str) -> Option<Vec<String>> {
-        self.sets.get(name).cloned()
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
+        Some(self.sets.get(name)?.iter().filter_map(|m| integer(m)).collect())
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
         self.groups.get(name).cloned()

@@ -1,11 +1,16 @@
 //! Normalised matches select exactly the packets that the expression does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use logical_flow::constant::{Integer, integer};
 use logical_flow::expr::{Comparison, Constant, Environment, Expr, Operand, Relation, parse};
 use logical_flow::field::{Field, ones};
-use logical_flow::normal::{Boolean, any_holds, matches};
+use logical_flow::normal::{Boolean, Match, any_holds, matches};
 use logical_flow::symbol::Kind;
 use proptest::prelude::*;
+
+fn constants(texts: &[&str]) -> Vec<Integer> {
+    texts.iter().filter_map(|t| integer(t)).collect()
+}
 
 struct Chassis;
 
@@ -16,8 +21,13 @@ impl Environment for Chassis {
     fn is_chassis_resident(&self, port: &str) -> bool {
         port == "p1"
     }
-    fn address_set(&self, name: &str) -> Option<Vec<String>> {
-        (name == "as").then(|| vec!["10.0.0.0/30".into(), "10.0.0.9".into(), "not an address".into()])
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
+        match name {
+            "as" => Some(constants(&["10.0.0.0/30", "10.0.0.9", "not an address"])),
+            "bs" => Some(constants(&["10.0.0.1", "10.0.0.3", "10.0.0.2/31", "2001:db8::1"])),
+            "one" => Some(constants(&["10.0.0.4"])),
+            _ => None,
+        }
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
         (name == "pg").then(|| vec!["p1".into(), "p2".into(), "elsewhere".into()])
@@ -150,8 +160,7 @@ fn compares(c: &Comparison, packet: &dyn Fn(Field) -> u128) -> bool {
             Constant::Integer(i) => wanted.push((Some(i.value), i.mask.unwrap_or(u128::MAX))),
             Constant::AddressSet(name) => {
                 let members = Chassis.address_set(name).unwrap();
-                let members = members.iter().filter_map(|m| logical_flow::constant::integer(m));
-                wanted.extend(members.map(|i| (Some(i.value), i.mask.unwrap_or(u128::MAX))));
+                wanted.extend(members.iter().map(|i| (Some(i.value), i.mask.unwrap_or(u128::MAX))));
             }
             // A port that is not there is no number.
             Constant::String(p) => wanted.push(Chassis.port(p).map_or((None, 0), plain)),
@@ -198,6 +207,94 @@ proptest! {
     }
 }
 
+/// Comparisons with address sets, which an expression demands.
+fn of_sets() -> impl Strategy<Value = String> {
+    let of = |field: &'static str, sets: Vec<&'static str>| {
+        prop::sample::select(sets).prop_map(move |set| format!("{field} == {set}"))
+    };
+    let source = of("ip4.src", vec!["$as", "{$bs}", "{$as, $bs, 10.0.0.7}", "{$one, $bs}", "$one"]);
+    let destination = of("ip4.dst", vec!["$bs", "{$as, $one}", "({10.0.0.1, $bs})"]).prop_map(|t| match t.find('(') {
+        Some(_) => format!("({})", t.replace(['(', ')'], "")),
+        None => t,
+    });
+    prop_oneof![
+        source.clone(),
+        destination.clone(),
+        (source, destination).prop_map(|(a, b)| format!("{a} && ({b} && reg0[0..2] != 7)")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+    /// Made apart from the rest and put together again, the matches of address sets' members are those of the whole, whatever
+    /// parts the sets are cut into.
+    #[test]
+    fn matches_of_members_are_those_of_the_whole(
+        rest in expression(),
+        sets in of_sets(),
+        cut in 0usize..4,
+        packets in prop::collection::vec(packet(), 40),
+    ) {
+        let text = format!("{rest} && {sets}");
+        let tree = parse(&text).unwrap();
+        let many = |set: &str| set != "one";
+        let Some(apart) = logical_flow::sets::apart(&tree, &[], &Chassis, &many).unwrap() else { return Ok(()) };
+        let mut all = apart.common;
+        for slot in &apart.slots {
+            for set in &slot.sets {
+                let members = Chassis.address_set(set).unwrap();
+                let (front, back) = members.split_at(cut.min(members.len()));
+                all.extend(slot.matches(front).into_iter().chain(slot.matches(back)));
+            }
+        }
+        let whole = matches(&tree.evaluate(&Chassis).unwrap());
+        for p in &packets {
+            let get = |f: Field| value(p, f);
+            prop_assert_eq!(any_holds(&whole, &get), any_holds(&all, &get), "{} on {:?}\n{:?}\n{:?}", text, p, whole, all);
+        }
+        // Conjunctions may be numbered otherwise, and a member of two sets comes twice.
+        let plain = |m: &Match| match m {
+            Match::Clause(f, list) => {
+                let mut list: Vec<_> = list.iter().map(|(_, k, n)| (*k, *n)).collect();
+                list.sort_unstable();
+                (f.clone(), list)
+            }
+            Match::Plain(f) => (f.clone(), Vec::new()),
+            Match::Conjunction(f, _) => (f.clone(), vec![(u8::MAX, u8::MAX)]),
+        };
+        let sorted = |list: &[Match]| {
+            let mut out: Vec<_> = list.iter().map(plain).collect();
+            out.sort_unstable();
+            out
+        };
+        let (whole, mut all) = (sorted(&whole), sorted(&all));
+        all.dedup_by(|a, b| a == b && !whole.contains(&(a.0.clone(), vec![(u8::MAX, u8::MAX)])));
+        let mut once = whole.clone();
+        once.dedup_by(|a, b| a == b && !whole.contains(&(a.0.clone(), vec![(u8::MAX, u8::MAX)])));
+        prop_assert_eq!(once, all, "{}", text);
+    }
+}
+
+/// What each member adds, and what all have in common.
+#[test]
+fn a_member_is_a_match_or_a_clause() {
+    let of = |text: &str| {
+        let apart = logical_flow::sets::apart(&parse(text).unwrap(), &[], &Chassis, &|set| set != "one").unwrap();
+        apart.map(|a| (a.common.len(), a.slots.iter().map(|s| s.matches(&constants(&["10.0.0.5"])).len()).collect()))
+    };
+    let none: Option<(usize, Vec<usize>)> = None;
+    assert_eq!(of("ip4.src == $as"), Some((0, vec![1])));
+    assert_eq!(of("ip4.src == $as && ip4.dst == $bs"), Some((1, vec![1, 1])), "the conjunction itself");
+    assert_eq!(of("tcp && (ip4.src == {$as, 10.0.0.7}) && tcp.dst == {1, 2, 3}"), Some((5, vec![1])));
+    assert_eq!(of("ip4.src == $as && 0"), Some((0, vec![])), "no packet");
+    assert_eq!(of("ip4.src == $one"), none, "one member is no list");
+    assert_eq!(of("ip4.src == $as || ip4.dst == $as"), none, "neither is demanded");
+    assert_eq!(of("ip4.src == $as && ip4.src == 10.0.0.0/8"), none, "something else of the field");
+    assert_eq!(of("ip4.src == $as && ip4.src == $bs"), none);
+    assert_eq!(of("ip4.src != $as"), none);
+    assert_eq!(of("ip4.src == {$as, 0.0.0.0/0}"), none, "any address");
+}
+
 /// Two lists make as many matches as they have members, and one more; one list makes as many as it has.
 #[test]
 fn members_of_an_address_set_keep_matches_of_their_own() {
@@ -215,8 +312,8 @@ impl Environment for Sets {
     fn is_chassis_resident(&self, _: &str) -> bool {
         false
     }
-    fn address_set(&self, name: &str) -> Option<Vec<String>> {
-        (name == "nested").then(|| ["10.0.0.0/24", "10.0.0.1", "10.0.0.2"].map(String::from).into())
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
+        (name == "nested").then(|| constants(&["10.0.0.0/24", "10.0.0.1", "10.0.0.2"]))
     }
     fn port_group(&self, _: &str) -> Option<Vec<String>> {
         None

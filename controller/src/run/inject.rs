@@ -1,6 +1,7 @@
 //! `inject-pkt`: a packet made from a match, sent as if a local port had sent it (ovn-controller(8)).
 
 use crate::input::model::Input;
+use logical_flow::constant::{Integer, integer};
 use logical_flow::expr::{self, Environment};
 use logical_flow::field::{Field, INPORT};
 use logical_flow::fields::Fields;
@@ -20,8 +21,8 @@ impl Environment for Names<'_> {
     fn is_chassis_resident(&self, _: &str) -> bool {
         false
     }
-    fn address_set(&self, name: &str) -> Option<Vec<String>> {
-        Some(self.0.address_set(name)?.addresses.iter().map(|a| a.to_string()).collect())
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
+        Some(self.0.address_set(name)?.1.addresses.iter().filter_map(|a| integer(a)).collect())
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
         Some(self.0.port_group(name)?.1.ports.iter().map(|a| a.to_string()).collect())

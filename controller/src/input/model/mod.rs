@@ -61,7 +61,7 @@ pub enum Read {
     PortByKey(Uuid, i64),
     /// The datapath with this key.
     DatapathByKey(i64),
-    /// An address set by name.
+    /// Which row is the address set of this name.
     AddressSet(Str),
     /// Which row is the port group of this name.
     PortGroup(Str),
@@ -313,8 +313,10 @@ impl Input {
             }
             AnyChange::AddressSet(c) => {
                 let (old, new) = (c.old.as_ref().map(|s| &s.name), c.new.as_ref().map(|s| &s.name));
-                rename(&mut self.address_sets, old, new, id);
-                reads.extend(old.into_iter().chain(new).cloned().map(Read::AddressSet));
+                if old != new {
+                    rename(&mut self.address_sets, old, new, id);
+                    reads.extend(old.into_iter().chain(new).cloned().map(Read::AddressSet));
+                }
             }
             AnyChange::PortGroup(c) => {
                 let name = |g: &Option<std::sync::Arc<sb::PortGroup>>| g.as_ref().map(|g| g.name.clone());
@@ -660,9 +662,10 @@ impl Input {
         self.flows_of.get(&owner).into_iter().flatten().copied()
     }
 
-    /// An address set's constants.
-    pub fn address_set(&self, name: &str) -> Option<&sb::AddressSet> {
-        self.address_sets.get(name).and_then(|id| self.sb.address_set.get(id)).map(|a| &**a)
+    /// An address set.
+    pub fn address_set(&self, name: &str) -> Option<(Uuid, &sb::AddressSet)> {
+        let id = self.address_sets.get(name)?;
+        Some((*id, self.sb.address_set.get(id)?))
     }
 
     /// A port group.

@@ -1,18 +1,20 @@
 //! A logical flow in all local datapaths.
 
+use super::sets::{self, Place};
 use super::{
-    ChassisFlows, Fact, Key, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port, put_packed,
-    resident, role_of, row, templated,
+    ChassisFlows, Fact, Key, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port, resident,
+    role_of, row, templated,
 };
 use crate::input::model::Read;
-use crate::{encode, encode::of, encode::tables};
+use crate::{encode, encode::tables};
+use logical_flow::constant::Integer;
 use logical_flow::expr::{Environment, Expr};
 use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::fields::Fields;
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, evaluate, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
-use openflow_rs::{Action, FieldId, Group, GroupId, MeterId, PackedActions};
+use openflow_rs::{Group, GroupId, MeterId, PackedActions};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::cell::RefCell;
@@ -27,6 +29,7 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
         datapaths.extend(&g.datapaths);
     }
     let mut problem = None;
+    let mut slots = Vec::new();
     super::LOGICAL_FLOWS.inc();
     let (text, actions) = (templated(view, &f.r#match), templated(view, &f.actions));
     if template::is_open(&text) || template::is_open(&actions) {
@@ -38,11 +41,12 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
         (Ok(e), Ok(a)) => {
             for dp in datapaths {
                 if is_local(view, dp)
-                    && let Err(e) = in_datapath(flows, id, f, &e, &a, dp, view)
+                    && let Err(e) = in_datapath(flows, id, f, (&e, &a), dp, view, &mut slots)
                 {
                     problem = Some(e);
                 }
             }
+            sets::leave(id, slots, view);
         }
         (Err(e), _) => problem = Some(format!("error parsing match \"{text}\": {e}")),
         (_, Err(e)) => problem = Some(format!("error parsing actions \"{actions}\": {e}")),
@@ -60,6 +64,12 @@ struct Names<'v, 'a> {
 }
 
 impl Names<'_, '_> {
+    /// Whether an address set has several members.
+    fn has_several(&self, name: &str) -> bool {
+        let mut view = self.view.borrow_mut();
+        sets::by_name(name, &mut view).is_some_and(|id| sets::has_several(id, &mut view))
+    }
+
     /// A port of the datapath, or one of its multicast groups.
     fn key(&self, name: &str) -> Option<u32> {
         let mut view = self.view.borrow_mut();
@@ -81,11 +91,10 @@ impl Environment for Names<'_, '_> {
     fn is_chassis_resident(&self, name: &str) -> bool {
         resident(&mut self.view.borrow_mut(), name)
     }
-    fn address_set(&self, name: &str) -> Option<Vec<String>> {
+    fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
         let mut view = self.view.borrow_mut();
-        let input = view.read(Read::AddressSet(name.into()));
-        let set = input.address_set(name)?;
-        Some(set.addresses.iter().map(|a| a.to_string()).collect())
+        let id = sets::by_name(name, &mut view)?;
+        sets::members(id, &mut view)
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
         let mut view = self.view.borrow_mut();
@@ -110,10 +119,10 @@ fn in_datapath(
     flows: &ChassisFlows,
     id: Uuid,
     f: &sb::LogicalFlow,
-    e: &Expr,
-    a: &action::Actions,
+    (e, a): (&Expr, &action::Actions),
     dp: Uuid,
     view: &mut Seen<'_>,
+    slots: &mut Vec<sets::Slot>,
 ) -> Result<(), String> {
     let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
     let is_switch = crate::input::model::is_switch(binding);
@@ -126,12 +135,25 @@ fn in_datapath(
         return Ok(());
     }
     let names = Names { view: RefCell::new(view), datapath: dp };
-    let mut terms = vec![e.evaluate(&names).map_err(|e| format!("match \"{}\": {e}", f.r#match))?];
+    let mut terms = Vec::new();
     for p in &a.prerequisites {
         terms.push(evaluate::prerequisite(p).map_err(|e| format!("prerequisite {p}: {e}"))?);
     }
-    let matches = normal::matches(&normal::Boolean::And(terms));
-    if matches.is_empty() {
+    let refused = |e| format!("match \"{}\": {e}", f.r#match);
+    let by_connection = ovn_schema::options::flag(&f.tags, "acl_ct_translation");
+    let apart = if by_connection {
+        None
+    } else {
+        logical_flow::sets::apart(e, &terms, &names, &|set| names.has_several(set)).map_err(refused)?
+    };
+    let (matches, mut asked) = match apart {
+        Some(apart) => (apart.common, apart.slots),
+        None => {
+            terms.insert(0, e.evaluate(&names).map_err(refused)?);
+            (normal::matches(&normal::Boolean::And(terms)), Vec::new())
+        }
+    };
+    if matches.is_empty() && asked.is_empty() {
         return Ok(());
     }
     let groups: RefCell<Vec<(GroupId, Group)>> = RefCell::new(Vec::new());
@@ -171,14 +193,34 @@ fn in_datapath(
     for m in meters.into_inner() {
         view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
     }
-    let matches = if ovn_schema::options::flag(&f.tags, "acl_ct_translation") {
-        matches.into_iter().map(by_connection).collect()
-    } else {
-        matches
+    let mut matches: Vec<Normal> = if by_connection { matches.into_iter().map(translated).collect() } else { matches };
+    if is_switch {
+        related(&mut matches, &mut asked, dp, egress, view);
+    }
+    let numbers = matches.iter().map(numbers).chain(asked.iter().map(logical_flow::sets::Slot::conjunctions));
+    let place = Place {
+        table,
+        priority: f.priority as u16,
+        datapath: key,
+        conjunctions: flows.ids.conjunction(id, dp, numbers.max().unwrap_or(0)),
+        flow: id,
+        actions: PackedActions::from(&actions[..]),
     };
-    let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
-    put(flows, (id, dp), f.priority as u16, table, key, matches, actions, view);
+    matches.into_iter().for_each(|m| place.put(m, view));
+    for slot in asked {
+        let sets = slot.sets.iter().filter_map(|name| sets::by_name(name, view)).collect();
+        slots.push(sets::Slot { sets, slot, place: place.clone() });
+    }
     Ok(())
+}
+
+/// The highest number of a conjunction that a match belongs to; 0 for none.
+fn numbers(m: &Normal) -> u32 {
+    match m {
+        Normal::Plain(_) => 0,
+        Normal::Conjunction(_, n) => *n,
+        Normal::Clause(_, clauses) => clauses.iter().map(|(n, ..)| *n).max().unwrap_or(0),
+    }
 }
 
 /// A meter by name: a row of the southbound table, or `__string: …` with what `set_meter` says (kilobits per second).
@@ -213,7 +255,7 @@ fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
 
 /// The match with the connection's original ports in place of the packet's own, so that it also holds for fragments, which
 /// have none (ovn-nb(5), `acl_ct_translation`).
-fn by_connection(m: Normal) -> Normal {
+fn translated(m: Normal) -> Normal {
     let translate = |fields: Fields| {
         if fields.get(Field::IpProto).is_none_or(|(p, _)| !matches!(p, 6 | 17 | 132)) {
             return fields;
@@ -239,13 +281,18 @@ fn by_connection(m: Normal) -> Normal {
     }
 }
 
-/// The matches without those of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
+/// Leaves out the matches of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
 /// output port in the egress pipeline.
-fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) -> Vec<Normal> {
+fn related(
+    matches: &mut Vec<Normal>,
+    asked: &mut Vec<logical_flow::sets::Slot>,
+    dp: Uuid,
+    egress: bool,
+    view: &mut Seen<'_>,
+) {
     let register = if egress { OUTPORT } else { INPORT };
     let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
-    let mut keep = |m: &Normal| {
-        let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
+    let mut keep = |f: &Fields| {
         let Some(key) = f.get(register).map(|(value, _)| value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
             let key = i64::try_from(key).ok();
@@ -255,7 +302,12 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
             name.is_none_or(|n| is_related(view, &n))
         })
     };
-    matches.into_iter().filter(|m| keep(m)).collect()
+    matches.retain(|m| {
+        let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
+        keep(f)
+    });
+    asked.iter_mut().for_each(|slot| slot.retain(&mut keep));
+    asked.retain(|slot| !slot.is_empty());
 }
 
 /// The members of a port group, whose row has been read, that packets of this chassis can come from or go to.
@@ -272,47 +324,6 @@ fn is_related(view: &mut Seen<'_>, name: &Str) -> bool {
         ("localport", _) => view.read(Read::Vif(name.clone())).local.interface(name).is_some(),
         ("" | "virtual" | "l2gateway" | "l3gateway" | "mirror", _) => role_of(view, p.id, name) != Role::None,
         _ => true,
-    }
-}
-
-/// Puts out the flows of all matches; conjunctions have numbers that no other logical flow has.
-#[allow(clippy::too_many_arguments, reason = "what a flow is made of")]
-fn put(
-    flows: &ChassisFlows,
-    (id, dp): (Uuid, Uuid),
-    priority: u16,
-    table: u8,
-    key: u64,
-    matches: Vec<Normal>,
-    actions: Vec<Action>,
-    view: &mut Seen<'_>,
-) {
-    let numbers = |m: &Normal| match m {
-        Normal::Plain(_) => 0,
-        Normal::Conjunction(_, n) => *n,
-        Normal::Clause(_, clauses) => clauses.iter().map(|(n, ..)| *n).max().unwrap_or(0),
-    };
-    let base = flows.ids.conjunction(id, dp, matches.iter().map(numbers).max().unwrap_or(0));
-    let actions = PackedActions::from(&actions[..]);
-    for m in matches {
-        match m {
-            Normal::Plain(fields) => {
-                put_packed(view, table, priority, &of::matches(&fields, key), cookie(id), actions.clone());
-            }
-            Normal::Conjunction(fields, n) => {
-                let mut m = of::matches(&fields, key);
-                m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
-                put_packed(view, table, priority, &m, cookie(id), actions.clone());
-            }
-            Normal::Clause(fields, clauses) => {
-                let list = clauses
-                    .iter()
-                    .map(|(n, k, of)| Action::Conjunction { id: base.wrapping_add(n - 1), clause: *k, n_clauses: *of })
-                    .collect();
-                // Several logical flows may share a clause's match, so it belongs to none of them.
-                super::put(view, table, priority, of::matches(&fields, key), 0, list);
-            }
-        }
     }
 }
 

@@ -14,6 +14,7 @@ mod neighbour;
 mod physical;
 mod probes;
 mod security;
+mod sets;
 mod tunnel;
 
 use crate::evpn::Entry;
@@ -25,6 +26,7 @@ pub use connections::{Backend, Connections};
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
+use logical_flow::constant::Integer;
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::mods::MeterConfig;
@@ -49,8 +51,18 @@ pub enum Unit {
     Groups(Uuid),
     /// Which members of a port group this chassis has flows for.
     Members(Uuid),
-    /// A logical flow, in all local datapaths.
+    /// The members of an address set.
+    Set(Uuid),
+    /// How many parts the members of an address set are in, if there are several; of [`Unit::Set`].
+    SetParts(Uuid),
+    /// One of these parts.
+    SetPart(Uuid, u16),
+    /// A logical flow, in all local datapaths, but for what members of address sets with several add.
     Flow(Uuid),
+    /// What members of such a set add to a logical flow.
+    InSet(Box<(Uuid, Uuid)>),
+    /// What one part of these adds.
+    InPart(Box<(Uuid, Uuid, u16)>),
     /// A port binding's physical flows.
     Port(Uuid),
     /// A multicast group.
@@ -80,6 +92,14 @@ pub enum Fact {
     Role(Role),
     /// Of [`Unit::Members`].
     Members(Arc<[Str]>),
+    /// Of [`Unit::Set`].
+    Set(sets::Size),
+    /// Of [`Unit::SetParts`].
+    SetParts(u16),
+    /// Of [`Unit::SetPart`].
+    SetPart(Arc<[Integer]>),
+    /// Of [`Unit::Flow`].
+    Slots(Arc<[sets::Slot]>),
 }
 
 /// What is derived: a flow by table, priority and match, or a group by number.
@@ -361,7 +381,7 @@ impl Derivation for ChassisFlows {
     type Value = Value;
 
     fn layers(&self) -> usize {
-        5
+        7
     }
 
     fn layer(&self, unit: &Unit) -> usize {
@@ -369,7 +389,9 @@ impl Derivation for ChassisFlows {
             Unit::Root => 0,
             Unit::Datapath(_) => 1,
             Unit::Role(_) | Unit::Groups(_) => 2,
-            Unit::Members(_) => 3,
+            Unit::Members(_) | Unit::Set(_) | Unit::SetParts(_) | Unit::SetPart(..) => 3,
+            Unit::InSet(_) => 5,
+            Unit::InPart(_) => 6,
             _ => 4,
         }
     }
@@ -383,6 +405,7 @@ impl Derivation for ChassisFlows {
         let owners: std::collections::BTreeSet<Uuid> =
             input.local.datapaths.iter().flat_map(|dp| std::iter::once(*dp).chain(input.dp_groups_of(*dp))).collect();
         let mut out: Vec<Unit> = owners.into_iter().flat_map(|o| input.flows_of(o)).map(Unit::Flow).collect();
+        out.extend(sb.address_set.keys().copied().map(Unit::Set));
         out.extend(sb.mac_binding.keys().copied().map(Unit::Mac));
         out.extend(sb.static_mac_binding.keys().copied().map(Unit::StaticMac));
         out.extend(sb.fdb.keys().copied().map(Unit::Fdb));
@@ -400,6 +423,7 @@ impl Derivation for ChassisFlows {
                 let owner = sb.logical_flow.get(id).and_then(|f| Input::owner_of(f));
                 (Unit::Flow(*id), owner.is_some_and(|o| input.has_local(o)))
             }
+            Read::Row(TableId::AddressSet, id) => (Unit::Set(*id), sb.address_set.contains_key(id)),
             Read::Row(TableId::MacBinding, id) => (Unit::Mac(*id), sb.mac_binding.contains_key(id)),
             Read::Row(TableId::StaticMacBinding, id) => (Unit::StaticMac(*id), sb.static_mac_binding.contains_key(id)),
             Read::Row(TableId::Fdb, id) => (Unit::Fdb(*id), sb.fdb.contains_key(id)),
@@ -434,7 +458,12 @@ impl Derivation for ChassisFlows {
                     view.derive(Fact::Members(members.into()));
                 }
             }
+            Unit::Set(id) => sets::set(*id, view),
+            // Facts that are given.
+            Unit::SetParts(_) | Unit::SetPart(..) => {}
             Unit::Flow(id) => logical::run(self, *id, view),
+            Unit::InSet(of) => sets::in_set(of.0, of.1, view),
+            Unit::InPart(of) => sets::in_part(of.0, of.1, of.2, view),
             Unit::Port(id) => physical::port(*id, view),
             Unit::Multicast(id) => physical::multicast(*id, view),
             Unit::Tunnels => {
