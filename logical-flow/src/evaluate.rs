@@ -161,12 +161,14 @@ fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Boolean 
     differing(r, u128::from(n), ones(field.width()), &|value, mask| Boolean::Compare(Compare { field, value, mask }))
 }
 
-/// Equality is one comparison, inequality one for each bit.
+/// Equality is one comparison, inequality one for each bit: the value differs in that bit, and is the same above it. So the
+/// comparisons exclude each other, and of two values' at most as many agree as there are bits in both.
 fn differing(r: Relation, v: u128, mask: u128, cmp: &dyn Fn(u128, u128) -> Boolean) -> Boolean {
     if r == Relation::Eq {
         return cmp(v, mask);
     }
-    Boolean::Or((0..128).map(|b| 1u128 << b).filter(|b| mask & b != 0).map(|b| cmp(!v & b, b)).collect())
+    let bits = (0..128).map(|b| 1u128 << b).filter(|b| mask & b != 0);
+    Boolean::Or(bits.map(|b| (mask & !(b - 1), b)).map(|(above, b)| cmp((v ^ b) & above, above)).collect())
 }
 
 /// One comparison of an integer field.

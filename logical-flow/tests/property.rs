@@ -320,6 +320,30 @@ impl Environment for Sets {
     }
 }
 
+/// What is none of several values: as many prefixes as the values' bits, at most, and each address is in one of them if it is none of
+/// the values. Tests of single bits would multiply.
+#[test]
+fn none_of_several_values_are_a_few_prefixes() {
+    let values: Vec<String> = (0..40u32).map(|n| format!("10.{}.{}.{}", n % 3, n * 7 % 256, n * 31 % 256)).collect();
+    let text = format!("ip4.src != {{{}}}", values.join(", "));
+    let list = matches(&parse(&text).unwrap().evaluate(&Chassis).unwrap());
+    assert!(list.len() <= 40 * 32, "{}", list.len());
+    let source = |m: &Match| match m {
+        Match::Plain(f) => f.get(Field::Ip4Src).unwrap(),
+        m => panic!("{m:?}"),
+    };
+    let ranges: Vec<(u128, u128)> = list.iter().map(source).collect();
+    assert!(ranges.iter().all(|(_, mask)| (!mask & ones(32)).wrapping_add(1).is_power_of_two()), "prefixes");
+    let within = |address: u32| ranges.iter().filter(|(v, m)| u128::from(address) & m == *v).count();
+    for v in &values {
+        let address = u32::from(v.parse::<std::net::Ipv4Addr>().unwrap());
+        assert_eq!((within(address), within(address ^ 0x8000_0000)), (0, 1), "{v}");
+        let beside = address ^ 1;
+        let is_value = values.contains(&std::net::Ipv4Addr::from(beside).to_string());
+        assert_eq!(within(beside), usize::from(!is_value), "beside {v}");
+    }
+}
+
 #[test]
 fn conjunctions_make_fewer_matches() {
     let count = |text: &str| {

@@ -321,7 +321,11 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
             ])
         }
         F::Log => return log(call, site, out),
-        F::Sample => sample(call, site)?,
+        // What nobody collects is not sampled.
+        F::Sample => match sample(call, site)? {
+            Action::Sample(s) if !(site.collects)(s.collector_set_id) => return Ok(()),
+            sample => sample,
+        },
         F::TriggerEvent => event(call, site),
         f => return Err(Error::Unsupported(format!("action {} is not implemented on this chassis", f.name()))),
     });

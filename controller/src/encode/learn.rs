@@ -150,6 +150,7 @@ mod tests {
             port: &|_| None,
             resident: &|_| false,
             tunnel: &|_| None,
+            collects: &|_| true,
             group: &|_| openflow_rs::GroupId(0),
             meter: &|_| None,
             dhcp_option: &|_, _| None,

@@ -42,6 +42,8 @@ pub struct Site<'a> {
     pub group: &'a dyn Fn(Group) -> GroupId,
     /// The OpenFlow meter of this name.
     pub meter: &'a dyn Fn(&str) -> Option<MeterId>,
+    /// Whether this chassis has a set of sample collectors.
+    pub collects: &'a dyn Fn(u32) -> bool,
     /// A DHCP option by name: its code and type (tables DHCP_Options and DHCPv6_Options).
     pub dhcp_option: OptionLookup<'a>,
     /// The meter for what goes to the controller.

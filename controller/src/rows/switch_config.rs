@@ -24,6 +24,12 @@ pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
     txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
 }
 
+/// A bridge's sets of sample collectors, by number.
+pub fn collectors(db: &ovs::Database, bridge: Uuid) -> BTreeSet<u32> {
+    let own = db.flow_sample_collector_set.values().filter(|s| s.bridge == bridge);
+    own.filter_map(|s| u32::try_from(s.id).ok()).collect()
+}
+
 /// Has the switch look addresses up by their prefixes in all tables, as many as the database's schema allows.
 pub fn prefixes(db: &ovs::Database, schema: &DatabaseSchema, (id, br): (Uuid, &ovs::Bridge), plan: &mut Plan) {
     let column = schema.table("Flow_Table").ok().and_then(|t| t.column("prefixes"));

@@ -3,7 +3,7 @@
 use super::{Controller, INTERNAL_VERSION};
 use crate::input::model::is_vtep;
 use crate::input::settings::{Settings, bridge};
-use crate::{rows::ha_peers, rows::uplinks, rows::zones};
+use crate::{rows::ha_peers, rows::switch_config, rows::uplinks, rows::zones};
 use ovn_schema::{Str, sb};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ impl Controller {
         if let Some(br) = br {
             let vifs = self.interfaces.look(&self.ovs.db, br);
             reads.extend(self.input.set_vifs(vifs));
+            reads.extend(self.input.set_collectors(switch_config::collectors(&self.ovs.db, br.0)));
         }
         let state = Some((self.interfaces.plumbing(), self.input.version(sb::TableId::Chassis)));
         if self.in_line.sessions != state && br.is_some() {

@@ -398,6 +398,7 @@ const LOCAL_TABLES: &[&str] = &[
     "QoS",
     "Queue",
     "Mirror",
+    "Flow_Sample_Collector_Set",
 ];
 
 impl Controller {

@@ -30,7 +30,8 @@ pub fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Loca
     redirect(peer).is_none_or(|(_, r)| serves(r))
 }
 
-fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
+/// Whether a port's HA chassis group has this chassis.
+pub fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let Some(group) = p.ha_chassis_group.and_then(|g| input.sb.ha_chassis_group.get(&g)) else { return false };
     let members = group.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h));
     members.into_iter().any(|h: &std::sync::Arc<sb::HaChassis>| h.chassis.is_some() && h.chassis == local.chassis)

@@ -36,6 +36,7 @@ impl Snapshot<'_> {
         }
         let vifs = interfaces.look(&db, (*id, br_int));
         local.vifs = vifs.into_iter().filter_map(|(name, vif)| Some((name, vif?))).collect();
+        local.collectors = controller::rows::switch_config::collectors(&db, *id);
         (local.localnets, local.tunnels) = (interfaces.localnets(), interfaces.tunnels());
         for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
             if let Some((name, n)) = line.rsplit_once(' ') {

@@ -47,6 +47,18 @@ fn flags_text(names: &[&str], v: u128, mask: u128) -> String {
     if s.is_empty() { format!("{}/{}", hex(v), hex(mask)) } else { s }
 }
 
+/// All flags of a word by name: `syn|ack`, or `0`.
+fn all_flags_text(names: &[&str], v: u128) -> String {
+    let set: Vec<&str> = names.iter().enumerate().filter(|(i, _)| v >> i & 1 != 0).map(|(_, n)| *n).collect();
+    if set.is_empty() { "0".into() } else { set.join("|") }
+}
+
+/// What [`all_flags_text`] writes; `None` for anything else.
+fn all_flags(names: &[&str], s: &str) -> Option<u128> {
+    let bit = |word: &str| names.iter().position(|n| *n == word).map(|i| 1 << i);
+    s.split('|').map(bit).try_fold(0, |all, bit| Some(all | bit?))
+}
+
 /// VALUE or VALUE/MASK in the field's own form. `None` prints no mask.
 pub(crate) fn value_text(id: FieldId, v: u128, mask: Option<u128>) -> String {
     let d = id.def();
@@ -96,7 +108,7 @@ pub(crate) fn value_text(id: FieldId, v: u128, mask: Option<u128>) -> String {
         .into(),
         Format::CtState => flags_text(&CT_STATE, v, mask.unwrap_or(0xff)),
         Format::TcpFlags => match mask {
-            None => hex(v),
+            None => all_flags_text(&TCP_FLAGS, v),
             Some(m) => flags_text(&TCP_FLAGS, v, m),
         },
         Format::TunFlags => flags_text(&TUN_FLAGS, v, mask.unwrap_or(1)),
@@ -206,6 +218,7 @@ pub(crate) fn parse_value(id: FieldId, s: &str) -> Result<(u128, Option<u128>)> 
             let (v, m) = parse_flags(names, s)?;
             return Ok((v, Some(m)));
         }
+        Format::TcpFlags if let Some(v) = all_flags(&TCP_FLAGS, s) => return Ok((v, None)),
         _ => {}
     }
     let (vs, ms) = match s.split_once('/') {
@@ -282,4 +295,23 @@ pub(crate) fn parse_subfield(s: &str) -> Result<Subfield> {
     let (a, b) = (parse_u32(a)?, parse_u32(b)?);
     Subfield::bits(field, a, b)
         .ok_or_else(|| ParseError::new(format!("{s}: bits must lie within 0 to {}", field.bits() - 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exact TCP flags as `ovs-ofctl dump-flows` prints them.
+    #[test]
+    fn exact_tcp_flags_are_names() {
+        for (value, text) in
+            [(0, "0"), (2, "syn"), (0x12, "syn|ack"), (0xfff, "fin|syn|rst|psh|ack|urg|ece|cwr|ns|[200]|[400]|[800]")]
+        {
+            assert_eq!(value_text(FieldId::TcpFlags, value, None), text);
+            assert_eq!(parse_value(FieldId::TcpFlags, text), Ok((value, None)));
+        }
+        assert_eq!(parse_value(FieldId::TcpFlags, "0x12/0x3f"), Ok((0x12, Some(0x3f))));
+        assert_eq!(parse_value(FieldId::TcpFlags, "+syn-ack"), Ok((2, Some(0x12))));
+        assert!(parse_value(FieldId::TcpFlags, "syn|nack").is_err());
+    }
 }

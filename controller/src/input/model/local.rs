@@ -91,6 +91,8 @@ pub struct Local {
     pub southbound: bool,
     /// What is known of the fabric that EVPN extends switches into.
     pub fabric: Fabric,
+    /// The integration bridge's sets of sample collectors (`Flow_Sample_Collector_Set`), by number.
+    pub collectors: BTreeSet<u32>,
 }
 
 impl Local {
@@ -114,7 +116,17 @@ impl Input {
         reads.extend(self.set_datapaths(new.datapaths));
         reads.extend(self.set_zones(new.zones));
         reads.extend(self.set_fabric(new.fabric));
+        reads.extend(self.set_collectors(new.collectors));
         reads
+    }
+
+    /// Takes over which sets of collectors take samples.
+    pub fn set_collectors(&mut self, new: BTreeSet<u32>) -> Vec<Read> {
+        if self.local.collectors == new {
+            return Vec::new();
+        }
+        self.local.collectors = new;
+        self.count(vec![Read::Collectors])
     }
 
     /// Takes over what this chassis is called, by which addresses it is reached, and which its row is.

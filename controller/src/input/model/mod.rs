@@ -91,6 +91,8 @@ pub enum Read {
     Local(Uuid),
     /// `SB_Global:options` and `ipsec`, without the numbers beside them that change all the time.
     Options,
+    /// Which sets of collectors take samples.
+    Collectors,
     /// Which chassis are alive.
     Alive,
     /// This chassis.

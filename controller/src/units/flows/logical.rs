@@ -178,6 +178,7 @@ fn in_datapath(
             groups.borrow_mut().push((number, g));
             number
         },
+        collects: &|set| super::collects(&mut names.view.borrow_mut(), set),
         tunnel: &|n| tunnel_of(&mut names.view.borrow_mut(), n),
         meter: &meter,
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
@@ -323,6 +324,8 @@ fn is_related(view: &mut Seen<'_>, name: &Str) -> bool {
         // A port that is on every chassis is on those where an interface is plugged in for it.
         ("localport", _) => view.read(Read::Vif(name.clone())).local.interface(name).is_some(),
         ("" | "virtual" | "l2gateway" | "l3gateway" | "mirror", _) => role_of(view, p.id, name) != Role::None,
+        // Each gateway is to be ready, whether it serves or not.
+        ("chassisredirect", _) => super::may_serve(view, p.id),
         _ => true,
     }
 }

@@ -194,13 +194,21 @@ fn cookie(row: Uuid) -> u32 {
     row.as_fields().0
 }
 
+/// Whether the integration bridge has a set of sample collectors.
+fn collects(view: &mut Seen<'_>, set: u32) -> bool {
+    view.read(Read::Collectors).local.collectors.contains(&set)
+}
+
 /// What drops a packet in a physical table: nothing, or a sample of it where the options `debug_drop_collector_set` and
-/// `debug_drop_domain_id` of ovn-nb(5) ask for samples.
+/// `debug_drop_domain_id` of ovn-nb(5) ask for samples, and somebody here collects them.
 fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
     let Some(g) = view.read(Read::Options).sb.sb_global.values().next() else { return Vec::new() };
     let number = |name: &str| g.options.get(name).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
     let Some(set) = number("debug_drop_collector_set") else { return Vec::new() };
     let domain = number("debug_drop_domain_id").unwrap_or(0) << 24;
+    if !collects(view, set) {
+        return Vec::new();
+    }
     vec![Action::Sample(Box::new(SampleAction {
         probability: u16::MAX,
         collector_set_id: set,
@@ -338,6 +346,16 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
         }
     }
     me.is_some() && role_of(view, n.id, name) == Role::Main
+}
+
+/// Whether a port is bound to this chassis, or its HA chassis group has this chassis.
+fn may_serve(view: &mut Seen<'_>, id: Uuid) -> bool {
+    let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, id) else { return false };
+    if let Some(group) = p.ha_chassis_group {
+        read_members(view, group);
+    }
+    let input = view.read(Read::Chassis);
+    crate::units::binding::is_bound(p, input.local.chassis) || crate::units::local::is_member(p, input, &input.local)
 }
 
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.

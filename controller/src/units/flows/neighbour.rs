@@ -97,12 +97,16 @@ pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     emit(view, t::GET_FDB, 100, get, cookie(id), vec![of::set(of::OUTPORT, f.port_key as u64)]);
     let lookup = base().with(of::INPORT, f.port_key as u128).with(FieldId::EthSrc, mac);
     emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);
-    // Where the provider network is learned from, what is known elsewhere is not learned there.
+    // Where the provider network is learned from, machines that are known here are not learned there.
+    let port = view.read(Read::PortByKey(dp, f.port_key)).port_by_key(dp, f.port_key);
+    if port.is_none_or(|(_, p)| !p.r#type.is_empty()) {
+        return;
+    }
     let localnets = view.read(Read::OthersOf(dp)).others_of(dp).filter(|(_, p)| &*p.r#type == "localnet");
     let localnets: Vec<Uuid> = localnets.map(|(id, _)| id).collect();
     let mut learning = localnets.into_iter().filter_map(|id| row::<sb::PortBinding>(view, TableId::PortBinding, id));
     let learns = |p: &sb::PortBinding| ovn_schema::options::flag(&p.options, "localnet_learn_fdb");
-    if learning.any(|p| learns(p) && p.tunnel_key != f.port_key) {
+    if learning.any(learns) {
         let from_network = u128::from(flag::FROM_LOCALNET);
         let lookup = base().with(FieldId::EthSrc, mac).with_masked(of::FLAGS, from_network, from_network);
         emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);

@@ -65,7 +65,9 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
         }
         "chassisredirect" => chassis_redirect(&b, view),
         "localnet" | "l2gateway" => provider(&b, view),
-        "external" => external(&b, view),
+        // Where the provider network is not plugged in, a gateway's is.
+        "external" if has_localnet(&b, view) => external(&b, view),
+        "external" => remote(&b, view),
         _ => virtual_interface(&b, view),
     }
 }
@@ -87,7 +89,10 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
         Some((ofport, tag)) => {
             let z = zone(view, &b.row.logical_port);
             activation::run(b, ofport, z, view);
-            from_interface(b, ofport, tag, z, view);
+            // What a mirror's sink sends is its own port's.
+            if &*b.row.r#type != "mirror" {
+                from_interface(b, ofport, tag, z, view);
+            }
             local_output(b, z, view);
             to_interface(b, ofport, tag.filter(|_| !function::is_tap(b.row)), view);
             let provider = has_localnet(b, view);
@@ -95,7 +100,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
             if &*b.row.r#type == "localport" {
                 // It speaks to this chassis only.
                 emit(view, t::REMOTE_OUTPUT, 150, b.from(), cookie(b.id), vec![Action::resubmit(t::LOCAL_OUTPUT)]);
-            } else if !is_container(b.row) {
+            } else if host(b.row).is_none() {
                 zone_lookup(b, z, view);
             }
             security::run(b.id, b.row, b.dp, view);
@@ -103,6 +108,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
         }
         None if !is_here => remote(b, view),
         None if &*b.row.r#type == "virtual" => security::run(b.id, b.row, b.dp, view),
+        None if &*b.row.r#type == "localport" => external(b, view),
         None => {}
     }
 }
@@ -198,11 +204,10 @@ fn local_output(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
         Action::resubmit(t::LOG_TO_PHY),
         Action::Pop(in_port),
     ];
-    if is_container(b.row)
-        && let Some(parent) = &b.row.parent_port
-        && let Some((id, parent)) = port_by_name(view, parent)
+    if let Some(host) = host(b.row)
+        && let Some((id, parent)) = port_by_name(view, host)
     {
-        // Containers share their parent's interface, so it may be both ways in and out.
+        // They share an interface, so it may be both ways in and out.
         loops = b.toward();
         let to_parent = has(flag::NESTED_CONTAINER)
             .with(of::DATAPATH, u128::from(b.dp))
@@ -212,9 +217,14 @@ fn local_output(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
     emit(view, t::SAVE_INPORT, 100, loops, cookie(b.id), hidden);
 }
 
-/// Whether the port is a container's, behind the interface of its parent.
-fn is_container(p: &sb::PortBinding) -> bool {
-    p.r#type.is_empty() && p.parent_port.as_ref().is_some_and(|n| !n.is_empty())
+/// The port whose interface this one shares: a container's parent, a mirror's sink.
+fn host(p: &sb::PortBinding) -> Option<&Str> {
+    let name = match &*p.r#type {
+        "" => p.parent_port.as_ref(),
+        "mirror" => p.mirror_port.as_ref(),
+        _ => None,
+    };
+    name.filter(|n| !n.is_empty())
 }
 
 /// The zones of packets whose logical input port a tunnel's metadata named.
@@ -343,15 +353,16 @@ fn chassis_name(view: &mut Seen<'_>, id: Uuid) -> Option<Str> {
 /// A port on another chassis: through the tunnel to it.
 fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     if b.row.r#type.is_empty() {
-        if !is_container(b.row) {
+        if host(b.row).is_none() {
             zone_lookup(b, 0, view);
         }
         if !b.row.additional_chassis.is_empty() {
             return several(b, view);
         }
-        if has_localnet(b, view) && !always_tunnel(view) && !function::is_one(b.row) {
-            return external(b, view);
-        }
+    }
+    // Whatever the port's type, it can be a gateway's: the provider network carries the packet there.
+    if has_localnet(b, view) && !always_tunnel(view) && !function::is_one(b.row) {
+        return external(b, view);
     }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
     let in_group = b.row.ha_chassis_group.is_some() && matches!(&*b.row.r#type, "chassisredirect" | "external");
@@ -546,10 +557,11 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             }
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
             // network, which then takes the sender to be there.
-            "external" if has_localnet => {}
-            // Its parent gets the copy.
-            "virtual" if here(view, p) => {}
-            _ if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
+            // Its parent gets the copy, and a mirror's sink is no machine of the switch.
+            "virtual" | "mirror" if here(view, p) => {}
+            _ if here(view, p) && &*p.r#type != "external" => locals.extend(enter(zone(view, &p.logical_port))),
+            _ if has_localnet => {}
+            "external" if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
@@ -557,7 +569,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             }
             // Only ports behind tunnels need copies.
             "vtep" => vteps.extend(p.chassis),
-            _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis).filter(|_| !has_localnet)),
+            _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis)),
         }
     }
     let restore = || of::set(of::OUTPORT, group_key);
