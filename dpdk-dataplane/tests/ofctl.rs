@@ -111,6 +111,16 @@ const COMMANDS: &[&str] = &[
     "-O OpenFlow15 dump-aggregate br0 cookie=0x77/-1",
     "del-flows br0 cookie=0x77/-1",
     "--no-stats dump-flows br0 cookie=0x77/-1",
+    "add-flow br0 table=33,actions=set_tunnel:11,set_tunnel64:12,set_tunnel:0x500000000,output:2",
+    "--no-stats dump-flows br0 table=33",
+    "-O OpenFlow11 --no-stats dump-flows br0 table=33",
+    "-O OpenFlow13 --no-stats dump-flows br0 table=33",
+    "-O OpenFlow13 mod-table br0 33 name:keys",
+    "-O OpenFlow15 mod-table br0 32 name:rest",
+    "-O OpenFlow13 --names --no-stats dump-flows br0 table=keys",
+    "-O OpenFlow13 mod-table br0 254 name:own",
+    "-O OpenFlow15 mod-table br0 33 name:tunnels",
+    "-O OpenFlow15 --names --no-stats dump-flows br0 table=tunnels",
     "-O OpenFlow14 --bundle add-flow br0 table=32,actions=drop",
     "--no-stats dump-flows br0 table=32",
     "-F openflow10 --sort --no-stats dump-flows br0 table=0",
@@ -302,6 +312,7 @@ fn traces_read_the_same() {
         args.push(if flow.contains("in_port") { flow.into() } else { format!("{flow},{tcp}") });
         list.push(args);
     }
+    list.push(vec!["--names".into(), "br0".into(), format!("reg5=18,{tcp}")]);
     list.push(vec!["nobridge".into(), tcp.into()]);
     list.push(vec![
         "br0".into(),

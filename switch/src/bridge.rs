@@ -18,7 +18,7 @@ pub(crate) mod vlan;
 
 pub use groups::GroupState;
 pub use tables::flow_stats;
-pub use validate::check_table;
+pub use validate::{check_table, is_writable};
 pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;

@@ -134,6 +134,8 @@ pub struct TunnelConfig {
     pub sequence: bool,
     /// The header of ERSPAN.
     pub erspan: ErspanOptions,
+    /// The mark of packets that leave (`options:egress_pkt_mark`); none: the one that flows give.
+    pub mark: Option<u32>,
     /// Its type is that for peers of IPv6 (`ip6gre`, `ip6erspan`): by name alone, as either kind takes both.
     pub v6_type: bool,
 }
@@ -223,6 +225,7 @@ impl TunnelConfig {
             udp_port,
             sequence: false,
             erspan: ErspanOptions::default(),
+            mark: None,
             v6_type: false,
         }
     }
@@ -365,7 +368,8 @@ pub(crate) fn outer_headers(
     }
     let mut payload = shim.clone();
     payload.extend_from_slice(inner);
-    let mut whole = build::udp(mac, route.source_mac, (src, entropy), (dst, cfg.udp_port), ttl, &payload)
+    let port = underlay.source_ports().of(entropy);
+    let mut whole = build::udp(mac, route.source_mac, (src, port), (dst, cfg.udp_port), ttl, &payload)
         .ok_or(Unreachable::Route(dst))?;
     let headers = whole.len() - inner.len();
     fix_outer(&mut whole, cfg, tos, dst.is_ipv4());
@@ -373,8 +377,8 @@ pub(crate) fn outer_headers(
     Ok((whole, route.egress.clone()))
 }
 
-/// The source port of the tunnel header: a hash of the inner addresses, protocol and ports, by which networks spread
-/// flows over paths (RFC 8926 section 3.3, RFC 7348 section 5).
+/// What the source port of the tunnel header is chosen by: a hash of the inner addresses, protocol and ports, by which
+/// networks spread flows over paths (RFC 8926 section 3.3, RFC 7348 section 5).
 pub(crate) fn entropy(key: &FlowKey) -> u16 {
     let ports = key.get(F::TcpSrc) << 16 | key.get(F::TcpDst);
     let fold = |f: F| (key.get(f) >> 64) as u64 ^ key.get(f) as u64;
@@ -391,11 +395,44 @@ pub(crate) fn entropy_v4(p: &[u8], l3: usize) -> Option<u16> {
     Some(spread(word(12) << 32 | word(16), word(20) << 8 | u64::from(ip[9])))
 }
 
-/// A dynamic port (RFC 6335 section 6) for a flow.
 #[inline(always)]
 fn spread(addresses: u64, rest: u64) -> u16 {
     let m = u128::from(addresses ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(u128::from(rest ^ 0xf39c_c060_5ced_c835));
-    0xc000 | ((m as u64 ^ (m >> 64) as u64) >> 40) as u16 & 0x3fff
+    ((m as u64 ^ (m >> 64) as u64) >> 40) as u16
+}
+
+/// The source ports of UDP that tunnels use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourcePorts {
+    /// The first.
+    pub first: u16,
+    /// How many more there are.
+    pub more: u16,
+}
+
+impl Default for SourcePorts {
+    /// The dynamic ports (RFC 6335 section 6).
+    fn default() -> SourcePorts {
+        SourcePorts { first: 0xc000, more: 0x3fff }
+    }
+}
+
+impl SourcePorts {
+    /// The ports between two, these included.
+    pub fn between(a: u16, b: u16) -> SourcePorts {
+        SourcePorts { first: a.min(b), more: a.abs_diff(b) }
+    }
+
+    /// The last.
+    pub fn last(self) -> u16 {
+        self.first + self.more
+    }
+
+    /// That of a flow with this hash.
+    #[inline(always)]
+    pub(crate) fn of(self, hash: u16) -> u16 {
+        self.first + ((u32::from(hash) * (u32::from(self.more) + 1)) >> 16) as u16
+    }
 }
 
 /// The outer headers of a packet of SRv6: the path's first segment is the destination (RFC 8754 section 4.1).

@@ -96,6 +96,7 @@ pub fn register(
         add(set, "bridge ip mac", 3, 3, underlay::set);
         add(flush, "", 0, 0, underlay::flush);
     }
+    add("tnl/egress_port_range", "min max", 0, 2, underlay::source_ports);
     for name in ["tnl/neigh/aging", "tnl/arp/aging"] {
         add(name, "[SECS]", 0, 1, underlay::aging);
     }

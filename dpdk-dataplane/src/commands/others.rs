@@ -6,7 +6,6 @@ const FLOWS: &str = "flows of the datapath are made of OpenFlow's alone; use ovs
 const DEVICES: &str = "devices come from the Open_vSwitch database; use ovs-vsctl";
 const TUNING: &str = "this datapath has no such choice or measurement";
 const NOTHING: &str = "this switch has no such feature";
-const MISSING: &str = "this cannot be changed at run time";
 
 /// Name, usage, reason.
 const COMMANDS: &[(&str, &str, &str)] = &[
@@ -41,7 +40,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("dpif-netlink/dispatch-mode", "", TUNING),
     ("odp-execute/action-impl-set", "name", TUNING),
     ("odp-execute/action-impl-show", "", TUNING),
-    ("tnl/egress_port_range", "min max", MISSING),
     ("upcall/disable-ufid", "", TUNING),
     ("upcall/enable-ufid", "", TUNING),
     ("upcall/set-flow-limit", "flow-limit-number", TUNING),

@@ -257,6 +257,7 @@ fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
         name: t.name.as_deref().map(String::from),
         limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
         evict: t.overflow_policy.as_deref() == Some("evict"),
+        name_openflow: None,
         evict_openflow: false,
         vacancy: None,
         groups: t.groups.iter().filter_map(group).collect(),

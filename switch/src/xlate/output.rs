@@ -242,15 +242,25 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
+        let mark = self.packet.key.get(F::PktMark);
+        if let Some(own) = cfg.mark {
+            self.packet.key.set(F::PktMark, own.into());
+        }
         if O::TRACES && !self.backer.pushes {
-            return self.tell_tunnel(cfg);
+            self.tell_tunnel(cfg);
+        } else if self.commit() {
+            self.passes(no);
+            self.observer.tell(Kind::Detail, || "output to native tunnel".into());
+            let begun = self.observer.copy_begins();
+            let sent = self.encapsulated(cfg, no);
+            self.observer.copy_ends(begun, sent);
         }
-        if !self.commit() {
-            return;
-        }
-        self.passes(no);
-        self.observer.tell(Kind::Detail, || "output to native tunnel".into());
-        let Some(kind) = self.type_in(cfg) else { return };
+        self.packet.key.set(F::PktMark, mark);
+    }
+
+    /// Sends the packet into a tunnel; false if it does not get there.
+    fn encapsulated(&mut self, cfg: &TunnelConfig, no: PortNo) -> bool {
+        let Some(kind) = self.type_in(cfg) else { return false };
         // Ethernet stays behind where the tunnel has none.
         let skipped = if kind == PacketType::ETHERNET { 0 } else { ETHERNET };
         cfg.follows().for_each(|f| self.observer.decides(f));
@@ -303,22 +313,28 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 if let Unreachable::Neighbour(a) = why
                     && !self.observer.dry()
                 {
-                    return self.hold_for(a, no);
+                    self.hold_for(a, no);
+                    return false;
                 }
-                return self.because(match why {
+                self.because(match why {
                     Unreachable::Destination => DropReason::TunnelNoDestination,
                     Unreachable::Route(_) => DropReason::TunnelNoRoute,
                     Unreachable::Neighbour(_) => DropReason::TunnelNoNeighbour,
                     Unreachable::PacketType(_) => DropReason::NotEthernet,
                     Unreachable::Erspan(_) => DropReason::TunnelNoHeader,
                 });
+                return false;
             }
         };
         self.observer.tunnels(cfg, &outer, &egress, self.backer);
-        let Some(mut p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        let Some(mut p) = self.packet.buf.duplicate() else {
+            self.because(DropReason::NoBuffer);
+            return false;
+        };
         p.shrink_front(skipped);
         if !p.grow_front(outer.len()) {
-            return self.because(DropReason::NoBuffer);
+            self.because(DropReason::NoBuffer);
+            return false;
         }
         if let Some(d) = p.data_mut().get_mut(..outer.len()) {
             d.copy_from_slice(&outer);
@@ -326,7 +342,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let record = |x: &mut Self, device: Option<u32>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
-            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), device };
+            let ports = x.backer.underlay.source_ports();
+            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), ports, device };
             x.observer.encapsulates(&x.packet.base, e, n);
         };
         match egress {
@@ -339,13 +356,21 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Egress::Bridge(name) => match self.backer.bridge_by_name(&name) {
                 Some(b) => {
                     record(self, None);
-                    self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL));
+                    let mark = self.packet.key.get(F::PktMark);
+                    self.with_packet(p, |x| {
+                        x.packet.key.set(F::PktMark, mark);
+                        if O::TRACES {
+                            x.packet.base.set(F::PktMark, mark);
+                        }
+                        x.enter_bridge(b, PortNo::LOCAL);
+                    });
                 }
                 None => self.because(DropReason::TunnelNoRoute),
             },
             // `outer_headers` takes no such route.
             Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
         }
+        true
     }
 
     /// Leaves the packet to the caller until the next hop has an Ethernet address.
