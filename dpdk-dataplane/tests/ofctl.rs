@@ -171,6 +171,8 @@ const TRACED: &[&str] = &[
     "table=20,tcp,reg5=29,actions=check_pkt_larger(100)->NXM_NX_REG1[0],check_pkt_larger(200)->NXM_NX_REG1[1],resubmit(,27)",
     "table=20,tcp,reg5=30,actions=clone(resubmit(,28)),output:3",
     "table=20,tcp,reg5=31,actions=set_field:5->nw_ttl,clone(set_field:6->nw_ttl,ct(commit,zone=5),set_field:7->nw_ttl,output:2),output:3",
+    "table=20,tcp,reg5=32,actions=ct(table=29,zone=3)",
+    "table=29,actions=ct_clear,ct_clear,output:2",
     "table=24,reg1=1,actions=output:2",
     "table=24,reg1=0,actions=output:3",
     "table=25,actions=check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,24),set_field:7->reg9,output:2",
@@ -297,7 +299,7 @@ fn traces_read_the_same() {
         }
     }
     let tcp = "in_port=1,tcp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=1,tcp_dst=2";
-    let mut list: Vec<Vec<String>> = (1..32).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
+    let mut list: Vec<Vec<String>> = (1..33).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
     for (options, flow) in [
         ("--ct-next trk,est", "reg5=7"),
         ("--ct-next est,trk,rpl --ct-next trk,inv", "reg5=14"),
@@ -429,7 +431,7 @@ fn traces_change_nothing() {
         (flows, learned, known, s.appctl(&["dpctl/dump-conntrack"]))
     };
     let before = state();
-    for n in 1..32 {
+    for n in 1..33 {
         let flow = format!(
             "reg5={n},in_port=1,tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=9,tcp_src=1,tcp_dst=2"
         );

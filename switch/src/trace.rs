@@ -413,6 +413,12 @@ impl Observer for Tracer {
                     x.ct_told(c);
                 }
             }
+            Action::CtClear => {
+                if x.packet.key.get(F::CtState) != 0 && x.commit() {
+                    x.observer.datapath(|| "ct_clear".into());
+                }
+                return x.act(a);
+            }
             Action::Output { port: PortNo::NORMAL, .. } => {
                 // Addresses are learned and looked up.
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| x.observer.examined(f));

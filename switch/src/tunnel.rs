@@ -19,6 +19,7 @@ use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Mac, build, ipproto, srv6};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -299,7 +300,7 @@ pub(crate) fn outer_headers(
     tlv: &[TlvMap],
     (kind, inner): (PacketType, &[u8]),
     underlay: &Underlay,
-    (entropy, sequence): (u16, u32),
+    (entropy, sequence, now): (u16, u32, Duration),
     mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
@@ -325,7 +326,7 @@ pub(crate) fn outer_headers(
     let (tos, ttl) = cfg.tos_ttl(key);
     let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
     if cfg.kind.is_gre() {
-        let payload = gre_packet(cfg, key, id, kind, sequence, inner).ok_or(Unreachable::Erspan(id))?;
+        let payload = gre_packet(cfg, key, (id, kind), (sequence, now), inner).ok_or(Unreachable::Erspan(id))?;
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
             .ok_or(Unreachable::Route(dst))?;
         let headers = whole.len() - inner.len();
@@ -476,16 +477,15 @@ fn srv6_headers(
 fn gre_packet(
     cfg: &TunnelConfig,
     key: &FlowKey,
-    id: u32,
-    kind: PacketType,
-    sequence: u32,
+    (id, kind): (u32, PacketType),
+    (sequence, now): (u32, Duration),
     inner: &[u8],
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
         let erspan = cfg.erspan.header(key).filter(|_| id <= SESSION)?;
         let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
-        header.put(&mut out, &[&erspan.bytes(id), inner]);
+        header.put(&mut out, &[&erspan.bytes(id, (now.as_micros() / 100) as u32), inner]);
         return Some(out);
     }
     let key = cfg.has_key().then_some(id);

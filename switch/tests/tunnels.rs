@@ -183,11 +183,12 @@ fn flows_set_and_match_erspan() {
     let all = ErspanOptions { version: None, index: None, egress: None, hardware: None };
     let some = ErspanOptions { version: Some(2), hardware: None, ..ErspanOptions::default() };
     let out = "set_field:2->tun_erspan_ver,set_field:1->tun_erspan_dir,set_field:0x2a->tun_erspan_hwid";
+    // The second version has the time, in units of 100 microseconds.
     let cases = [
         (all, "set_field:1->tun_erspan_ver,set_field:0xabcde->tun_erspan_idx", "1000007b000abcde", 1),
-        (all, out, "2000007b00000000000002a8", 2),
+        (all, out, "2000007b000186a0000002a8", 2),
         // The port has the direction, and flows the hardware.
-        (some, out, "2000007b00000000000002a0", 3),
+        (some, out, "2000007b000186a0000002a0", 3),
         (ErspanOptions::default(), out, "1000007b00000000", 0),
     ];
     let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<String>();

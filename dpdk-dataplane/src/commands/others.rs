@@ -5,13 +5,9 @@ use daemon::Daemon;
 const FLOWS: &str = "flows of the datapath are made of OpenFlow's alone; use ovs-ofctl";
 const DEVICES: &str = "devices come from the Open_vSwitch database; use ovs-vsctl";
 const TUNING: &str = "this datapath has no such choice or measurement";
-const NOTHING: &str = "this switch has no such feature";
 
 /// Name, usage, reason.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    ("autoattach/show-isid", "[bridge]", NOTHING),
-    ("autoattach/statistics", "[bridge]", NOTHING),
-    ("autoattach/status", "[bridge]", NOTHING),
     ("dpctl/add-dp", "dp [iface...]", DEVICES),
     ("dpctl/add-flow", "[dp] flow actions", FLOWS),
     ("dpctl/add-flows", "[dp] file", FLOWS),

@@ -110,6 +110,8 @@ pub(crate) enum SlowPath {
     Lacp,
     /// It is for a spanning tree.
     Stp,
+    /// It is for an LLDP agent.
+    Lldp,
     /// What is done with it is not the datapath's.
     Action,
 }
@@ -122,6 +124,7 @@ impl SlowPath {
             SlowPath::Bfd => "Consists of BFD packets.",
             SlowPath::Lacp => "Consists of LACP packets.",
             SlowPath::Stp => "Consists of STP packets.",
+            SlowPath::Lldp => "Consists of LLDP packets.",
             SlowPath::Action => "Uses action(s) not supported by datapath.",
         }
     }

@@ -11,7 +11,7 @@ use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo, Prereq};
-use packet::{bpdu, ccm, ipproto};
+use packet::{bpdu, ccm, ipproto, lldp};
 use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
@@ -38,7 +38,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::PortConfig);
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
-        let point = port.and_then(|p| p.ccm_packets);
+        let (point, listens) = (port.and_then(|p| p.ccm_packets), port.is_some_and(|p| p.lldp));
         if stp.is_some() && self.bpdu(no) {
             return;
         }
@@ -47,7 +47,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !blocked {
             self.copy(no, true);
         }
-        let taken = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        let watches = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        let taken = watches || listens && self.lldp(no);
         if taken || !blocked && self.slow_protocol(no) {
             return;
         }
@@ -103,7 +104,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.spans()
             && (!port.stp_forwards() || self.arrived_too_early())
             && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
-            && !self.is_own_ccm()
+            && !self.is_of_the_link()
         {
             let rapid = self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.rapid);
             let kind = if rapid { "RSTP" } else { "STP" };
@@ -284,7 +285,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             &tlv,
             (kind, self.packet.buf.data().get(skipped..).unwrap_or_default()),
             &self.backer.underlay,
-            (entropy, sequence),
+            (entropy, sequence, self.backer.now),
             |n| {
                 needs.push(n);
             },
@@ -537,12 +538,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
     }
 
-    /// Whether the packet is a continuity check of this switch, which watches the path below the spanning tree (IEEE 802.1Q
-    /// section 22.1.3).
-    fn is_own_ccm(&self) -> bool {
+    /// Whether the packet is a continuity check or LLDP of this switch, which are of the link below the spanning tree (IEEE
+    /// 802.1Q section 22.1.3, IEEE 802.1AB section 6.7).
+    fn is_of_the_link(&self) -> bool {
         let b = self.backer.bridges.get(self.pipeline.bridge);
         let received = b.is_some_and(|b| b.ports.contains_key(&self.own_port()));
-        !received && self.packet.key.get(F::EthType) == ccm::ETHERTYPE.into()
+        !received && [ccm::ETHERTYPE, lldp::ETHERTYPE].map(u128::from).contains(&self.packet.key.get(F::EthType))
     }
 
     /// Whether the port that the packet came by may only learn its address yet.
@@ -608,6 +609,20 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
             self.out.events.push(Event::Ccm { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
+    }
+
+    /// Hands LLDP to the agent of its port; false if it is another packet.
+    fn lldp(&mut self, no: PortNo) -> bool {
+        let its = self.packet.key.get(F::EthType) == lldp::ETHERTYPE.into();
+        if its {
+            self.observer.slow_path(SlowPath::Lldp);
+        }
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Lldp { bridge: self.pipeline.bridge, port: no, packet });
         }
         its
     }
