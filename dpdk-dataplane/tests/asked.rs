@@ -65,6 +65,10 @@ const ASKED: &[&str] = &[
     "dpctl/ipf-set-max-nfrags 99999",
     "dpctl/ipf-set-max-nfrags 1000",
     "dpif/show-dp-features nowhere",
+    "tnl/egress_port_range 40000 50000",
+    "tnl/egress_port_range",
+    "tnl/egress_port_range 50001 40001",
+    "tnl/egress_port_range",
 ];
 
 /// An answer without the daemon's name and socket.

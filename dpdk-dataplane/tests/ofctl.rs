@@ -111,6 +111,16 @@ const COMMANDS: &[&str] = &[
     "-O OpenFlow15 dump-aggregate br0 cookie=0x77/-1",
     "del-flows br0 cookie=0x77/-1",
     "--no-stats dump-flows br0 cookie=0x77/-1",
+    "add-flow br0 table=33,actions=set_tunnel:11,set_tunnel64:12,set_tunnel:0x500000000,output:2",
+    "--no-stats dump-flows br0 table=33",
+    "-O OpenFlow11 --no-stats dump-flows br0 table=33",
+    "-O OpenFlow13 --no-stats dump-flows br0 table=33",
+    "-O OpenFlow13 mod-table br0 33 name:keys",
+    "-O OpenFlow15 mod-table br0 32 name:rest",
+    "-O OpenFlow13 --names --no-stats dump-flows br0 table=keys",
+    "-O OpenFlow13 mod-table br0 254 name:own",
+    "-O OpenFlow15 mod-table br0 33 name:tunnels",
+    "-O OpenFlow15 --names --no-stats dump-flows br0 table=tunnels",
     "-O OpenFlow14 --bundle add-flow br0 table=32,actions=drop",
     "--no-stats dump-flows br0 table=32",
     "-F openflow10 --sort --no-stats dump-flows br0 table=0",
@@ -161,6 +171,8 @@ const TRACED: &[&str] = &[
     "table=20,tcp,reg5=29,actions=check_pkt_larger(100)->NXM_NX_REG1[0],check_pkt_larger(200)->NXM_NX_REG1[1],resubmit(,27)",
     "table=20,tcp,reg5=30,actions=clone(resubmit(,28)),output:3",
     "table=20,tcp,reg5=31,actions=set_field:5->nw_ttl,clone(set_field:6->nw_ttl,ct(commit,zone=5),set_field:7->nw_ttl,output:2),output:3",
+    "table=20,tcp,reg5=32,actions=ct(table=29,zone=3)",
+    "table=29,actions=ct_clear,ct_clear,output:2",
     "table=24,reg1=1,actions=output:2",
     "table=24,reg1=0,actions=output:3",
     "table=25,actions=check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,24),set_field:7->reg9,output:2",
@@ -287,7 +299,7 @@ fn traces_read_the_same() {
         }
     }
     let tcp = "in_port=1,tcp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=1,tcp_dst=2";
-    let mut list: Vec<Vec<String>> = (1..32).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
+    let mut list: Vec<Vec<String>> = (1..33).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
     for (options, flow) in [
         ("--ct-next trk,est", "reg5=7"),
         ("--ct-next est,trk,rpl --ct-next trk,inv", "reg5=14"),
@@ -302,6 +314,7 @@ fn traces_read_the_same() {
         args.push(if flow.contains("in_port") { flow.into() } else { format!("{flow},{tcp}") });
         list.push(args);
     }
+    list.push(vec!["--names".into(), "br0".into(), format!("reg5=18,{tcp}")]);
     list.push(vec!["nobridge".into(), tcp.into()]);
     list.push(vec![
         "br0".into(),
@@ -418,7 +431,7 @@ fn traces_change_nothing() {
         (flows, learned, known, s.appctl(&["dpctl/dump-conntrack"]))
     };
     let before = state();
-    for n in 1..32 {
+    for n in 1..33 {
         let flow = format!(
             "reg5={n},in_port=1,tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=9,tcp_src=1,tcp_dst=2"
         );

@@ -388,6 +388,21 @@ pub fn ccm() -> Vec<Vec<u8>> {
     [None, Some(7)].map(|tag| compose(ADDRESS, packet::Mac([2; 6]), tag, &m)).to_vec()
 }
 
+pub fn lldp() -> Vec<Vec<u8>> {
+    use packet::lldp::{Assignment, BRIDGE, Element, Id, Lldpdu, VIRTUAL_SWITCH, compose};
+    let unit = Lldpdu {
+        chassis: Id::chassis(packet::Mac([2; 6])),
+        port: Id::interface("eth1"),
+        ttl: 120,
+        system_name: "gw1".into(),
+        capabilities: Some((BRIDGE, BRIDGE)),
+        element: Some(Element { kind: VIRTUAL_SWITCH, state: 0, vlan: 0, system: [1; 10] }),
+        assignments: vec![Assignment { status: 2, vlan: 7, isid: 70 }],
+        ..Lldpdu::default()
+    };
+    vec![compose(packet::Mac([2; 6]), &unit)]
+}
+
 pub fn ha_records() -> Vec<Vec<u8>> {
     use gateway_ha::sync::{Connection, Record, State, VERSION};
     let v4 = Connection { zone: 7, proto: 6, translates: 1, ..Connection::default() };

@@ -42,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "lacp", run: lacp, seeds: seeds::lacp },
     Target { name: "bpdu", run: bpdu, seeds: seeds::bpdu },
     Target { name: "ccm", run: ccm, seeds: seeds::ccm },
+    Target { name: "lldp", run: lldp, seeds: seeds::lldp },
     Target { name: "devargs", run: devargs, seeds: seeds::devargs },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
@@ -76,6 +77,20 @@ fn ccm(input: &[u8]) -> Outcome_ {
     match packet::ccm::parse(&packet::ccm::compose(packet::ccm::ADDRESS, packet::Mac::ZERO, None, &m)) {
         Ok(again) if again == m => Ok("a continuity check".into()),
         other => Err(format!("{other:?} is not {m:?}")),
+    }
+}
+
+/// What is read of an LLDP data unit can be told again; texts may be cut.
+fn lldp(input: &[u8]) -> Outcome_ {
+    let unit = match packet::lldp::parse(input) {
+        Ok(unit) => unit,
+        Err(e) => return refused(e),
+    };
+    match packet::lldp::parse(&packet::lldp::compose(packet::Mac::ZERO, &unit)) {
+        Ok(again) if (&again.chassis, &again.port, again.ttl) == (&unit.chassis, &unit.port, unit.ttl) => {
+            Ok("a data unit".into())
+        }
+        other => Err(format!("{other:?} is not {unit:?}")),
     }
 }
 

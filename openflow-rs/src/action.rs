@@ -407,6 +407,13 @@ pub enum Action {
         /// Bits to set.
         mask: Option<u128>,
     },
+    /// `set_tunnel:KEY`, before OpenFlow 1.2.
+    SetTunnel {
+        /// Key.
+        id: u64,
+        /// As `set_tunnel64`.
+        wide: bool,
+    },
     /// `load:VALUE->SUBFIELD`.
     Load {
         /// Value.

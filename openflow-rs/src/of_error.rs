@@ -24,6 +24,8 @@ errors! {
     RequestBadType = (1, 1),
     /// OFPBRC_BAD_MULTIPART.
     RequestBadMultipart = (1, 2),
+    /// OFPBRC_MULTIPART_BUFFER_OVERFLOW.
+    MultipartOverflow = (1, 13),
     /// OFPBRC_BAD_EXPERIMENTER.
     RequestBadExperimenter = (1, 3),
     /// OFPBRC_BAD_EXP_TYPE: what the request is about does not exist.

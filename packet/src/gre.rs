@@ -121,15 +121,16 @@ impl Erspan {
         Some((header, first & SESSION, len))
     }
 
-    /// The header's bytes for a session.
-    pub fn bytes(self, session: u32) -> Vec<u8> {
+    /// The header's bytes for a session. Type III has the time, in units of 100 microseconds (draft-foschiano-erspan
+    /// section 4.3, granularity 0).
+    pub fn bytes(self, session: u32, time: u32) -> Vec<u8> {
         let first = |version: u32| (version << 28 | session & SESSION).to_be_bytes();
         match self {
             Erspan::V1 { index } => [first(1), (index & 0xf_ffff).to_be_bytes()].concat(),
             Erspan::V2 { egress, hardware } => {
                 let last = u32::from(hardware & 0x3f) << 4 | u32::from(egress) << 3;
-                // No timestamp, no group tag.
-                [first(2), [0; 4], last.to_be_bytes()].concat()
+                // No group tag.
+                [first(2), time.to_be_bytes(), last.to_be_bytes()].concat()
             }
         }
     }
@@ -163,7 +164,10 @@ mod tests {
             Erspan::V2 { egress: true, hardware: 0x3f },
             Erspan::V2 { egress: false, hardware: 1 },
         ] {
-            let p = header.bytes(0x3ff);
+            let p = header.bytes(0x3ff, 0x1234_5678);
+            if matches!(header, Erspan::V2 { .. }) {
+                assert_eq!((be32(&p, 4), be32(&p, 8).map(|last| last & 7)), (Some(0x1234_5678), Some(0)));
+            }
             assert_eq!(Erspan::parse(header.protocol(), &p), Some((header, 0x3ff, p.len())));
             assert_eq!(Erspan::parse(header.protocol(), &p[..p.len() - 1]), None);
         }

@@ -1,6 +1,6 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
 //! Geneve (RFC 8926), VXLAN (RFC 7348), NSH (RFC 8300), LACP (IEEE 802.1AX), BPDUs (IEEE 802.1D), continuity checks
-//! (IEEE 802.1ag), and messages of DHCP, DHCPv6 and DNS.
+//! (IEEE 802.1ag), LLDP (IEEE 802.1AB), and messages of DHCP, DHCPv6 and DNS.
 
 pub mod boot;
 pub mod bpdu;
@@ -14,6 +14,7 @@ pub mod gre;
 pub mod gtpu;
 mod headers;
 pub mod lacp;
+pub mod lldp;
 mod mac;
 pub mod multicast;
 pub mod nsh;

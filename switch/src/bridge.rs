@@ -18,7 +18,7 @@ pub(crate) mod vlan;
 
 pub use groups::GroupState;
 pub use tables::flow_stats;
-pub use validate::check_table;
+pub use validate::{check_table, is_writable};
 pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;
@@ -168,6 +168,8 @@ pub struct Port {
     pub bfd: Option<bool>,
     /// What it receives that is for its maintenance point and not for the tables.
     pub ccm_packets: Option<CcmPackets>,
+    /// It takes LLDP for itself, and the tables get none.
+    pub lldp: bool,
     /// Whether connectivity fault management lets it forward; none: it has no maintenance point.
     pub cfm: Option<bool>,
     /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
@@ -206,6 +208,7 @@ impl Port {
             bfd_packets: None,
             bfd: None,
             ccm_packets: None,
+            lldp: false,
             cfm: None,
             lacp: None,
             stp: None,

@@ -1,7 +1,7 @@
 //! The switch: bridges, their flow cache, and the entry points for packets, changes and time.
 
 use crate::bridge::bond::{BUCKETS, Bond};
-use crate::bridge::transaction::{Replaced, TableTransaction};
+use crate::bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
 use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
 use crate::buf::PacketBuf;
 use crate::conntrack::Timeouts;
@@ -501,7 +501,7 @@ impl Switch {
         self.settle();
         let Switch { backer, flowcache, .. } = self;
         if !backer.bridges.get_mut(draft.id).is_some_and(|b| draft.exchange(b)) {
-            return Err(Replaced { _draft: draft });
+            return Err(Replaced { draft });
         }
         flowcache.pay_out(backer);
         if let Some(b) = backer.bridges.get(draft.id) {
@@ -512,10 +512,20 @@ impl Switch {
             // A flush of something that is gone is no error.
             let _ = self.apply(draft.id, m, now);
         }
-        Ok(Replaced { _draft: draft })
+        Ok(Replaced { draft })
     }
 
-    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between.
+    /// Exchanges a bridge's tables with those of another time, for a packet-out; to be done once more behind that.
+    pub fn swap_tables(&mut self, bridge: BridgeId, tables: &mut TablesThen) {
+        self.settle();
+        if let Some(b) = self.backer.bridge_mut(bridge) {
+            b.swap_tables(tables);
+        }
+        self.settle();
+    }
+
+    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between. Gives the
+    /// packet-outs in it, which others send.
     ///
     /// # Errors
     /// Which message failed, from 0, and why.
@@ -524,14 +534,14 @@ impl Switch {
         bridge: BridgeId,
         list: &[Message],
         now: Duration,
-    ) -> Result<(), (usize, DecodeError)> {
+    ) -> Result<Vec<PacketOutThen>, (usize, DecodeError)> {
         let Some(mut draft) = self.table_transaction(bridge) else {
             return Err((0, OfError::RequestBadSubtype.because(format!("bridge {bridge} does not exist"))));
         };
         draft.apply(list, now)?;
         // The bridge cannot have changed in between.
-        drop(self.commit(Box::new(draft), now));
-        Ok(())
+        let mut replaced = self.commit(Box::new(draft), now);
+        Ok(replaced.as_mut().map(Replaced::packet_outs).unwrap_or_default())
     }
 
     /// Changes a bridge through its own methods, which note what cached flows become stale.

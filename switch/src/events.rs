@@ -91,6 +91,15 @@ pub enum Event {
         /// The frame, without a tunnel's headers.
         packet: Vec<u8>,
     },
+    /// LLDP of a port's neighbour; it never reaches the tables.
+    Lldp {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Port.
+        port: PortNo,
+        /// The frame, without a tunnel's headers.
+        packet: Vec<u8>,
+    },
 }
 
 /// Outputs of the switch; the caller reuses it and empties it between batches.

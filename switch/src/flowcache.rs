@@ -36,6 +36,7 @@ use crate::conntrack::{ConnSnapshot, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
 use crate::events::Outputs;
+use crate::tunnel::SourcePorts;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
 use dump::Installed;
@@ -97,6 +98,8 @@ pub(crate) struct Encap {
     pub(crate) csum: bool,
     /// The source port is computed for each packet from its flow ([`crate::tunnel::entropy`]).
     pub(crate) spread: bool,
+    /// What it is chosen of.
+    pub(crate) ports: SourcePorts,
     /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
     pub(crate) device: Option<u32>,
 }

@@ -24,7 +24,7 @@ pub use bridge::mirror::{Mirror, MirrorOutput};
 pub use bridge::misses::TableMiss;
 pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
-pub use bridge::transaction::{Replaced, TableTransaction};
+pub use bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
 pub use bridge::{
     BfdPackets, Bridge, BridgeId, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState,
     VlanMode, is_live,
@@ -39,9 +39,9 @@ pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, 
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
-pub use trace::{TraceRequest, parse_ct_state};
+pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
 pub use tunnel::{
-    Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, TunnelConfig, TunnelKind, Underlay,
-    metadata_field,
+    Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKind,
+    Underlay, metadata_field,
 };
 pub use xlate::backer::{Backer, SwitchError};

@@ -5,21 +5,23 @@
 
 mod actions;
 mod branches;
+mod names;
 mod text;
 mod tunnel;
 
-use crate::bridge::BridgeId;
+use crate::bridge::{Bridge, BridgeId, PortKind};
 use crate::buf::{PacketBuf, destination};
 use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::flag;
 use crate::dependency::Dependency;
 use crate::events::Outputs;
-use crate::tunnel::{Egress, TunnelConfig};
+use crate::tunnel::{Egress, PacketMode, TunnelConfig};
+use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::segment::Segment;
 use crate::xlate::{
     Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
 };
-use openflow_rs::action::{Action, CtAction, ZoneSpec};
+use openflow_rs::action::{Action, CtAction, PacketType, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -27,11 +29,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 pub(crate) use actions::{changes, hexadecimal};
+pub use names::of_datapath as name_datapath_ports;
 use text::Node;
 pub(crate) use tunnel::{Pushed, pushed_headers};
 
 /// What to trace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TraceRequest {
     /// Where the packet comes in.
     pub bridge: BridgeId,
@@ -43,6 +46,10 @@ pub struct TraceRequest {
     pub untyped: bool,
     /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
+    /// Ports are told by name.
+    pub names: bool,
+    /// The queue that the packet has when it comes (`skb_priority`).
+    pub queue: Option<u16>,
     /// The packet came by a tunnel, and whether its header had a key; none: it did not.
     pub tunnel_key: Option<bool>,
     /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
@@ -76,6 +83,8 @@ const WRITTEN: [F; 8] = [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::NwTos, F
 pub(crate) struct Tracer {
     /// Flows and addresses are learned.
     effects: bool,
+    /// Ports are told by name.
+    names: bool,
     open: Vec<Node>,
     datapath: Vec<String>,
     /// Bits of the key that lookups examined.
@@ -90,21 +99,25 @@ pub(crate) struct Tracer {
     slow: BTreeSet<SlowPath>,
     /// The packet came by a tunnel, and whether its header had a key.
     tunnel_key: Option<bool>,
+    /// The datapath has to put an empty Ethernet header before the packet, which came without one by a `legacy_l3` port.
+    lacks_ethernet: bool,
 }
 
 impl Tracer {
-    fn new(effects: bool) -> Tracer {
+    fn new(request: &TraceRequest) -> Tracer {
         Tracer {
-            effects,
+            effects: request.effects,
+            names: request.names,
             open: vec![Node::default()],
             datapath: Vec::new(),
             wildcards: [0; WORDS],
             last: true,
-            queue: 0,
+            queue: request.queue.unwrap_or(0).into(),
             resume: VecDeque::new(),
             recirculations: 0,
             slow: BTreeSet::new(),
-            tunnel_key: None,
+            tunnel_key: request.tunnel_key,
+            lacks_ethernet: false,
         }
     }
 
@@ -258,6 +271,9 @@ impl Observer for Tracer {
         if written && matches!(key.get(F::EthType), 0x800 | 0x86dd) {
             self.examined(F::IpProto);
         }
+        if std::mem::take(&mut self.lacks_ethernet) {
+            self.datapath.push(pushed_eth(base));
+        }
         changes(base, key, &mut self.datapath);
     }
 
@@ -327,8 +343,30 @@ impl Observer for Tracer {
         self.down(Kind::Table, "--. Executing action set:".into());
     }
 
+    fn named(&self, text: String, bridge: Option<&Bridge>) -> String {
+        match bridge.filter(|_| self.names) {
+            Some(b) => names::of_bridge(&text, b),
+            None => text,
+        }
+    }
+
     fn datapath(&mut self, text: impl FnOnce() -> String) {
         self.datapath.push(text());
+    }
+
+    fn copy_begins(&mut self) -> usize {
+        self.datapath.len()
+    }
+
+    fn copy_ends(&mut self, begun: usize, sent: bool) {
+        let mut done = self.datapath.split_off(begun.min(self.datapath.len()));
+        match done.as_slice() {
+            _ if !sent => done = vec!["drop".into()],
+            // Nothing was done with it in the tunnel.
+            [_] => return,
+            _ => {}
+        }
+        self.datapath.push(format!("clone({})", done.join(",")));
     }
 
     fn tunnels(&mut self, cfg: &TunnelConfig, headers: &[u8], egress: &Egress, backer: &Backer) {
@@ -375,6 +413,12 @@ impl Observer for Tracer {
                     x.ct_told(c);
                 }
             }
+            Action::CtClear => {
+                if x.packet.key.get(F::CtState) != 0 && x.commit() {
+                    x.observer.datapath(|| "ct_clear".into());
+                }
+                return x.act(a);
+            }
             Action::Output { port: PortNo::NORMAL, .. } => {
                 // Addresses are learned and looked up.
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| x.observer.examined(f));
@@ -391,6 +435,11 @@ impl Observer for Tracer {
 }
 
 impl<P: PacketBuf> Xlate<'_, P, Tracer> {
+    /// A text with names of the bridge's ports, if these are wanted.
+    fn named(&self, text: String) -> String {
+        self.observer.named(text, self.backer.bridges.get(self.pipeline.bridge))
+    }
+
     /// Executes a list, with a line for each action.
     fn told_list(&mut self, list: &[Action]) {
         let last = self.observer.last;
@@ -398,7 +447,8 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
             if self.pipeline.exit || self.pipeline.failed {
                 break;
             }
-            self.observer.tell(Kind::Action, || a.to_string());
+            let told = self.named(a.to_string());
+            self.observer.tell(Kind::Action, || told);
             let rest = list.get(i + 1..).unwrap_or_default();
             self.observer.last = last && rest.is_empty();
             if let Action::CheckPktLarger { len, dst } = a {
@@ -411,6 +461,17 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
             }
         }
         self.observer.last = last;
+    }
+
+    /// A packet without an Ethernet header that comes by a `legacy_l3` port has an empty one for flows.
+    fn becomes_ethernet(&mut self) {
+        let no = self.own_port();
+        let port = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no));
+        let legacy = port.is_some_and(|p| matches!(&p.kind, PortKind::Tunnel(t) if t.mode == PacketMode::LegacyL3));
+        if legacy && packet_type(&self.packet.key) != PacketType::ETHERNET {
+            self.packet.key.set(F::PacketType, 0);
+            self.observer.lacks_ethernet = true;
+        }
     }
 
     /// `ct` in a trace: no connection is made or looked for.
@@ -465,16 +526,17 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     let mut text = String::new();
     let mut next = VecDeque::from(request.ct_next.clone());
-    let mut tracer = Tracer::new(request.effects);
-    tracer.tunnel_key = request.tunnel_key;
+    let tracer = Tracer::new(&request);
     let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
     x.overlay(&request.metadata);
+    x.packet.queue = request.queue;
     x.packet.base.set(F::PktMark, x.packet.key.get(F::PktMark));
     if request.untyped {
         x.packet.key.set(F::EthType, 0);
         x.packet.base.set(F::EthType, 0);
     }
-    let _ = writeln!(text, "Flow: {}{}", text::flow(&x.packet.key, None), text::igmp(&x.packet.key, &request.packet));
+    let flow = text::flow(&x.packet.key, x.packet.queue, None) + &text::igmp(&x.packet.key, &request.packet);
+    let _ = writeln!(text, "Flow: {}", x.named(flow));
     let mut trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 
     while let Some(mut r) = trace.resume.pop_front() {
@@ -494,9 +556,9 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
         if let Some(t) = r.translates {
             simulate(&mut r.key, t, &mut text);
         }
-        let _ = writeln!(text, "{rule}\n\nFlow: {}", text::flow(&r.key, Some(r.id)));
         trace.wildcards = [0; WORDS];
         let mut x = Xlate::new(backer, &mut out, r.packet, r.bridge, trace);
+        let _ = writeln!(text, "{rule}\n\nFlow: {}", x.named(text::flow(&r.key, None, Some(r.id))));
         x.packet.key = r.key;
         // Connection tracking made this translation, not an action: it gets no line.
         x.packet.write_back();
@@ -522,9 +584,12 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         Start::Tracked(_, id) => Some(id),
         _ => None,
     };
-    let mut before = x.packet.key.clone();
+    let (mut before, queued) = (x.packet.key.clone(), x.packet.queue);
     let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
     x.observer.open(Kind::Bridge, || name);
+    if matches!(start, Start::Received) {
+        x.becomes_ethernet();
+    }
     if x.observer.tunnel_key.is_some() {
         // By these the port of the tunnel was found, and congestion.
         let ends = [F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst].into_iter().filter(|f| before.get(*f) != 0);
@@ -550,21 +615,21 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         }
     }
     let failure = x.pipeline.failed.then_some(x.pipeline.drop).flatten().and_then(text::failure);
-    let (key, mut trace) = (x.packet.key, x.observer);
+    let (key, mut trace, bridge) = (x.packet.key, x.observer, x.backer.bridges.get(x.pipeline.bridge));
     text::render(&trace.take(), 0, text);
-    let queue = x.packet.queue.map(|q| format!("skb_priority={q:#x},"));
     // `actset_output` is no change of the packet.
     before.set(F::ActsetOutput, key.get(F::ActsetOutput));
-    let after = match queue {
-        None if key == before => "unchanged".into(),
-        queue => queue.unwrap_or_default() + &text::flow(&key, recirculated),
+    let after = match x.packet.queue {
+        queue if queue == queued && key == before => "unchanged".into(),
+        queue => trace.named(text::flow(&key, queue, recirculated), bridge),
     };
     let _ = writeln!(text, "\nFinal flow: {after}");
-    let _ =
-        writeln!(text, "Megaflow: {}", text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key));
+    let megaflow = text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key);
+    let _ = writeln!(text, "Megaflow: {}", trace.named(megaflow, bridge));
     trace.queue = 0;
-    let done = std::mem::take(&mut trace.datapath);
+    let done = actions::without_last_copy(std::mem::take(&mut trace.datapath));
     let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };
+    let done = if trace.names { names::of_datapath(&done, |n| x.backer.datapath_port_name(n)) } else { done };
     let _ = writeln!(text, "Datapath actions: {done}");
     if let Some(why) = failure {
         let _ = writeln!(text, "\nTranslation failed ({why}), packet is dropped.");

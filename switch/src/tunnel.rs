@@ -19,6 +19,7 @@ use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Mac, build, ipproto, srv6};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -134,6 +135,8 @@ pub struct TunnelConfig {
     pub sequence: bool,
     /// The header of ERSPAN.
     pub erspan: ErspanOptions,
+    /// The mark of packets that leave (`options:egress_pkt_mark`); none: the one that flows give.
+    pub mark: Option<u32>,
     /// Its type is that for peers of IPv6 (`ip6gre`, `ip6erspan`): by name alone, as either kind takes both.
     pub v6_type: bool,
 }
@@ -223,6 +226,7 @@ impl TunnelConfig {
             udp_port,
             sequence: false,
             erspan: ErspanOptions::default(),
+            mark: None,
             v6_type: false,
         }
     }
@@ -296,7 +300,7 @@ pub(crate) fn outer_headers(
     tlv: &[TlvMap],
     (kind, inner): (PacketType, &[u8]),
     underlay: &Underlay,
-    (entropy, sequence): (u16, u32),
+    (entropy, sequence, now): (u16, u32, Duration),
     mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
@@ -322,7 +326,7 @@ pub(crate) fn outer_headers(
     let (tos, ttl) = cfg.tos_ttl(key);
     let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
     if cfg.kind.is_gre() {
-        let payload = gre_packet(cfg, key, id, kind, sequence, inner).ok_or(Unreachable::Erspan(id))?;
+        let payload = gre_packet(cfg, key, (id, kind), (sequence, now), inner).ok_or(Unreachable::Erspan(id))?;
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
             .ok_or(Unreachable::Route(dst))?;
         let headers = whole.len() - inner.len();
@@ -365,7 +369,8 @@ pub(crate) fn outer_headers(
     }
     let mut payload = shim.clone();
     payload.extend_from_slice(inner);
-    let mut whole = build::udp(mac, route.source_mac, (src, entropy), (dst, cfg.udp_port), ttl, &payload)
+    let port = underlay.source_ports().of(entropy);
+    let mut whole = build::udp(mac, route.source_mac, (src, port), (dst, cfg.udp_port), ttl, &payload)
         .ok_or(Unreachable::Route(dst))?;
     let headers = whole.len() - inner.len();
     fix_outer(&mut whole, cfg, tos, dst.is_ipv4());
@@ -373,8 +378,8 @@ pub(crate) fn outer_headers(
     Ok((whole, route.egress.clone()))
 }
 
-/// The source port of the tunnel header: a hash of the inner addresses, protocol and ports, by which networks spread
-/// flows over paths (RFC 8926 section 3.3, RFC 7348 section 5).
+/// What the source port of the tunnel header is chosen by: a hash of the inner addresses, protocol and ports, by which
+/// networks spread flows over paths (RFC 8926 section 3.3, RFC 7348 section 5).
 pub(crate) fn entropy(key: &FlowKey) -> u16 {
     let ports = key.get(F::TcpSrc) << 16 | key.get(F::TcpDst);
     let fold = |f: F| (key.get(f) >> 64) as u64 ^ key.get(f) as u64;
@@ -391,11 +396,44 @@ pub(crate) fn entropy_v4(p: &[u8], l3: usize) -> Option<u16> {
     Some(spread(word(12) << 32 | word(16), word(20) << 8 | u64::from(ip[9])))
 }
 
-/// A dynamic port (RFC 6335 section 6) for a flow.
 #[inline(always)]
 fn spread(addresses: u64, rest: u64) -> u16 {
     let m = u128::from(addresses ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(u128::from(rest ^ 0xf39c_c060_5ced_c835));
-    0xc000 | ((m as u64 ^ (m >> 64) as u64) >> 40) as u16 & 0x3fff
+    ((m as u64 ^ (m >> 64) as u64) >> 40) as u16
+}
+
+/// The source ports of UDP that tunnels use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourcePorts {
+    /// The first.
+    pub first: u16,
+    /// How many more there are.
+    pub more: u16,
+}
+
+impl Default for SourcePorts {
+    /// The dynamic ports (RFC 6335 section 6).
+    fn default() -> SourcePorts {
+        SourcePorts { first: 0xc000, more: 0x3fff }
+    }
+}
+
+impl SourcePorts {
+    /// The ports between two, these included.
+    pub fn between(a: u16, b: u16) -> SourcePorts {
+        SourcePorts { first: a.min(b), more: a.abs_diff(b) }
+    }
+
+    /// The last.
+    pub fn last(self) -> u16 {
+        self.first + self.more
+    }
+
+    /// That of a flow with this hash.
+    #[inline(always)]
+    pub(crate) fn of(self, hash: u16) -> u16 {
+        self.first + ((u32::from(hash) * (u32::from(self.more) + 1)) >> 16) as u16
+    }
 }
 
 /// The outer headers of a packet of SRv6: the path's first segment is the destination (RFC 8754 section 4.1).
@@ -439,16 +477,15 @@ fn srv6_headers(
 fn gre_packet(
     cfg: &TunnelConfig,
     key: &FlowKey,
-    id: u32,
-    kind: PacketType,
-    sequence: u32,
+    (id, kind): (u32, PacketType),
+    (sequence, now): (u32, Duration),
     inner: &[u8],
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
         let erspan = cfg.erspan.header(key).filter(|_| id <= SESSION)?;
         let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
-        header.put(&mut out, &[&erspan.bytes(id), inner]);
+        header.put(&mut out, &[&erspan.bytes(id, (now.as_micros() / 100) as u32), inner]);
         return Some(out);
     }
     let key = cfg.has_key().then_some(id);

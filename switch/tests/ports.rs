@@ -1,7 +1,9 @@
 //! What controllers forbid ports, and how many flows the cache may hold.
 
+use openflow_rs::PortNo;
+use openflow_rs::action::Action;
+use openflow_rs::message::{self, Message};
 use openflow_rs::text::parse_flow;
-use openflow_rs::{Message, PortNo};
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -137,6 +139,47 @@ fn maintenance_points_take_their_messages_and_no_others() {
         let wanted = if *p == extended { (2, vec![]) } else { (0, vec![p.clone()]) };
         assert_eq!(sent(&mut s, p), wanted);
     }
+}
+
+/// LLDP of a port whose agent is on never reaches the tables, whatever is cached; with the agent off it does. What an agent
+/// sends passes a port that the spanning tree blocks, what others send does not.
+#[test]
+fn agents_take_lldp_and_nothing_else() {
+    use packet::lldp;
+    let mut s = flooding();
+    let unit = lldp::Lldpdu {
+        chassis: lldp::Id::chassis(packet::Mac([4; 6])),
+        port: lldp::Id::interface("p"),
+        ttl: 120,
+        ..lldp::Lldpdu::default()
+    };
+    let message = lldp::compose(packet::Mac([4; 6]), &unit);
+    let mut other = message.clone();
+    other[12..14].copy_from_slice(&0x88cdu16.to_be_bytes());
+    let sent = |s: &mut Switch, p: &[u8]| {
+        let mut out = Outputs::default();
+        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        let taken = out.events.iter().map(|e| match e {
+            switch::Event::Lldp { bridge: 0, port: PortNo(1), packet } => packet.clone(),
+            e => panic!("{e:?}"),
+        });
+        (out.packets.len(), taken.collect::<Vec<_>>())
+    };
+    for on in [false, true, false] {
+        s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").lldp = on;
+        for p in [&message, &other, &message, &other] {
+            let wanted = if on && *p == message { (0, vec![message.clone()]) } else { (2, vec![]) };
+            assert_eq!(sent(&mut s, p), wanted, "{on}");
+        }
+    }
+    s.set_inputs(0, PortNo(2), |p| p.stp = Some(switch::StpState::Blocking));
+    let mut out = Outputs::default();
+    for p in [&message, &other] {
+        let own = message::PacketOut::new(PortNo::CONTROLLER, p.clone(), vec![Action::output(PortNo(2))]);
+        s.packet_out(0, &own, &Vec::new(), NOW, &mut out);
+    }
+    assert_eq!(out.packets, [(2, message.clone())]);
+    assert_eq!(sent(&mut s, &message), (1, vec![]), "one that was received is of another link");
 }
 
 /// The cache holds no more flows than it may, and says how many that are.

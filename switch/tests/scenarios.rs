@@ -522,16 +522,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
-    let r = switch::TraceRequest {
-        tunnel_key: None,
-        bridge: 0,
-        metadata,
-        packet: p,
-        effects: false,
-        ct_next: Vec::new(),
-        actions: None,
-        untyped: false,
-    };
+    let r = switch::TraceRequest { metadata, packet: p, ..Default::default() };
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 
@@ -543,14 +534,9 @@ fn traces_say_why_packets_go_to_the_daemon() {
     let tree = packet::bpdu::compose(A, &packet::bpdu::Bpdu::Notification);
     let ask = |s: &mut Switch, packet: &[u8]| {
         let text = s.trace(switch::TraceRequest {
-            tunnel_key: None,
-            bridge: 0,
             metadata: Match::new().with(FieldId::InPort, 1),
             packet: packet.to_vec(),
-            effects: false,
-            ct_next: Vec::new(),
-            actions: None,
-            untyped: false,
+            ..Default::default()
         });
         text.split_once("Datapath actions: ").map(|(_, rest)| rest.to_string()).expect("an end")
     };

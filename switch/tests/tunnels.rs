@@ -183,11 +183,12 @@ fn flows_set_and_match_erspan() {
     let all = ErspanOptions { version: None, index: None, egress: None, hardware: None };
     let some = ErspanOptions { version: Some(2), hardware: None, ..ErspanOptions::default() };
     let out = "set_field:2->tun_erspan_ver,set_field:1->tun_erspan_dir,set_field:0x2a->tun_erspan_hwid";
+    // The second version has the time, in units of 100 microseconds.
     let cases = [
         (all, "set_field:1->tun_erspan_ver,set_field:0xabcde->tun_erspan_idx", "1000007b000abcde", 1),
-        (all, out, "2000007b00000000000002a8", 2),
+        (all, out, "2000007b000186a0000002a8", 2),
         // The port has the direction, and flows the hardware.
-        (some, out, "2000007b00000000000002a0", 3),
+        (some, out, "2000007b000186a0000002a0", 3),
         (ErspanOptions::default(), out, "1000007b00000000", 0),
     ];
     let hex = |b: &[u8]| b.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -666,19 +667,159 @@ fn traces_tell_tunnels() {
     for (kind, (a, b), options, pushed, told) in cases {
         let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
         let request = || switch::TraceRequest {
-            tunnel_key: None,
-            bridge: 0,
             metadata: Match::new().with(FieldId::InPort, 3),
             packet: udp("10.0.0.1", 5, "10.0.0.2", 6),
-            untyped: false,
-            effects: false,
-            ct_next: Vec::new(),
-            actions: None,
+            ..Default::default()
         };
         let text = one.trace(request());
         assert!(text.contains(pushed), "{kind:?}: {text}");
         one.pushes = false;
         let text = one.trace(request());
         assert!(text.contains(told), "{kind:?}: {text}");
+    }
+}
+
+/// What goes into a tunnel is a copy where more is done behind it; one that gets nowhere is told too. Ports have their
+/// names if these are wanted.
+#[test]
+fn traces_tell_copies_and_names() {
+    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.key = Some(5));
+    load(&mut s, 0, &["in_port=3 actions=set_field:192.168.0.2->tun_dst,output:10,output:2"]);
+    let trace = |s: &mut Switch, names, queue| {
+        let metadata = Match::new().with(FieldId::InPort, 3);
+        let packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        s.trace(switch::TraceRequest { metadata, packet, names, queue, ..Default::default() })
+    };
+    let text = trace(&mut s, false, None);
+    assert!(text.contains("actions: clone(tnl_push(") && text.contains(",out_port(100)),100),2\n"), "{text}");
+    let route = |device| Route {
+        prefix: ip("192.168.0.0"),
+        len: 24,
+        gateway: None,
+        source: ip("192.168.0.1"),
+        source_mac: A,
+        egress: device,
+        hop_source: None,
+        table: Route::MAIN,
+        own: false,
+        mark: 0,
+    };
+    let under = s.add_bridge("br-under", 2);
+    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(65))).expect("port");
+    s.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(66))).expect("port");
+    load(&mut s, under, &["actions=output:1"]);
+    s.underlay.set_routes(vec![route(Egress::Bridge("br-under".into()))]);
+    let text = trace(&mut s, false, None);
+    assert!(
+        text.contains("actions: clone(tnl_push(tnl_port(6081),") && text.contains(",out_port(65)),66),2\n"),
+        "{text}"
+    );
+    let text = trace(&mut s, true, Some(7));
+    for wanted in [
+        "Flow: skb_priority=0x7,udp,in_port=p3,",
+        " 0. in_port=p3, priority 32768\n",
+        "    output:tun\n",
+        "Megaflow: recirc_id=0,eth,ip,in_port=p3,",
+        "actions: clone(tnl_push(tnl_port(genev_sys_6081),",
+        ",out_port(br-under)),uplink),p2\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    s.underlay.set_routes(Vec::new());
+    let text = trace(&mut s, false, None);
+    assert!(text.contains("Datapath actions: clone(drop),2\n"), "{text}");
+}
+
+/// A packet that came by a tunnel without an Ethernet header gets one where it leaves.
+#[test]
+fn traces_tell_what_packets_begin_with() {
+    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Gtpu, |t| t.in_key = Some(3));
+    load(&mut s, 0, &["in_port=10 actions=output:1"]);
+    for (kind, ethertype, untyped, flow) in [(0x800u16, 0x800u16, false, ",ip,"), (0, 0, true, ",dl_type=0x0000")] {
+        let mut packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        packet[..12].fill(0);
+        packet[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        let metadata = Match::new()
+            .with(FieldId::InPort, 10)
+            .with(FieldId::TunId, 3)
+            .with(FieldId::PacketType, 1 << 16 | u128::from(kind));
+        let text = s.trace(switch::TraceRequest { metadata, packet, untyped, ..Default::default() });
+        let (head, megaflow) = text.split_once("Megaflow: ").expect("a megaflow");
+        let wanted = if kind == 0 { "packet_type=(1,0)" } else { "packet_type=(1,0x800)" };
+        assert!(head.starts_with("Flow: ") && head.contains(wanted), "{text}");
+        assert!(megaflow.starts_with(&format!("recirc_id=0,{wanted},")) && megaflow.contains(flow), "{text}");
+        assert!(megaflow.contains("actions: push_eth(src=00:00:00:00:00:00,dst=00:00:00:00:00:00),1\n"), "{text}");
+    }
+}
+
+/// The first packet of a flow walks the tables, others are served by the flow cache: their source ports are the same, of
+/// the range that an operator has set.
+#[test]
+fn source_ports_are_of_their_range() {
+    let source = |p: &[u8]| Headers::parse(p).and_then(|h| h.ports(p)).expect("UDP").0;
+    for (a, b) in UNDERLAYS {
+        let [mut s, _] = pair(a, b, TunnelKind::Geneve, |_| {});
+        for (ports, first, last) in [
+            (None, 49152, u16::MAX),
+            (Some((35191, 35190)), 35190, 35191),
+            (Some((40000, 40000)), 40000, 40000),
+            (Some((1, u16::MAX)), 1, u16::MAX),
+        ] {
+            if let Some((a, b)) = ports {
+                s.underlay.set_source_ports(switch::SourcePorts::between(a, b));
+            }
+            let mut seen = std::collections::BTreeSet::new();
+            for n in 0..64 {
+                let mut one = Vec::new();
+                for _ in 0..3 {
+                    let (_, outer) = send(&mut s, 1, &udp("10.0.0.1", n, "10.0.0.2", 6)).packets.remove(0);
+                    good(&outer);
+                    one.push(source(&outer));
+                }
+                one.dedup();
+                assert!(one.len() == 1 && (first..=last).contains(&one[0]), "{one:?} of {first} to {last}");
+                seen.extend(one);
+            }
+            assert_eq!(seen.len() > 1, first != last, "flows are spread: {seen:?}");
+        }
+    }
+}
+
+/// `egress_pkt_mark` chooses the route of a tunnel's packets, and is the mark that flows below see; the packet's own mark
+/// stays.
+#[test]
+fn tunnels_mark_their_packets() {
+    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.mark = Some(1234));
+    let under = s.add_bridge("br-under", 2);
+    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(65))).expect("port");
+    for n in [66, 67] {
+        s.add_port(under, Port::new(PortNo(n), &format!("u{n}"), PortKind::Device(n.into()))).expect("port");
+    }
+    load(&mut s, under, &["pkt_mark=1234 actions=output:66", "priority=1 actions=output:67"]);
+    let route = |mark, egress| Route {
+        prefix: ip("192.168.0.0"),
+        len: 24,
+        gateway: None,
+        source: ip("192.168.0.1"),
+        source_mac: A,
+        egress,
+        hop_source: None,
+        table: Route::MAIN,
+        own: mark != 0,
+        mark,
+    };
+    s.underlay.set_routes(vec![route(0, Egress::Device(100)), route(1234, Egress::Bridge("br-under".into()))]);
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1 actions=set_field:7->pkt_mark,set_field:192.168.0.2->tun_dst,output:10,resubmit(,1)",
+            "table=1,pkt_mark=7 actions=output:2",
+        ],
+    );
+    for _ in 0..3 {
+        let devices: Vec<u32> =
+            send(&mut s, 1, &udp("10.0.0.1", 5, "10.0.0.2", 6)).packets.into_iter().map(|p| p.0).collect();
+        assert_eq!(devices, [66, 2]);
     }
 }

@@ -6,6 +6,7 @@ use crate::pmd::Handle;
 use crate::ports::dummy::{Dummies, Dummy};
 use crate::reconcile::{OperatorRequest, Request};
 use daemon::Daemon;
+use openflow_rs::action::PacketType;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -96,6 +97,9 @@ fn receive(all: &Dummies, args: &[String]) -> Result<String, String> {
             }
             more => (None, more),
         };
+        if text.contains('(') && frame_text::packet_type(text)?.is_some_and(|t| t != PacketType::ETHERNET) {
+            return Err("packet_type(): a dummy receives frames with an Ethernet header, ns=0,id=0".into());
+        }
         // A flow has words, a frame digits alone.
         frames.push(if text.contains('(') { frame_text::compose(text, len)? } else { frame(text)? });
         rest = more;

@@ -85,7 +85,7 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
         let fits = |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, &names));
         let line = |f: &Shown| {
             let text = w.switch.tell_flow(f, now);
-            let text = if wanted.names { named(&text, &names) } else { text };
+            let text = if wanted.names { named(&text, |n| w.switch.datapath_port_name(n)) } else { text };
             let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
             text + &why.unwrap_or_default()
         };
@@ -117,28 +117,16 @@ fn selects(word: &str, f: &Shown, names: &Names) -> bool {
 }
 
 /// The text of a flow with names of ports in place of numbers.
-fn named(text: &str, names: &Names) -> String {
-    let name = |n: &str| n.parse().ok().and_then(|n| names.get(&n)).cloned();
+fn named(text: &str, name: impl Fn(u32) -> Option<String>) -> String {
     let (packets, actions) = text.split_once(", actions:").map_or((text, None), |(p, a)| (p, Some(a)));
     let port = |part: &str| {
         let inside = part.strip_prefix("in_port(").and_then(|p| p.strip_suffix(')'));
-        inside.and_then(name).map_or_else(|| part.to_string(), |n| format!("in_port({n})"))
+        let named = inside.and_then(|n| name(n.parse().ok()?));
+        named.map_or_else(|| part.to_string(), |n| format!("in_port({n})"))
     };
     let packets = packets.split(',').map(port).collect::<Vec<_>>().join(",");
     let Some(actions) = actions else { return packets };
-    // Numbers outside of all brackets are output ports.
-    let mut depth = 0;
-    let parts = actions.split_inclusive(['(', ')', ',']).map(|part| {
-        let (word, end) = part.split_at(part.trim_end_matches(['(', ')', ',']).len());
-        let out = if depth == 0 && end != "(" { name(word) } else { None };
-        depth = match end {
-            "(" => depth + 1,
-            ")" => depth - 1,
-            _ => depth,
-        };
-        format!("{}{end}", out.unwrap_or_else(|| word.to_string()))
-    });
-    format!("{packets}, actions:{}", parts.collect::<String>())
+    format!("{packets}, actions:{}", switch::name_datapath_ports(actions, &name))
 }
 
 #[cfg(test)]
@@ -147,10 +135,10 @@ mod tests {
 
     #[test]
     fn ports_have_names() {
-        let names: Names = [(1, "br0".to_string()), (2, "p0".to_string()), (3, "p1".to_string())].into();
+        let names = |n: u32| ["br0", "p0", "p1"].get(n as usize - 1).map(|n| n.to_string());
         let text = "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),1,ct(commit,zone=3),3";
         let wanted = "recirc_id(0),in_port(p0),packet_type(ns=0,id=0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),br0,ct(commit,zone=3),p1";
-        assert_eq!(named(text, &names), wanted);
-        assert_eq!(named("in_port(9), actions:9", &names), "in_port(9), actions:9", "one that is not there");
+        assert_eq!(named(text, names), wanted);
+        assert_eq!(named("in_port(9), actions:9", names), "in_port(9), actions:9", "one that is not there");
     }
 }

@@ -1,6 +1,7 @@
 //! Frames from flows in the words of ovs-dpctl(8): `eth(src=…,dst=…),eth_type(0x0800),ipv4(…),udp(…)`. Headers are put
 //! one behind the other as the words have it; lengths and checksums follow from them.
 
+use openflow_rs::action::PacketType;
 use packet::{Headers, Mac, checksum, ethertype, ipproto};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -77,6 +78,21 @@ pub(super) fn text_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     words(text).ok()?.into_iter().find(|w| w.name == name).map(|w| w.text)
 }
 
+/// What a flow says that its packets begin with: `packet_type(ns=…,id=…)`.
+///
+/// # Errors
+/// It is no type of OpenFlow's (ONF EXT-112).
+pub(super) fn packet_type(text: &str) -> Result<Option<PacketType>, String> {
+    let Some(inside) = text_of(text, "packet_type") else { return Ok(None) };
+    let word = Word { name: "packet_type", text: inside };
+    let (namespace, kind) = (word.number("ns")?, word.number("id")?);
+    match (namespace, u16::try_from(kind)) {
+        (0, Ok(0)) => Ok(Some(PacketType::ETHERNET)),
+        (1, Ok(kind)) => Ok(Some(PacketType::of(kind))),
+        _ => Err(format!("packet_type({inside}): expected ns=0,id=0 or ns=1 and an EtherType")),
+    }
+}
+
 /// The frame of a flow, of `len` bytes if that is given.
 ///
 /// # Errors
@@ -108,6 +124,12 @@ fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> 
     let (mut kind, mut typed) = (0, false);
     for w in words {
         match w.name {
+            // Without an Ethernet header: one without addresses stands in for it.
+            "packet_type" if w.number("ns")? == 1 => {
+                kind = w.number("id")? as u16;
+                f.extend_from_slice(&kind.to_be_bytes());
+                typed = true;
+            }
             "eth_type" => {
                 kind =
                     number(value(w.text)).and_then(|n| u16::try_from(n).ok()).ok_or("eth_type(): expected a number")?;
@@ -287,7 +309,8 @@ fn neighbour(f: &mut Vec<u8>, nd: &Word<'_>) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::compose;
+    use super::{compose, packet_type};
+    use openflow_rs::action::PacketType;
     use packet::{Headers, Mac, build, checksum};
     use std::net::Ipv4Addr;
 
@@ -332,6 +355,17 @@ mod tests {
         assert_eq!(compose(label, None).map(|f| f[14..].to_vec()), Ok(vec![0, 0, 0xa7, 0x40]));
         let stack = "eth(),eth_type(0x8847),mpls(lse0=0xa040,lse1=0x14140)";
         assert_eq!(compose(stack, None).map(|f| f[14..].to_vec()), Ok(vec![0, 0, 0xa0, 0x40, 0, 1, 0x41, 0x40]));
+        // What has no Ethernet header begins with a stand-in for one.
+        let plain =
+            "in_port(1),packet_type(ns=1,id=0x800),ipv4(src=1.2.3.4,dst=5.6.7.8,proto=17,ttl=3),udp(src=1,dst=2)";
+        let with = plain.replace("packet_type(ns=1,id=0x800)", "packet_type(ns=0,id=0),eth(),eth_type(0x0800)");
+        assert_eq!(compose(plain, None), compose(&with, None));
+        assert_eq!(compose("packet_type(ns=1,id=0),ipv4(frag=no)", None), Ok(vec![0; 14]));
+        let types = [(plain, Some(PacketType::IPV4)), (with.as_str(), Some(PacketType::ETHERNET)), ("eth()", None)];
+        types.into_iter().for_each(|(text, kind)| assert_eq!(packet_type(text), Ok(kind)));
+        for wrong in ["packet_type(ns=2,id=0)", "packet_type(ns=0,id=5)", "packet_type(ns=1,id=0x10000)"] {
+            assert!(packet_type(wrong).is_err(), "{wrong}");
+        }
         let long = "eth(),eth_type(0x0800),ipv4(proto=17),udp(src=1)";
         assert!(compose(long, Some(20)).is_err());
     }

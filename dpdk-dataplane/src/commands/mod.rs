@@ -11,6 +11,7 @@ mod dummy;
 mod fdb;
 mod flows;
 mod frame_text;
+mod lldp;
 mod others;
 mod qos;
 mod rstp;
@@ -85,6 +86,9 @@ pub fn register(
     add("bfd/set-forwarding", "[interface] normal|false|true", 1, 2, bfd::set_forwarding);
     add("cfm/show", "[interface]", 0, 1, cfm::show);
     add("cfm/set-fault", "[interface] normal|false|true", 1, 2, cfm::set_fault);
+    for (name, f) in lldp::COMMANDS {
+        add(name, "[bridge]", 0, 1, *f);
+    }
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
     for (name, usage, most, f) in conntrack::COMMANDS {
         add(name, usage, 0, *most, *f);
@@ -96,6 +100,7 @@ pub fn register(
         add(set, "bridge ip mac", 3, 3, underlay::set);
         add(flush, "", 0, 0, underlay::flush);
     }
+    add("tnl/egress_port_range", "min max", 0, 2, underlay::source_ports);
     for name in ["tnl/neigh/aging", "tnl/arp/aging"] {
         add(name, "[SECS]", 0, 1, underlay::aging);
     }

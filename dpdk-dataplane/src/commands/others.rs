@@ -5,14 +5,9 @@ use daemon::Daemon;
 const FLOWS: &str = "flows of the datapath are made of OpenFlow's alone; use ovs-ofctl";
 const DEVICES: &str = "devices come from the Open_vSwitch database; use ovs-vsctl";
 const TUNING: &str = "this datapath has no such choice or measurement";
-const NOTHING: &str = "this switch has no such feature";
-const MISSING: &str = "this cannot be changed at run time";
 
 /// Name, usage, reason.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    ("autoattach/show-isid", "[bridge]", NOTHING),
-    ("autoattach/statistics", "[bridge]", NOTHING),
-    ("autoattach/status", "[bridge]", NOTHING),
     ("dpctl/add-dp", "dp [iface...]", DEVICES),
     ("dpctl/add-flow", "[dp] flow actions", FLOWS),
     ("dpctl/add-flows", "[dp] file", FLOWS),
@@ -41,7 +36,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("dpif-netlink/dispatch-mode", "", TUNING),
     ("odp-execute/action-impl-set", "name", TUNING),
     ("odp-execute/action-impl-show", "", TUNING),
-    ("tnl/egress_port_range", "min max", MISSING),
     ("upcall/disable-ufid", "", TUNING),
     ("upcall/enable-ufid", "", TUNING),
     ("upcall/set-flow-limit", "flow-limit-number", TUNING),

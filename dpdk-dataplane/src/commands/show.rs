@@ -45,6 +45,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 t.csum.map(|c| format!("csum={c}")),
                 (!t.df).then(|| "df_default=false".into()),
                 (t.udp_port != usual.udp_port).then(|| format!("dst_port={}", t.udp_port)),
+                t.mark.map(|m| format!("egress_pkt_mark={m}")),
                 dir,
                 hwid,
                 idx,

@@ -2,7 +2,7 @@
 
 use super::{frame_text, tunnel_text};
 use crate::pmd::MainPmd;
-use openflow_rs::action::{Action, ETH_NSH, is_mpls};
+use openflow_rs::action::{Action, ETH_NSH, PacketType, is_mpls};
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::{FieldId as F, Match, PortNo};
@@ -41,13 +41,15 @@ struct Options<'a> {
     plain: Vec<&'a str>,
     ct_next: Vec<u32>,
     effects: bool,
+    /// Ports are told by name.
+    names: bool,
     /// Bytes behind the headers of a flow of ovs-dpctl(8); none: as many as is usual.
     payload: Option<u16>,
 }
 
 impl Options<'_> {
     fn parse(args: &[String], packet_out: bool) -> Result<Options<'_>, String> {
-        let mut o = Options { plain: Vec::new(), ct_next: Vec::new(), effects: false, payload: None };
+        let mut o = Options { plain: Vec::new(), ct_next: Vec::new(), effects: false, names: false, payload: None };
         let mut words = args.iter();
         while let Some(a) = words.next() {
             match a.as_str() {
@@ -57,8 +59,8 @@ impl Options<'_> {
                 "-consistent" | "--consistent" => {
                     return Err("the -consistent option is for ofproto/trace-packet-out".into());
                 }
-                // Ports are always shown by number.
-                "--names" | "--no-names" => {}
+                "-names" | "--names" => o.names = true,
+                "-no-names" | "--no-names" => o.names = false,
                 "--l7-len" => {
                     let n = words.next().ok_or("Missing argument for --l7-len option")?;
                     o.payload = Some(n.parse().map_err(|_| format!("{n}: invalid length"))?);
@@ -83,12 +85,13 @@ impl Options<'_> {
         actions: Option<Vec<Action>>,
     ) -> Result<String, String> {
         let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
-        let (bridge, metadata, composed, tunnel_key) = match bridge {
+        let (bridge, metadata, composed, tunnel_key, queue) = match bridge {
             Some(bridge) if !is_datapath_flow(text) => {
-                let numbered = number_port(w, bridge, text);
+                let (text, queue) = without_queue(text)?;
+                let numbered = number_port(w, bridge, &text);
                 let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
                 let composed = compose(&metadata);
-                (bridge, metadata, composed, None)
+                (bridge, metadata, composed, None, queue)
             }
             None if !is_datapath_flow(text) => return Err(format!("{name}: unknown bridge")),
             None if !(name.is_empty() || w.is_datapath(name)) => return Err("Cannot find the datapath".into()),
@@ -98,10 +101,15 @@ impl Options<'_> {
                     None => frame_text::compose(text, None),
                     Some(n) => frame_text::compose_with(text, n.into()),
                 };
-                (bridge, metadata, composed, tunnel_key)
+                (bridge, metadata, composed, tunnel_key, priority(text)?)
             }
         };
-        let untyped = packet.is_none() && !is_datapath_flow(text) && metadata.get(F::EthType).1 == 0;
+        // A flow of ovs-dpctl(8) may say that nothing is known of what the packet begins with: `packet_type(ns=1,id=0)`.
+        let unknown = match is_datapath_flow(text) {
+            true => metadata.packet_type().is_some_and(|t| t != PacketType::ETHERNET && t.kind() == 0),
+            false => metadata.get(F::EthType).1 == 0,
+        };
+        let untyped = packet.is_none() && unknown;
         let (metadata, packet, given) = match packet {
             None => (metadata, composed?, false),
             Some(hex) => {
@@ -110,9 +118,30 @@ impl Options<'_> {
             }
         };
         let (effects, ct_next) = (self.effects || given, self.ct_next.clone());
-        let request = TraceRequest { bridge, metadata, packet, untyped, effects, tunnel_key, ct_next, actions };
+        let names = self.names;
+        let request =
+            TraceRequest { bridge, metadata, packet, untyped, effects, names, queue, tunnel_key, ct_next, actions };
         Ok(w.switch.trace(request))
     }
+}
+
+/// The queue of a packet's priority, which the kernel's packets have and OpenFlow has no field for.
+fn queue(text: &str) -> Result<u16, String> {
+    let number = frame_text::number(text).and_then(|n| u16::try_from(n).ok());
+    number.ok_or_else(|| format!("skb_priority={text}: expected the number of a queue"))
+}
+
+/// That of a flow in the words of ovs-dpctl(8).
+fn priority(text: &str) -> Result<Option<u16>, String> {
+    Ok(frame_text::word(text, "skb_priority").map(queue).transpose()?.filter(|q| *q != 0))
+}
+
+/// A flow of OpenFlow without its `skb_priority`, and the queue that this says.
+fn without_queue(text: &str) -> Result<(String, Option<u16>), String> {
+    let (words, rest): (Vec<&str>, Vec<&str>) =
+        text.split(',').map(str::trim).partition(|w| w.starts_with("skb_priority="));
+    let queue = words.first().map(|w| queue(w.trim_start_matches("skb_priority="))).transpose()?;
+    Ok((rest.join(","), queue.filter(|q| *q != 0)))
 }
 
 /// Whether a flow is in the words of ovs-dpctl(8).
@@ -124,10 +153,11 @@ fn is_datapath_flow(text: &str) -> bool {
 /// with a key. Without a port, it is the bridge's own one.
 fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(BridgeId, Match, Option<bool>), String> {
     let tunnel = frame_text::text_of(text, "tunnel");
+    let kind = frame_text::packet_type(text)?;
     let (mut m, mut tunnel_key) = (Match::new(), None);
     let port = match frame_text::word(text, "in_port") {
         Some(port) if tunnel.is_some() => {
-            let (bridge, no, seen, key) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port)?;
+            let (bridge, no, seen, key) = tunnel_text::arrival(w, tunnel.unwrap_or_default(), port, kind)?;
             (m, tunnel_key) = (seen, Some(key));
             (bridge, no)
         }
@@ -139,6 +169,9 @@ fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(Bri
         }
     };
     m.set(F::InPort, port.1.0.into());
+    if let Some(kind) = kind.filter(|k| *k != PacketType::ETHERNET) {
+        m.set(F::PacketType, kind.0.into());
+    }
     for (name, f) in [("skb_mark", F::PktMark), ("ct_zone", F::CtZone), ("ct_mark", F::CtMark)] {
         if let Some(v) = frame_text::word(text, name).and_then(frame_text::number) {
             m.set(f, v.into());

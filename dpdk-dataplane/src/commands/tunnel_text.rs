@@ -2,6 +2,7 @@
 
 use super::frame_text::{Word, number};
 use crate::pmd::MainPmd;
+use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, Match, PortNo};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,11 +19,16 @@ const PARTS: &[(&str, &[(&str, F)])] = &[
 ];
 
 /// The port that a packet with this header comes in by, at a port of the datapath, and what flows see of the header.
-/// The last is whether the header has a key.
+/// The last is whether the header has a key. `inner` is the type of the packet in it, if the flow says one.
 ///
 /// # Errors
 /// What is wrong with the text, or that there is no such port.
-pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(BridgeId, PortNo, Match, bool), String> {
+pub(super) fn arrival(
+    w: &mut MainPmd,
+    text: &str,
+    device: &str,
+    inner: Option<PacketType>,
+) -> Result<(BridgeId, PortNo, Match, bool), String> {
     let word = Word { name: "tunnel", text };
     let v4 = [word.parsed("src", Ipv4Addr::UNSPECIFIED)?, word.parsed("dst", Ipv4Addr::UNSPECIFIED)?];
     let v6 = [word.parsed("ipv6_src", Ipv6Addr::UNSPECIFIED)?, word.parsed("ipv6_dst", Ipv6Addr::UNSPECIFIED)?];
@@ -39,7 +45,7 @@ pub(super) fn arrival(w: &mut MainPmd, text: &str, device: &str) -> Result<(Brid
     let port = at.and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
     let found = kinds.into_iter().find_map(|kind| {
         let port = if kind.is_udp() { port } else { 0 };
-        w.switch.tunnel_end(kind, ends, key as u32, port)
+        w.switch.tunnel_end(kind, ends, (key as u32, port), inner)
     });
     let (bridge, no) = found.ok_or("no OpenFlow tunnel port for this packet")?;
     let mut m = Match::new();

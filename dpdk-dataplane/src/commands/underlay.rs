@@ -5,7 +5,7 @@ use packet::Mac;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::IpAddr;
-use switch::{Route, RouteRule};
+use switch::{Route, RouteRule, SourcePorts};
 
 type Answer = Result<String, String>;
 
@@ -173,6 +173,18 @@ pub(super) fn aging(w: &mut MainPmd, args: &[String]) -> Answer {
     let Some(text) = args.first() else { return Ok(format!("{}", w.neighbours.aging.as_secs())) };
     let seconds = text.parse().ok().filter(|s| (1..=3600).contains(s)).ok_or("bad aging value")?;
     w.neighbours.aging = std::time::Duration::from_secs(seconds);
+    Ok("OK\n".into())
+}
+
+/// Shows or sets the source ports of UDP that tunnels' packets have.
+pub(super) fn source_ports(w: &mut MainPmd, args: &[String]) -> Answer {
+    let [a, b] = args else {
+        let ports = w.switch.underlay.source_ports();
+        return Ok(format!("Tunnel UDP source port range: {}-{}\n", ports.first, ports.last()));
+    };
+    let port =
+        |text: &String, word: &str| text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("Invalid {word}."));
+    w.switch.underlay.set_source_ports(SourcePorts::between(port(a, "min")?, port(b, "max")?));
     Ok("OK\n".into())
 }
 

@@ -4,7 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | here | bridges, their tables, settings of the whole switch |
-//! | [`port`], [`tunnel`], [`bfd`], [`cfm`] | interfaces |
+//! | [`port`], [`tunnel`], [`bfd`], [`cfm`], [`lldp`] | interfaces |
 //! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
 //! | [`collectors`] | IPFIX, sFlow and NetFlow |
 //! | [`zones`] | connection tracking zones |
@@ -20,6 +20,7 @@ pub mod controller;
 pub mod dpdk;
 pub mod dummy;
 pub mod ha;
+pub mod lldp;
 pub mod mirror;
 pub mod port;
 pub mod qos;
@@ -173,7 +174,8 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
     let wanted = get(&b.other_config, "datapath-id")
         .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
         .filter(|d| *d != 0);
-    let owner = Owner { name: &b.name, mac, dummy: dummies.covers_datapath(&b.datapath_type) };
+    let attach = b.auto_attach.and_then(|id| db.auto_attach.get(&id)).map(|row| &**row);
+    let owner = Owner { name: &b.name, mac, dummy: dummies.covers_datapath(&b.datapath_type), attach };
     let mut ports = Vec::new();
     let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
     for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
@@ -257,6 +259,7 @@ fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
         name: t.name.as_deref().map(String::from),
         limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
         evict: t.overflow_policy.as_deref() == Some("evict"),
+        name_openflow: None,
         evict_openflow: false,
         vacancy: None,
         groups: t.groups.iter().filter_map(group).collect(),

@@ -3,6 +3,7 @@
 use super::bfd::{BfdSpec, bfd};
 use super::cfm::{CfmSpec, cfm};
 use super::dummy::{self, DummyMode, DummyOptions};
+use super::lldp::{LldpSpec, lldp};
 use super::qos::{self, Egress, QosError, Rate};
 use super::rstp::{self, RstpPortSpec};
 use super::stp::{self, StpPortSpec};
@@ -176,6 +177,8 @@ pub struct PortSpec {
     pub bfd: Option<BfdSpec>,
     /// Connectivity fault management, if it has a maintenance point.
     pub cfm: Option<CfmSpec>,
+    /// LLDP, if enabled.
+    pub lldp: Option<LldpSpec>,
     /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
     pub affinity: Vec<(u16, usize)>,
     /// `ingress_policing_*`.
@@ -192,6 +195,8 @@ pub(super) struct Owner<'a> {
     pub mac: Mac,
     /// Its internal ports are dummies.
     pub dummy: bool,
+    /// Its `auto_attach`.
+    pub attach: Option<&'a ovs::AutoAttach>,
 }
 
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<'_>, dummies: DummyMode) -> PortSpec {
@@ -211,6 +216,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         dummy: if matches!(kind, Ok(Kind::Dummy { .. })) { dummy::options(i) } else { DummyOptions::default() },
         bfd: bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac), matches!(kind, Ok(Kind::Tunnel(_)))),
         cfm: cfm(&i.name, i.cfm_mpid, &i.other_config, mac.unwrap_or(owner.mac), key_of_flow(i)),
+        lldp: lldp(i, owner.attach),
         kind,
         vlan: vlan(p),
         priority_tags: match get(&p.other_config, "priority-tags") {
@@ -328,6 +334,24 @@ fn vlan(p: &ovs::Port) -> VlanMode {
 /// The longest path of a socket, in bytes (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
+/// The types of interfaces that there are, for `Open_vSwitch:iface_types`; those of dummies are apart.
+pub(crate) const TYPES: &[&str] = &[
+    "dpdk",
+    "dpdkvhostuserclient",
+    "erspan",
+    "geneve",
+    "gre",
+    "gtpu",
+    "internal",
+    "ip6erspan",
+    "ip6gre",
+    "patch",
+    "srv6",
+    "system",
+    "tap",
+    "vxlan",
+];
+
 fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kind, PortError> {
     let port = || i.name.to_string();
     let option = |key: &str| get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
@@ -370,5 +394,21 @@ fn kind(i: &ovs::Interface, owner: &Owner<'_>, dummies: DummyMode) -> Result<Kin
             }
         }
         kind => Err(PortError::Type { port: port(), kind: kind.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_types_that_are_told_are_those_that_there_are() {
+        let owner = Owner { name: "br0", mac: Mac::ZERO, dummy: false, attach: None };
+        let known = |r#type: &str| {
+            let i = ovs::Interface { name: "p".into(), r#type: r#type.into(), ..Default::default() };
+            !matches!(kind(&i, &owner, DummyMode::default()), Err(PortError::Type { .. }))
+        };
+        let other = ["bareudp", "dpdkvhostuser", "lisp", "stt", "afxdp", "dummy", "flow"];
+        assert!(TYPES.iter().all(|t| known(t)) && !other.iter().any(|t| known(t)));
     }
 }

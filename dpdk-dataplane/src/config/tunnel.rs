@@ -130,6 +130,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
             .map_or_else(|| v.parse().ok(), |h| u8::from_str_radix(h, 16).ok())
             .ok_or_else(|| TunnelError::Tos(v.into()))?,
     };
+    t.mark = number(o, "egress_pkt_mark")?;
     if !t.inherits_ttl {
         t.ttl = number(o, "ttl")?.unwrap_or(0);
     }
@@ -283,6 +284,8 @@ mod tests {
         let Ok(Kind::Tunnel(inherits)) = t(&[("remote_ip", "flow"), ("tos", "inherit"), ("ttl", "inherit")]) else {
             panic!("a tunnel")
         };
+        let marked = t(&[("remote_ip", "10.0.0.2"), ("egress_pkt_mark", "1234")]);
+        assert!(matches!(marked, Ok(Kind::Tunnel(t)) if t.mark == Some(1234)));
         assert!(inherits.inherits_tos && inherits.inherits_ttl && !fixed.inherits_tos && !fixed.inherits_ttl);
         for (df, csum, expected) in [("false", "true", (false, true)), ("no", "True", (true, false))] {
             let Ok(Kind::Tunnel(t)) = t(&[("remote_ip", "10.0.0.2"), ("df_default", df), ("csum", csum)]) else {

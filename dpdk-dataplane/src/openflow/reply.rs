@@ -4,13 +4,15 @@ use super::changes::NO_FLOOD;
 use crate::pmd::MainPmd;
 use crate::ports::qos::shaper::Counts;
 use openflow_rs::action::{Action, outputs_to_group};
+use openflow_rs::message::table_features::{self, not_permitted};
 use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
-    MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
+    MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableFeatures, TableStats, Version, port_features,
 };
 use openflow_rs::{GroupId, GroupType, MeterId, OfError, PortNo};
 
 use openflow_rs::wire::DecodeError;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use switch::{Bridge, BridgeId, Port, PortKind};
 
@@ -55,7 +57,7 @@ pub(super) fn multipart(
     use MultipartReply as P;
     use MultipartRequest as Q;
     let now = w.now();
-    let (of14, of15) = (version >= Version::Of14, version >= Version::Of15);
+    let of14 = version >= Version::Of14;
     let b = w.switch.bridge(bridge).ok_or_else(|| OfError::RequestBadSubtype.because("the bridge is gone"))?;
     Ok(match q {
         Q::Desc => P::Desc(DescStats {
@@ -98,10 +100,12 @@ pub(super) fn multipart(
             capabilities: 0xf,
             max_bands: 8,
         }),
-        Q::TableFeatures(body) => match fixed_features(body) {
-            Some(e) => return Err(e),
-            None => P::Other(12, table_features(b, of15)),
-        },
+        Q::TableFeatures(body) => {
+            if !body.is_empty() {
+                name_tables(w, bridge, &TableFeatures::pull_all(body)?, version)?;
+            }
+            P::TableFeatures(w.switch.bridge(bridge).map(|b| table_features(b, version)).unwrap_or_default())
+        }
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // The connection answers these requests itself.
@@ -173,29 +177,50 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
         .collect()
 }
 
-/// Features of all tables, which are alike (OpenFlow 1.5 section 7.3.5.18). OpenFlow 1.3 and 1.4 want every property to
-/// be present, 1.5 lets all be left out.
-fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
-    const PROPERTIES: [u8; 8] = [0, 2, 4, 6, 8, 10, 12, 14];
-    let properties: Vec<u8> = match of15 {
-        true => Vec::new(),
-        false => PROPERTIES.iter().flat_map(|kind| [0, *kind, 0, 4, 0, 0, 0, 0]).collect(),
+/// Features of all tables. They are alike, but that the last one has no way on.
+fn table_features(b: &Bridge, v: Version) -> Vec<TableFeatures> {
+    let last = switch::bridge::N_TABLES as u8;
+    let of = |table: u8| TableFeatures {
+        table,
+        command: 0,
+        name: table_name(b, table),
+        metadata: [u64::MAX; 2],
+        most: limit(b, table),
+        properties: TableFeatures::properties(v, table + 1..last, switch::bridge::is_writable),
     };
-    let length = (64 + properties.len()) as u16;
-    let mut out = Vec::new();
-    for n in 0..switch::bridge::N_TABLES {
-        let mut name = table_name(b, n as u8).into_bytes();
-        name.resize(32, 0);
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(&[n as u8, 0, 0, 0, 0, 0]);
-        out.extend_from_slice(&name);
-        // All metadata bits can be matched and written.
-        out.extend_from_slice(&[0xff; 16]);
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&limit(b, n as u8).to_be_bytes());
-        out.extend_from_slice(&properties);
+    (0..last).map(of).collect()
+}
+
+/// Does what a request for table features wants: all that can be changed are names.
+///
+/// # Errors
+/// It wants more, or names a table that the database names.
+fn name_tables(w: &mut MainPmd, bridge: BridgeId, wanted: &[TableFeatures], v: Version) -> Result<(), DecodeError> {
+    let b = w.switch.bridge(bridge).ok_or_else(|| OfError::RequestBadSubtype.because("the bridge is gone"))?;
+    let now = table_features(b, v);
+    let replaces = wanted.first().is_some_and(|t| t.command == table_features::REPLACE);
+    let mut seen = BTreeSet::new();
+    for t in wanted {
+        let n = t.table;
+        let Some(is) = now.get(usize::from(n)).filter(|_| seen.insert(n)) else {
+            return Err(not_permitted(format!("table {n} is not there, or named twice")));
+        };
+        let same = is.agrees(t) || t.command == table_features::MODIFY && t.properties.is_empty() && t.most == is.most;
+        if t.command > table_features::MODIFY || !same {
+            return Err(not_permitted(format!("table {n}: nothing but its name can be changed")));
+        }
+        let named = b.table_config(n).is_some_and(|c| c.name.is_some());
+        if named && t.name != is.name {
+            return Err(not_permitted(format!("table {n} has its name, {}, from the database", is.name)));
+        }
     }
-    out
+    if replaces && seen.len() < now.len() {
+        return Err(not_permitted("tables that are left out of a replacement would be disabled, and none can be"));
+    }
+    let named: Vec<&TableFeatures> =
+        wanted.iter().filter(|t| now.get(usize::from(t.table)).is_some_and(|is| is.name != t.name)).collect();
+    w.switch.with_tables(bridge, |b| named.iter().for_each(|t| b.name_table(t.table, &t.name)));
+    Ok(())
 }
 
 /// The most flows of a table.
@@ -205,7 +230,7 @@ fn limit(b: &Bridge, n: u8) -> u32 {
 
 /// A table's name; empty if it has none.
 fn table_name(b: &Bridge, n: u8) -> String {
-    let mut name = b.table_config(n).and_then(|c| c.name.clone()).unwrap_or_default();
+    let mut name = b.table_config(n).and_then(|c| c.name.clone().or(c.name_openflow.clone())).unwrap_or_default();
     while name.len() > 31 {
         name.pop();
     }
@@ -221,18 +246,6 @@ fn ports(b: &Bridge, n: PortNo) -> impl Iterator<Item = &Port> {
 fn has_meter(b: &Bridge, id: MeterId) -> Result<(), DecodeError> {
     let there = id == MeterId::ALL || b.meters().any(|m| m.config.id == id);
     if there { Ok(()) } else { Err(OfError::MeterModUnknownMeter.because(format!("meter {id} does not exist"))) }
-}
-
-/// Refuses a request that sets table features.
-fn fixed_features(body: &[u8]) -> Option<DecodeError> {
-    let len = body.first_chunk().map_or(0, |b| usize::from(u16::from_be_bytes(*b)));
-    if body.is_empty() {
-        None
-    } else if len < 64 || len > body.len() {
-        Some(OfError::PropertyBadLength.because("table features: bad length"))
-    } else {
-        Some(OfError::TableFeaturesNotPermitted.because("table features cannot be set"))
-    }
 }
 
 /// A counter that is not kept (OpenFlow 1.5 section 7.3.5.6).

@@ -9,7 +9,7 @@ use openflow_rs::message::{
 };
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, PortNo};
-use switch::{BridgeId, Fragments, TableMiss};
+use switch::{BridgeId, Fragments, PacketOutThen, TableMiss};
 
 /// A message that changes tables, with its transaction and its bytes, which an error has to quote.
 pub(super) struct Change {
@@ -72,16 +72,20 @@ impl Handle {
         all: &Connections,
         bridge: BridgeId,
         origin: Origin,
-        packets: Vec<Message>,
+        packets: Vec<PacketOutThen>,
     ) -> Result<(), PmdEnded> {
         let all = all.clone();
         let done = self.run(move |w| {
             all.send_flow_updates(w, bridge, Some(origin));
-            for m in &packets {
-                // A packet that cannot be sent does not undo the bundle.
-                let _ = apply(w, bridge, m);
-            }
             let now = w.now();
+            for PacketOutThen { message, mut tables } in packets {
+                tables.as_mut().into_iter().for_each(|t| w.switch.swap_tables(bridge, t));
+                // A packet that is buffered nowhere cannot be sent, which does not undo the bundle.
+                if message.buffer_id == u32::MAX {
+                    w.packet_out(bridge, &message, now);
+                }
+                tables.as_mut().into_iter().for_each(|t| w.switch.swap_tables(bridge, t));
+            }
             w.bfd.tables_ready(bridge, now);
         });
         done.await

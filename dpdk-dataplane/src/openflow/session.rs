@@ -33,6 +33,8 @@ const MANY: usize = 1000;
 const MANAGEMENT_PROBE: Duration = Duration::from_secs(60);
 /// Bytes that wait to be written behind which neither requests nor events are taken.
 const BACKLOG: usize = 1 << 16;
+/// The most bytes of a request in several parts; with all their features tables take half of that.
+const LONGEST_REQUEST: usize = 1 << 21;
 /// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
 
@@ -71,6 +73,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         sender,
         config: SwitchConfig { flags: 0, miss_send_len: wants.miss_send_len },
         bundles: HashMap::new(),
+        parts: None,
         changed: false,
         names_tables: false,
         probe: controller.as_ref().map_or(MANAGEMENT_PROBE, |c| c.probe),
@@ -136,6 +139,8 @@ struct Connection<S, R> {
     sender: Sender<S>,
     config: SwitchConfig,
     bundles: HashMap<u32, Bundle>,
+    /// The transaction of a request whose last part has not come, and what came of it.
+    parts: Option<(u32, Vec<u8>)>,
     /// Tables were changed since the last barrier.
     changed: bool,
     /// Flow-mods of OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
@@ -266,6 +271,14 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.sweep(header.xid, m, &raw).await;
                 Ok(None)
             }
+            Some(Received {
+                header,
+                message: Ok(Message::MultipartRequest(MultipartRequest::TableFeatures(part))),
+                raw,
+            }) => {
+                self.table_features(header, part, &raw).await;
+                Ok(None)
+            }
             Some(Received { header, message: Ok(m), .. }) => {
                 self.handle(header, m).await;
                 Ok(None)
@@ -282,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let bridge = self.bridge;
         self.pmd.send_flow_updates(&self.all, bridge, None).await;
         let done = if self.pmd.flow_count(bridge).await > MANY {
-            self.pmd.apply_bundle(bridge, std::sync::Arc::new(vec![m])).await.map(|r| r.map_err(|(_, e)| e))
+            self.pmd.apply_bundle(bridge, std::sync::Arc::new(vec![m])).await.map(|r| r.map(drop).map_err(|(_, e)| e))
         } else {
             self.pmd.apply_change(bridge, m).await
         };
@@ -603,16 +616,18 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
         let list = std::sync::Arc::new(list);
         let Ok(done) = self.pmd.apply_bundle(bridge, list.clone()).await else { return false };
-        if let Err((i, e)) = done {
-            let xid = xids.get(i).copied().unwrap_or(0);
-            let raw = list.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
-            self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
-            self.bundle_error(h, m, OfError::BundleMessageFailed, "a message of the bundle failed");
-            return false;
-        }
+        let packets = match done {
+            Ok(packets) => packets,
+            Err((i, e)) => {
+                let xid = xids.get(i).copied().unwrap_or(0);
+                let raw = list.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
+                self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
+                self.bundle_error(h, m, OfError::BundleMessageFailed, "a message of the bundle failed");
+                return false;
+            }
+        };
         list.iter().for_each(|m| self.all.forward(bridge, self.id, m));
         // Packet-outs are sent once the tables are in place.
-        let packets = list.iter().filter(|m| matches!(m, Message::PacketOut(_))).cloned().collect();
         let origin = Origin { connection: self.id, xid: h.xid };
         self.pmd.finish_bundle(&self.all, bridge, origin, packets).await.is_ok()
     }
@@ -636,6 +651,25 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.refuse(h.xid, &e, &raw);
             }
             Err(PmdEnded) => {}
+        }
+    }
+
+    /// Takes a part of a request for table features; the last one is answered.
+    async fn table_features(&mut self, h: Header, part: Vec<u8>, raw: &[u8]) {
+        let (xid, mut whole) = self.parts.take().unwrap_or_default();
+        if xid != h.xid {
+            whole.clear();
+        }
+        whole.extend(part);
+        if whole.len() > LONGEST_REQUEST {
+            let e = OfError::MultipartOverflow.because(format!("a request of more than {LONGEST_REQUEST} bytes"));
+            return self.refuse(h.xid, &e, raw);
+        }
+        let more = raw.get(10..12).is_some_and(|flags| flags[1] & 1 != 0);
+        if more {
+            self.parts = Some((h.xid, whole));
+        } else {
+            self.multipart(h, MultipartRequest::TableFeatures(whole)).await;
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use switch::classifier::Rule;
-use switch::{BridgeId, Shown};
+use switch::{BridgeId, PacketOutThen, Replaced, Shown};
 use tokio::sync::oneshot;
 
 /// A job: something to do in the main PMD thread.
@@ -133,7 +133,7 @@ impl Handle {
         &self,
         bridge: BridgeId,
         list: Arc<Vec<Message>>,
-    ) -> Result<Result<(), (usize, DecodeError)>, PmdEnded> {
+    ) -> Result<Result<Vec<PacketOutThen>, (usize, DecodeError)>, PmdEnded> {
         for _ in 0..DRAFTS {
             // Where the bridge is not there, the error comes from below.
             let Some(mut draft) =
@@ -151,12 +151,12 @@ impl Handle {
                 let now = w.now();
                 w.switch.commit(draft, now)
             });
-            let done = done.await?;
-            let adopted = done.is_ok();
+            let mut done = done.await?;
+            let packets = done.as_mut().ok().map(Replaced::packet_outs);
             // The former tables are freed in another thread, as that takes time.
             tokio::task::spawn_blocking(move || drop(done)).await.map_err(|_| PmdEnded)?;
-            if adopted {
-                return Ok(Ok(()));
+            if let Some(packets) = packets {
+                return Ok(Ok(packets));
             }
         }
         // Others change the bridge all the time.

@@ -12,6 +12,7 @@ use crate::ports::bond::Bonds;
 use crate::ports::cfm::CfmStatus;
 use crate::ports::cfm::points::{CfmAction, CfmPoints};
 use crate::ports::frame::{Frame, memory, set_memory};
+use crate::ports::lldp::{LldpAction, LldpAgents};
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
 use crate::ports::rstp::bridges::RapidTrees;
@@ -122,6 +123,8 @@ pub struct MainPmd {
     pub bfd: BfdSessions,
     /// Maintenance points.
     pub cfm: CfmPoints,
+    /// LLDP agents.
+    pub lldp: LldpAgents,
     /// Bonds and LACP.
     pub bonds: Bonds,
     /// Spanning trees.
@@ -307,6 +310,7 @@ impl MainPmd {
             switch,
             bfd: BfdSessions::default(),
             cfm: CfmPoints::default(),
+            lldp: LldpAgents::default(),
             bonds: Bonds::default(),
             trees: Trees::default(),
             rapid: RapidTrees::default(),
@@ -473,8 +477,10 @@ impl MainPmd {
     /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
-        [self.bfd.due(), self.cfm.due(), self.bonds.next_due(), self.trees.due(), self.rapid.due(), sync]
+        let trees = [self.trees.due(), self.rapid.due()];
+        [self.bfd.due(), self.cfm.due(), self.lldp.due(), self.bonds.next_due(), sync]
             .into_iter()
+            .chain(trees)
             .flatten()
             .fold(self.next_tick, Duration::min)
     }
@@ -553,6 +559,14 @@ impl MainPmd {
                 CfmAction::Warn(bridge, port, what) => {
                     tracing::warn!(target: "cfm", "{}: {what}", self.port_name(bridge, port));
                 }
+            }
+        }
+        for a in self.lldp.poll(now) {
+            match a {
+                LldpAction::Send(bridge, port, frame) => {
+                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                LldpAction::Warn(_, _, what) => tracing::warn!(target: "lldp", "{what}"),
             }
         }
         self.liveness_due |= self.bonds.due(now);
@@ -698,6 +712,10 @@ impl MainPmd {
                     }
                     Event::Ccm { bridge, port, packet } => {
                         self.cfm.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Lldp { bridge, port, packet } => {
+                        self.lldp.receive(bridge, port, &packet, now);
                         heard = true;
                     }
                     Event::Slow { bridge, port, packet } => {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`bfd`] | BFD sessions over tunnels |
 //! | [`cfm`] | maintenance points |
+//! | [`lldp`] | what neighbours are told and tell |
 //! | [`bond`] | bonds and LACP |
 //! | [`stp`] | the spanning tree protocol |
 //! | [`rstp`] | the rapid spanning tree protocol |
@@ -23,6 +24,7 @@ pub mod cfm;
 pub mod dummy;
 pub mod frame;
 pub mod held;
+pub mod lldp;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;

@@ -207,6 +207,7 @@ impl Reconciler {
         }
         p.mac = mac;
         let changed = self.pmd.run(move |w| {
+            w.lldp.change_address(id, PortNo::LOCAL, mac);
             let b = w.switch.bridge_mut(id)?;
             let p = b.ports.get_mut(&PortNo::LOCAL)?;
             p.hw_addr = mac;
@@ -357,6 +358,7 @@ impl Reconciler {
             let now = w.now();
             w.bfd.forget_bridge(id);
             w.cfm.forget_bridge(id);
+            w.lldp.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
             let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
@@ -408,6 +410,7 @@ impl Reconciler {
             let now = w.now();
             w.bfd.set(id, no, None, now);
             w.cfm.set(id, no, None, 0, now);
+            w.lldp.forget_port(id, no);
             let port = w.switch.remove_port(id, no);
             (port, device.and_then(|d| w.remove_device(d)))
         });
@@ -514,17 +517,18 @@ impl Reconciler {
         port.protected = p.spec.protected;
         // A session begins down.
         (port.bfd_packets, port.bfd) = (p.spec.bfd.map(|b| b.packets()), p.spec.bfd.map(|_| false));
-        port.ccm_packets = p.spec.cfm.map(|c| c.packets());
+        (port.ccm_packets, port.lldp) = (p.spec.cfm.map(|c| c.packets()), p.spec.lldp.is_some());
         // So does LACP, until the bond has its members.
         let negotiates = p.spec.negotiates;
         port.lacp = negotiates.then_some(false);
-        let (id, bfd, cfm, device) = (b.id, p.spec.bfd, p.spec.cfm, p.device);
+        let (id, bfd, cfm, lldp, device) = (b.id, p.spec.bfd, p.spec.cfm, p.spec.lldp.clone(), p.device);
         let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.bfd.set(id, no, bfd, now);
                 w.cfm.set(id, no, cfm, 0, now);
+                w.lldp.set(id, no, lldp, made.mac, now);
                 if !negotiates {
                     w.update_liveness();
                 }
@@ -654,6 +658,10 @@ fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &Por
         w.cfm.set(id, no, new.cfm, received, now);
         w.update_liveness();
     }
+    if new.lldp != old.lldp {
+        let mac = w.switch.bridge(id).and_then(|b| b.ports.get(&no)).map_or(packet::Mac::ZERO, |p| p.hw_addr);
+        w.lldp.set(id, no, new.lldp.clone(), mac, now);
+    }
     let Some(b) = w.switch.bridge_mut(id) else { return };
     if new.vlan != old.vlan {
         b.forget_port(no);
@@ -661,6 +669,7 @@ fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &Por
     let Some(p) = b.ports.get_mut(&no) else { return };
     (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
     (p.bfd_packets, p.ccm_packets) = (new.bfd.map(|b| b.packets()), new.cfm.map(|c| c.packets()));
+    p.lldp = new.lldp.is_some();
     match &new.kind {
         Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
         Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),

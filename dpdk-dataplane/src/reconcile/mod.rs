@@ -81,6 +81,7 @@ const TABLES: &[&str] = &[
     "CT_Zone",
     "CT_Timeout_Policy",
     "Flow_Sample_Collector_Set",
+    "AutoAttach",
     "Flow_Table",
     "IPFIX",
     "sFlow",

@@ -4,7 +4,7 @@ use super::datapath_features;
 use super::{RunningBridge, RunningPort};
 use crate::config::bond::BondSpec;
 use crate::config::mirror::{MirrorSpec, MirrorTarget};
-use crate::config::port::Kind;
+use crate::config::port::{Kind, TYPES};
 use crate::openflow::ControllerStatus;
 use crate::ports::stp::bridges::StpPortStatus;
 use dpdk_rs::PortInfo;
@@ -13,23 +13,6 @@ use ovn_schema::{Map, Set, Str, Uuid, Write, ovs};
 use ovsdb_rs::client::Transaction;
 use std::collections::BTreeMap;
 use tokio::time::Instant;
-
-/// `Open_vSwitch:iface_types`.
-const TYPES: &[&str] = &[
-    "dpdk",
-    "dpdkvhostuserclient",
-    "erspan",
-    "geneve",
-    "gre",
-    "gtpu",
-    "internal",
-    "ip6erspan",
-    "ip6gre",
-    "patch",
-    "system",
-    "tap",
-    "vxlan",
-];
 
 fn set(values: &[&str]) -> Set<Str> {
     values.iter().map(|v| Str::from(*v)).collect()

@@ -13,6 +13,7 @@ mod packet;
 mod port;
 mod queue;
 mod stats;
+pub mod table_features;
 
 pub use async_config::{AsyncConfig, AsyncMasks};
 pub use monitor::{FlowEvent, FlowMonitor, FlowUpdate};
@@ -23,6 +24,7 @@ pub use stats::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, TableStats,
 };
+pub use table_features::TableFeatures;
 
 use crate::flow_match::Match;
 use crate::mods::{FlowMod, GroupMod, MeterMod};

@@ -1,6 +1,6 @@
 //! Multipart requests and replies.
 
-use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, Version, monitor, port, queue};
+use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, TableFeatures, Version, monitor, port, queue};
 use crate::OfError;
 use crate::flow_match::Match;
 use crate::ids::{GroupId, MeterId};
@@ -231,6 +231,8 @@ pub enum MultipartReply {
     MeterConfig(Vec<MeterConfig>),
     /// Meter features.
     MeterFeatures(MeterFeatures),
+    /// What tables' flows can match and do.
+    TableFeatures(Vec<TableFeatures>),
     /// Ports.
     PortDesc(Vec<PortDesc>),
     /// What happened to flows.
@@ -383,6 +385,7 @@ impl MultipartReply {
             Self::MeterStats(_) => 9,
             Self::MeterConfig(_) => 10,
             Self::MeterFeatures(_) => 11,
+            Self::TableFeatures(_) => 12,
             Self::PortDesc(_) => 13,
             Self::FlowMonitor(_) => 16,
             Self::Other(k, _) => *k,
@@ -433,6 +436,7 @@ impl MultipartReply {
             }),
             Self::PortDesc(l) => each(l, |o, p| port::put_desc(o, p, v)),
             Self::FlowMonitor(l) => each(l, |o, u| monitor::put_update(o, u, v)),
+            Self::TableFeatures(l) => each(l, |o, t| t.put(o, v)),
             Self::Other(_, b) => vec![b.clone()],
         };
         (self.kind(), parts)
@@ -647,6 +651,7 @@ impl MultipartReply {
                 capabilities: r.u32()?,
                 max_bands: r.u8()?,
             }),
+            12 => P::TableFeatures(TableFeatures::pull_all(r.buf)?),
             13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
             0xffff if is_monitor(r, v) => {
                 r.skip(8)?;

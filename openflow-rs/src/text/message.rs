@@ -115,6 +115,7 @@ fn answer(a: &MultipartReply) -> String {
         A::MeterStats(_) => "OFPST_METER",
         A::MeterConfig(_) => "OFPST_METER_CONFIG",
         A::MeterFeatures(_) => "OFPST_METER_FEATURES",
+        A::TableFeatures(_) => "OFPST_TABLE_FEATURES",
         A::PortDesc(_) => "OFPST_PORT_DESC",
         A::FlowMonitor(_) => "OFPST_FLOW_MONITOR",
         A::Other(kind, _) => return format!("OFPST {kind}"),

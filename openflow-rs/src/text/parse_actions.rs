@@ -434,7 +434,11 @@ fn legacy(name: &str, args: &str) -> Result<Option<Action>> {
             }));
         }
         "mod_vlan_pcp" | "set_vlan_pcp" => FieldId::VlanPcp,
-        "set_tunnel" | "set_tunnel64" => FieldId::TunId,
+        "set_tunnel" | "set_tunnel64" => {
+            let id =
+                u64::try_from(parse_int(args)?).map_err(|_| ParseError::new(format!("{args} does not fit 64 bits")))?;
+            return Ok(Some(Action::SetTunnel { id, wide: name == "set_tunnel64" }));
+        }
         _ => return Ok(None),
     };
     let (value, _) = parse_value(field, args)?;

@@ -232,6 +232,10 @@ impl fmt::Display for Action {
             Action::SetField { field, value, mask } => {
                 write!(f, "set_field:{}->{}", value_text(*field, *value, *mask), field.def().name)
             }
+            Action::SetTunnel { id, wide } => {
+                let word = if *wide || *id > u32::MAX.into() { "set_tunnel64" } else { "set_tunnel" };
+                write!(f, "{word}:{}", hex(u128::from(*id)))
+            }
             Action::Load { value, dst } => write!(f, "load:{}->{}", hex(u128::from(*value)), subfield_text(dst)),
             Action::Move { src, dst } => write!(f, "move:{}->{}", subfield_text(src), subfield_text(dst)),
             Action::Push(s) => write!(f, "push:{}", subfield_text(s)),

@@ -50,6 +50,9 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Mpls(MplsAction::SetLabel(n)) => set_field(out, FieldId::MplsLabel, (*n).into(), None, v),
         Action::Mpls(MplsAction::SetTc(n)) => set_field(out, FieldId::MplsTc, (*n).into(), None, v),
         Action::SetField { field, value, mask } => set_field(out, *field, *value, *mask, v),
+        Action::SetTunnel { id, .. } if v >= Version::Of12 => {
+            set_field(out, FieldId::TunId, (*id).into(), None, v);
+        }
         Action::Load { value, dst } if v < Version::Of15 && oxm::is_loadable(dst.field) => {
             nicira::load(out, *value, dst)
         }

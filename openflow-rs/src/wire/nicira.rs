@@ -118,6 +118,17 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             o.p32(oxm::nxm_header(*id));
             o.zeros(10);
         }),
+        // Newer versions set the field.
+        Action::SetTunnel { id, wide } => match u32::try_from(*id) {
+            Ok(id) if !wide => nx(out, 2, |o| {
+                o.zeros(2);
+                o.p32(id);
+            }),
+            _ => nx(out, 9, |o| {
+                o.zeros(6);
+                o.p64(*id);
+            }),
+        },
         // Encoded by the caller, as instructions or as standard actions.
         Action::Meter(_)
         | Action::SetField { .. }
@@ -495,11 +506,11 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         14 | 44 => Action::Resubmit { port: PortNo(r.u16()?), table: r.u8()?, ct: subtype == 44 },
         2 => {
             r.skip(2)?;
-            Action::set(FieldId::TunId, u128::from(r.u32()?))
+            Action::SetTunnel { id: r.u32()?.into(), wide: false }
         }
         9 => {
             r.skip(6)?;
-            Action::set(FieldId::TunId, u128::from(r.u64()?))
+            Action::SetTunnel { id: r.u64()?, wide: true }
         }
         5 => Action::PopQueue,
         6 => {

@@ -51,6 +51,12 @@ pub(crate) fn put_header(out: &mut Vec<u8>, id: FieldId) {
     put_any_header(out, id, header(id));
 }
 
+/// Names a field as table features do: with a mask's bit if it can have one.
+pub(crate) fn put_id(out: &mut Vec<u8>, id: FieldId, masked: bool) {
+    let h = header(id);
+    put_any_header(out, id, if masked { (h & !0x1ff) | 0x100 | ((h & 0xff) * 2) } else { h });
+}
+
 /// The same with the Nicira header, where there is one.
 pub(crate) fn put_nxm_header(out: &mut Vec<u8>, id: FieldId) {
     put_any_header(out, id, nxm_header(id));

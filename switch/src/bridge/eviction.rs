@@ -18,6 +18,8 @@ const EVICTED: u8 = 5;
 pub struct TableConfig {
     /// Its name.
     pub name: Option<String>,
+    /// Its name where that has none, as a controller gave it.
+    pub name_openflow: Option<String>,
     /// Most flows.
     pub limit: Option<usize>,
     /// At the limit, flows with timeouts are evicted.
@@ -56,13 +58,14 @@ impl Bridge {
         self.table_config.get(&table)
     }
 
-    /// Replaces the tables' configuration; eviction requested over OpenFlow is kept. Flows beyond a limit are evicted
-    /// if they may be.
+    /// Replaces the tables' configuration; what was requested over OpenFlow is kept, but a name where there was another.
+    /// Flows beyond a limit are evicted if they may be.
     pub fn set_table_config(&mut self, mut config: BTreeMap<u8, TableConfig>, now: Duration) {
         for (table, old) in &self.table_config {
-            if old.evict_openflow || old.vacancy.is_some() {
+            if old.evict_openflow || old.vacancy.is_some() || old.name_openflow.is_some() {
                 let new = config.entry(*table).or_default();
                 (new.evict_openflow, new.vacancy) = (old.evict_openflow, old.vacancy);
+                new.name_openflow = old.name_openflow.clone().filter(|_| new.name.is_none());
             }
         }
         self.table_config = config;
@@ -72,6 +75,11 @@ impl Bridge {
             self.evict(table, self.table_len(table).saturating_sub(limit), now);
         }
         self.version += 1;
+    }
+
+    /// A controller names a table, or takes its name away.
+    pub fn name_table(&mut self, table: u8, name: &str) {
+        self.table_config.entry(table).or_default().name_openflow = (!name.is_empty()).then(|| name.into());
     }
 
     /// A controller turns eviction on or off, in a table or in all (255).

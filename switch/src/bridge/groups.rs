@@ -153,6 +153,7 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
         matches!(
             a,
             Action::SetField { .. }
+                | Action::SetTunnel { .. }
                 | Action::Load { .. }
                 | Action::Move { .. }
                 | Action::SetQueue(_)

@@ -6,7 +6,7 @@ use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, BridgeId, validate};
-use openflow_rs::message::TlvMap;
+use openflow_rs::message::{PacketOut, TlvMap};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, OfError};
 use std::sync::Arc;
@@ -23,12 +23,33 @@ pub struct TableTransaction {
     /// Flushes of connections, to be done after the exchange.
     pub(crate) flushes: Vec<Message>,
     pub(crate) changes: Changes,
+    packet_outs: Vec<PacketOutThen>,
 }
+
+/// A packet-out among the changes of a bundle: it goes through the tables as they were between these.
+#[derive(Debug)]
+pub struct PacketOutThen {
+    /// The packet and its actions.
+    pub message: PacketOut,
+    /// What the tables were, if changes came behind it.
+    pub tables: Option<Box<TablesThen>>,
+}
+
+/// A bridge's tables, groups and meters at a time.
+#[derive(Debug)]
+pub struct TablesThen(Bridge);
 
 /// The replaced tables: drop them on a thread that may take its time.
 #[derive(Debug)]
 pub struct Replaced {
-    pub(crate) _draft: Box<TableTransaction>,
+    pub(crate) draft: Box<TableTransaction>,
+}
+
+impl Replaced {
+    /// The packet-outs among the changes, in their order.
+    pub fn packet_outs(&mut self) -> Vec<PacketOutThen> {
+        std::mem::take(&mut self.draft.packet_outs)
+    }
 }
 
 impl TableTransaction {
@@ -40,6 +61,7 @@ impl TableTransaction {
             base: b.version,
             epoch: b.epoch,
             flushes: Vec::new(),
+            packet_outs: Vec::new(),
             changes: Changes::default(),
         }
     }
@@ -55,14 +77,19 @@ impl TableTransaction {
     }
 
     /// Applies a list of changes. Packet-outs are checked against the tables as they are then; they are sent by
-    /// others, once the tables are in place.
+    /// others, once the tables are in place ([`Replaced::packet_outs`]).
     ///
     /// # Errors Which change failed, from 0, and why. The transaction must be dropped then.
     pub fn apply(&mut self, list: &[Message], now: Duration) -> Result<(), (usize, DecodeError)> {
         for (i, m) in list.iter().enumerate() {
             match m {
                 Message::CtFlushZone(_) | Message::CtFlush(_) => self.flushes.push(m.clone()),
-                Message::PacketOut(p) => self.bridge.check_packet_out(&p.actions).map_err(|e| (i, e))?,
+                Message::PacketOut(p) => {
+                    self.bridge.check_packet_out(&p.actions).map_err(|e| (i, e))?;
+                    let changes = list.iter().skip(i + 1).any(|m| !matches!(m, Message::PacketOut(_)));
+                    let tables = changes.then(|| Box::new(TablesThen(self.bridge.draft())));
+                    self.packet_outs.push(PacketOutThen { message: p.clone(), tables });
+                }
                 m => self.bridge.change(m, now).map_err(|e| (i, e))?,
             }
         }
@@ -131,6 +158,13 @@ impl Bridge {
         after.tlv_mod(command, maps);
         let unmapped = |e: DecodeError| e.error == OfError::FlowModInvalidTlvField;
         self.flows().any(|r| validate::flow(&after, &r.to_flow_mod()).is_err_and(unmapped))
+    }
+
+    /// Exchanges tables, groups and meters with those of another time. All cached flows have to become stale.
+    pub(crate) fn swap_tables(&mut self, TablesThen(other): &mut TablesThen) {
+        std::mem::swap(&mut self.tables, &mut other.tables);
+        std::mem::swap(&mut self.groups, &mut other.groups);
+        std::mem::swap(&mut self.meters, &mut other.meters);
     }
 
     /// Exchanges tables, groups, meters and options with a copy. Groups and meters that are the same keep their

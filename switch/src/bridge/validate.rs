@@ -45,6 +45,11 @@ struct Walk<'a> {
     missing: Check,
 }
 
+/// Whether flows can write a field.
+pub fn is_writable(f: F) -> bool {
+    !read_only(f)
+}
+
 /// Fields that no action may write.
 fn read_only(f: F) -> bool {
     matches!(
@@ -57,6 +62,7 @@ fn read_only(f: F) -> bool {
             | F::PacketType
             | F::ActsetOutput
             | F::TcpFlags
+            | F::MplsBos
             | F::NshMdtype
             | F::NshNp
             | F::TunGtpuFlags
@@ -126,6 +132,7 @@ fn settable(a: &Action) -> bool {
     matches!(
         a,
         Action::SetField { .. }
+            | Action::SetTunnel { .. }
             | Action::Load { .. }
             | Action::Move { .. }
             | Action::SetQueue(_)

@@ -123,6 +123,7 @@ impl Run {
 fn prepares(a: &Action) -> bool {
     match a {
         Action::SetField { .. }
+        | Action::SetTunnel { .. }
         | Action::Load { .. }
         | Action::Move { .. }
         | Action::PushVlan(_)
@@ -200,6 +201,7 @@ impl Step {
     fn of(a: &Action) -> Step {
         match a {
             Action::SetField { field, value, mask } => Step::write(*field, *value, mask.unwrap_or(u128::MAX)),
+            Action::SetTunnel { id, .. } => Step::write(FieldId::TunId, (*id).into(), u128::MAX),
             Action::Load { value, dst } => {
                 let mask = ones(dst.n_bits).checked_shl(dst.ofs).unwrap_or(0);
                 Step::write(dst.field, u128::from(*value).checked_shl(dst.ofs).unwrap_or(0), mask)

@@ -12,7 +12,8 @@ use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
 use crate::conntrack::{Stamp, Tuple};
 use crate::drops::DropReason;
-use packet::{checksum, ipproto};
+use crate::tunnel::SourcePorts;
+use packet::{be16, checksum, ipproto};
 use std::time::Duration;
 
 /// Words of a check.
@@ -393,11 +394,28 @@ fn encap(e: &Encap, flags: u64, l3: u16, into: &mut Vec<u64>) {
         sum = checksum::sum(headers.get(14..34).unwrap_or_default());
     }
     let (addresses, l4) = if e.v6 { (22, 54) } else { (26, 34) };
+    if e.spread {
+        put_source_ports(&mut headers, l4, e.ports);
+    }
     let parts = [headers.get(addresses..l4), headers.get(l4 + 2..l4 + 4), headers.get(l4 + 8..)];
     let covered: u32 = parts.into_iter().flatten().map(checksum::sum).sum();
     let covered = fold((covered + u32::from(ipproto::UDP)).into());
     into.push(covered << 32 | u64::from(l3) << 16 | fold(sum.into()));
     pack(&headers, into);
+}
+
+/// Where the source ports of a tunnel stand that packets choose from by their flows: the first in place of the source
+/// port, and in place of the length, which comes with the packet, how many more there are.
+fn put_source_ports(headers: &mut [u8], l4: usize, ports: SourcePorts) {
+    for (at, n) in [(l4, ports.first), (l4 + 4, ports.more)] {
+        headers.get_mut(at..at + 2).into_iter().for_each(|b| b.copy_from_slice(&n.to_be_bytes()));
+    }
+}
+
+/// Reads these.
+#[inline(always)]
+pub(crate) fn source_ports(headers: &[u8], l4: usize) -> Option<SourcePorts> {
+    Some(SourcePorts { first: be16(headers, l4)?, more: be16(headers, l4 + 4)? })
 }
 
 /// What a frame looks like after its tags have changed.

@@ -1,6 +1,6 @@
 //! Execution of cached flows on bursts of packets.
 
-use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
+use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, source_ports, transport};
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::megaflow::LastMegaflow;
 use super::views::Views;
@@ -515,7 +515,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 #[inline(always)]
 fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
-    let port = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
+    let hash = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
     p.settle_checksum();
     if !p.grow_front(n) {
         return None;
@@ -530,10 +530,11 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
         put16(d, 16, whole - 14);
         put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
     }
-    put16(d, l4 + 4, whole - l4);
-    if let Some(port) = port {
+    if let Some(hash) = hash {
+        let port = source_ports(d, l4)?.of(hash);
         put16(d, l4, port.into());
     }
+    put16(d, l4 + 4, whole - l4);
     if csum {
         // RFC 768: the sum over the headers; the sender of the packet, or its device, adds the rest.
         let (udp, rest) = (whole - l4, whole - n);

@@ -599,6 +599,7 @@ impl DependencyMask {
         match a {
             // Whether writing a field changes the packet depends on what it said.
             Action::SetField { field, .. } => self.written(*field),
+            Action::SetTunnel { .. } => self.written(F::TunId),
             Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => self.written(dst.field),
             Action::Move { src, dst } => {
                 self.used(src.field);

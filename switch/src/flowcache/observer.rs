@@ -5,6 +5,7 @@ use super::FlowCache;
 use super::recorder::Recorder;
 use super::segment::{self, SegmentBuilder};
 use super::{Condition, Count, Encap};
+use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{Bits, Commit, Outcome, flag};
@@ -324,8 +325,8 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize) {
         if let Some(r) = &mut self.recorder {
-            let Encapsulation { headers, v6, csum, device } = e;
-            r.encap(base, Encap { headers, v6, csum, spread: false, device }, len);
+            let Encapsulation { headers, v6, csum, ports, device } = e;
+            r.encap(base, Encap { headers, v6, csum, spread: false, ports, device }, len);
         }
     }
 
@@ -463,7 +464,20 @@ impl Observer for CacheObserver<'_> {
     fn open_action_set(&mut self) {}
 
     #[inline(always)]
+    fn named(&self, text: String, _: Option<&Bridge>) -> String {
+        text
+    }
+
+    #[inline(always)]
     fn datapath(&mut self, _: impl FnOnce() -> String) {}
+
+    #[inline(always)]
+    fn copy_begins(&mut self) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn copy_ends(&mut self, _: usize, _: bool) {}
 
     #[inline(always)]
     fn tunnels(&mut self, _: &TunnelConfig, _: &[u8], _: &Egress, _: &Backer) {}

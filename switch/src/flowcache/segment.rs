@@ -279,7 +279,8 @@ fn follows(a: &Action) -> bool {
         Action::SetField { field, .. } => !nd(*field),
         Action::Load { dst, .. } => !nd(dst.field),
         Action::Move { src, dst } => !nd(src.field) && !nd(dst.field),
-        Action::Push(_)
+        Action::SetTunnel { .. }
+        | Action::Push(_)
         | Action::PushVlan(_)
         | Action::PopVlan
         | Action::DecTtl(_)

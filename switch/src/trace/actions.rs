@@ -130,6 +130,16 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     }
 }
 
+/// Actions of which the last is not done with a copy, as nothing follows that.
+pub(super) fn without_last_copy(mut list: Vec<String>) -> Vec<String> {
+    if let Some(last) = list.last_mut()
+        && let Some(inside) = last.strip_prefix("clone(").and_then(|l| l.strip_suffix(')'))
+    {
+        *last = inside.into();
+    }
+    list
+}
+
 /// The changes of a network service header.
 fn nsh(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     let (old, new) = (encap::nsh_text(is), encap::nsh_text(wanted));

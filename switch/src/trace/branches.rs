@@ -1,6 +1,7 @@
 //! Branches of a trace: `clone`, both outcomes of `check_pkt_larger`, samples.
 
 use super::Tracer;
+use super::actions::without_last_copy;
 use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
 use crate::xlate::packet::reversible;
@@ -58,7 +59,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
         (self.packet.headers, self.packet.base, self.packet.checksums_hold) = before;
         let t = &mut self.observer;
         t.queue = queue;
-        std::mem::replace(&mut t.datapath, outside)
+        without_last_copy(std::mem::replace(&mut t.datapath, outside))
     }
 
     /// `sample` in a trace: no packet is chosen.

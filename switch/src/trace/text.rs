@@ -95,7 +95,7 @@ fn packet_fields(k: &FlowKey) -> Vec<F> {
 }
 
 /// A flow as text: all fields of the packet, and metadata that is not zero.
-pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
+pub(super) fn flow(k: &FlowKey, queue: Option<u16>, recirculated: Option<u32>) -> String {
     let mut m = Match::new();
     for f in packet_fields(k) {
         m.set(f, k.get(f));
@@ -126,6 +126,11 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
         let _ = write!(head, "ct_state={},", state_names(state));
     }
     let mut body = m.to_string();
+    if let Some(q) = queue {
+        // Behind the mark.
+        let at = if body.starts_with("pkt_mark=") { body.find(',').map_or(0, |at| at + 1) } else { 0 };
+        body.insert_str(at, &format!("skb_priority={q:#x},"));
+    }
     if let (true, Some(at)) = (tagged, body.find(",dl_src=")) {
         let tci = k.get(F::Vlan1Tci);
         let inner = match tci & 0x1000 {
@@ -140,7 +145,7 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
     if recirculated.is_none() {
         return format!("{head}{body}");
     }
-    format!("{head}{}", behind_connection(&body))
+    format!("{head}{}", behind_connection(&body, "eth"))
 }
 
 /// Why nothing of a packet is sent, in Open vSwitch's words.
@@ -201,7 +206,9 @@ pub(super) fn megaflow(
         options(&mut m, k, &bits);
         mirrored_or_mobile(&mut m, k, &bits);
     }
-    for f in packet_fields(k) {
+    let kind = k.get(F::PacketType);
+    let link = [F::EthSrc, F::EthDst, F::VlanTci];
+    for f in packet_fields(k).into_iter().filter(|f| kind == 0 || !link.contains(f)) {
         // Fields that changed count as examined.
         let mask = if k.get(f) == after.get(f) { bits.get(f) } else { f.full_mask() };
         m.set_masked(f, k.get(f), mask);
@@ -216,7 +223,8 @@ pub(super) fn megaflow(
         body.insert_str(at, if key { ",tun_flags=+key" } else { ",tun_flags=-key" });
     }
     let id = recirculated.map_or("0".into(), |id| format!("{id:#x}"));
-    format!("recirc_id={id},{}", behind_connection(&body))
+    let kind = if kind == 0 { "eth".into() } else { Match::new().with(F::PacketType, kind).to_string() };
+    format!("recirc_id={id},{}", behind_connection(&body, &kind))
 }
 
 /// The fields of GTP-U and ERSPAN that lookups examined, as far as its version has them: the bits, without their mask, as
@@ -248,10 +256,10 @@ fn options(m: &mut Match, k: &FlowKey, bits: &FlowKey) {
     }
 }
 
-/// Inserts `eth`, the packet type, after the fields of the connection.
-fn behind_connection(body: &str) -> String {
+/// Inserts the packet's type after the fields of the connection.
+fn behind_connection(body: &str, packet_type: &str) -> String {
     let (mut words, rest): (Vec<&str>, Vec<&str>) = body.split(',').partition(|w| w.starts_with("ct_"));
-    words.push("eth");
+    words.push(packet_type);
     words.extend(rest.into_iter().filter(|w| !w.is_empty()));
     words.join(",")
 }

@@ -1,6 +1,6 @@
 //! The network that tunnels cross: routes, neighbours and own addresses.
 
-use super::Own;
+use super::{Own, SourcePorts};
 use crate::dependency::Dependency;
 use packet::Mac;
 use std::collections::HashMap;
@@ -115,9 +115,10 @@ pub struct Underlay {
     /// Sorted; none: the kernel's default rules.
     rules: Vec<RouteRule>,
     neighbours: HashMap<IpAddr, Mac>,
+    source_ports: SourcePorts,
     /// Own addresses, by version and number, in order.
     pub(crate) local: Own,
-    /// Moves with own addresses.
+    /// Moves with own addresses and source ports.
     pub(crate) epoch: u64,
     /// Changes that the flow cache has not seen yet.
     pub(crate) touched: Vec<Dependency>,
@@ -164,6 +165,19 @@ impl Underlay {
         let n = n.min(crate::extract::TAGS);
         if self.local.tags != n {
             self.local.tags = n;
+            self.epoch += 1;
+        }
+    }
+
+    /// The source ports of tunnels' packets.
+    pub fn source_ports(&self) -> SourcePorts {
+        self.source_ports
+    }
+
+    /// Sets these.
+    pub fn set_source_ports(&mut self, ports: SourcePorts) {
+        if self.source_ports != ports {
+            self.source_ports = ports;
             self.epoch += 1;
         }
     }

@@ -235,9 +235,17 @@ impl Backer {
         found
     }
 
-    /// The tunnel port that a packet with this header comes in by.
-    pub fn tunnel_end(&mut self, kind: TunnelKind, ends: [IpAddr; 2], key: u32, port: u16) -> Option<TunnelEnd> {
-        self.tunnel_port(&Decapsulated::of(kind, ends, key, port))
+    /// The tunnel port that a packet with this header comes in by; `inner` is its type, if it is known.
+    pub fn tunnel_end(
+        &mut self,
+        kind: TunnelKind,
+        ends: [IpAddr; 2],
+        (key, port): (u32, u16),
+        inner: Option<PacketType>,
+    ) -> Option<TunnelEnd> {
+        let mut d = Decapsulated::of(kind, ends, key, port);
+        d.packet_type = inner.unwrap_or(d.packet_type);
+        self.tunnel_port(&d)
     }
 
     /// The device of a bridge's own port.
@@ -247,6 +255,22 @@ impl Backer {
             PortKind::Device(d) | PortKind::Internal(d) => Some(d),
             PortKind::Patch(_) | PortKind::Tunnel(_) => None,
         }
+    }
+
+    /// The name of a port of the datapath, by its number: that of a device's port, or the one that all tunnels of a kind
+    /// have.
+    pub fn datapath_port_name(&self, number: u32) -> Option<String> {
+        let ports = |bridge: BridgeId| self.bridges.get(bridge).map(|b| &b.ports);
+        if let Some((bridge, no)) = self.devices.get(&number) {
+            return ports(*bridge)?.get(no).map(|p| p.name.clone());
+        }
+        let mut tunnels = self.bridges.iter().flat_map(|b| b.ports.values()).filter_map(|p| match &p.kind {
+            PortKind::Tunnel(t) => Some(t),
+            _ => None,
+        });
+        let t = tunnels.find(|t| self.tunnel_number(t) == number)?;
+        let name = t.datapath_port();
+        Some(if t.kind.is_udp() { format!("{name}_{}", t.udp_port) } else { name.into() })
     }
 
     /// The number of the port of the datapath that a tunnel's packets come by, as Open vSwitch numbers those: the UDP

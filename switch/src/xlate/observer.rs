@@ -7,11 +7,12 @@
 //! No method has a default, and observers match actions without a wildcard: the compiler asks, of every new action and
 //! effect, what each observer makes of it.
 
+use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict};
 use crate::dependency::Dependency;
-use crate::tunnel::{Egress, TunnelConfig};
+use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Xlate};
 use openflow_rs::action::Action;
@@ -92,6 +93,8 @@ pub(crate) struct Encapsulation {
     pub(crate) v6: bool,
     /// The UDP checksum is wanted.
     pub(crate) csum: bool,
+    /// What its source port was chosen of.
+    pub(crate) ports: SourcePorts,
     /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
     pub(crate) device: Option<u32>,
 }
@@ -107,6 +110,8 @@ pub(crate) enum SlowPath {
     Lacp,
     /// It is for a spanning tree.
     Stp,
+    /// It is for an LLDP agent.
+    Lldp,
     /// What is done with it is not the datapath's.
     Action,
 }
@@ -119,6 +124,7 @@ impl SlowPath {
             SlowPath::Bfd => "Consists of BFD packets.",
             SlowPath::Lacp => "Consists of LACP packets.",
             SlowPath::Stp => "Consists of STP packets.",
+            SlowPath::Lldp => "Consists of LLDP packets.",
             SlowPath::Action => "Uses action(s) not supported by datapath.",
         }
     }
@@ -244,8 +250,14 @@ pub(crate) trait Observer: Sized {
     fn close(&mut self);
     /// The action set is carried out, as a part of the walk's first flow. To be closed twice.
     fn open_action_set(&mut self);
+    /// A text with names of a bridge's ports in place of their numbers, if these are wanted.
+    fn named(&self, text: String, bridge: Option<&Bridge>) -> String;
     /// Adds an action of the datapath.
     fn datapath(&mut self, text: impl FnOnce() -> String);
+    /// A copy of the packet is sent into a tunnel, until [`Observer::copy_ends`] gets what this gives.
+    fn copy_begins(&mut self) -> usize;
+    /// See [`Observer::copy_begins`].
+    fn copy_ends(&mut self, begun: usize, sent: bool);
     /// A tunnel's headers were made.
     fn tunnels(&mut self, cfg: &TunnelConfig, headers: &[u8], egress: &Egress, backer: &Backer);
     /// A tunnel's next hop is not resolved; `device` is where its route leads.

@@ -11,7 +11,7 @@ use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, PortNo, Prereq};
-use packet::{bpdu, ccm, ipproto};
+use packet::{bpdu, ccm, ipproto, lldp};
 use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
@@ -38,7 +38,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::PortConfig);
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
-        let point = port.and_then(|p| p.ccm_packets);
+        let (point, listens) = (port.and_then(|p| p.ccm_packets), port.is_some_and(|p| p.lldp));
         if stp.is_some() && self.bpdu(no) {
             return;
         }
@@ -47,7 +47,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !blocked {
             self.copy(no, true);
         }
-        let taken = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        let watches = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
+        let taken = watches || listens && self.lldp(no);
         if taken || !blocked && self.slow_protocol(no) {
             return;
         }
@@ -103,7 +104,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.spans()
             && (!port.stp_forwards() || self.arrived_too_early())
             && self.packet.buf.data().get(..6) != Some(&bpdu::ADDRESS[..])
-            && !self.is_own_ccm()
+            && !self.is_of_the_link()
         {
             let rapid = self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.rapid);
             let kind = if rapid { "RSTP" } else { "STP" };
@@ -242,15 +243,25 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
+        let mark = self.packet.key.get(F::PktMark);
+        if let Some(own) = cfg.mark {
+            self.packet.key.set(F::PktMark, own.into());
+        }
         if O::TRACES && !self.backer.pushes {
-            return self.tell_tunnel(cfg);
+            self.tell_tunnel(cfg);
+        } else if self.commit() {
+            self.passes(no);
+            self.observer.tell(Kind::Detail, || "output to native tunnel".into());
+            let begun = self.observer.copy_begins();
+            let sent = self.encapsulated(cfg, no);
+            self.observer.copy_ends(begun, sent);
         }
-        if !self.commit() {
-            return;
-        }
-        self.passes(no);
-        self.observer.tell(Kind::Detail, || "output to native tunnel".into());
-        let Some(kind) = self.type_in(cfg) else { return };
+        self.packet.key.set(F::PktMark, mark);
+    }
+
+    /// Sends the packet into a tunnel; false if it does not get there.
+    fn encapsulated(&mut self, cfg: &TunnelConfig, no: PortNo) -> bool {
+        let Some(kind) = self.type_in(cfg) else { return false };
         // Ethernet stays behind where the tunnel has none.
         let skipped = if kind == PacketType::ETHERNET { 0 } else { ETHERNET };
         cfg.follows().for_each(|f| self.observer.decides(f));
@@ -274,7 +285,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             &tlv,
             (kind, self.packet.buf.data().get(skipped..).unwrap_or_default()),
             &self.backer.underlay,
-            (entropy, sequence),
+            (entropy, sequence, self.backer.now),
             |n| {
                 needs.push(n);
             },
@@ -303,22 +314,28 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 if let Unreachable::Neighbour(a) = why
                     && !self.observer.dry()
                 {
-                    return self.hold_for(a, no);
+                    self.hold_for(a, no);
+                    return false;
                 }
-                return self.because(match why {
+                self.because(match why {
                     Unreachable::Destination => DropReason::TunnelNoDestination,
                     Unreachable::Route(_) => DropReason::TunnelNoRoute,
                     Unreachable::Neighbour(_) => DropReason::TunnelNoNeighbour,
                     Unreachable::PacketType(_) => DropReason::NotEthernet,
                     Unreachable::Erspan(_) => DropReason::TunnelNoHeader,
                 });
+                return false;
             }
         };
         self.observer.tunnels(cfg, &outer, &egress, self.backer);
-        let Some(mut p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        let Some(mut p) = self.packet.buf.duplicate() else {
+            self.because(DropReason::NoBuffer);
+            return false;
+        };
         p.shrink_front(skipped);
         if !p.grow_front(outer.len()) {
-            return self.because(DropReason::NoBuffer);
+            self.because(DropReason::NoBuffer);
+            return false;
         }
         if let Some(d) = p.data_mut().get_mut(..outer.len()) {
             d.copy_from_slice(&outer);
@@ -326,7 +343,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let record = |x: &mut Self, device: Option<u32>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
-            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), device };
+            let ports = x.backer.underlay.source_ports();
+            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), ports, device };
             x.observer.encapsulates(&x.packet.base, e, n);
         };
         match egress {
@@ -339,13 +357,21 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Egress::Bridge(name) => match self.backer.bridge_by_name(&name) {
                 Some(b) => {
                     record(self, None);
-                    self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL));
+                    let mark = self.packet.key.get(F::PktMark);
+                    self.with_packet(p, |x| {
+                        x.packet.key.set(F::PktMark, mark);
+                        if O::TRACES {
+                            x.packet.base.set(F::PktMark, mark);
+                        }
+                        x.enter_bridge(b, PortNo::LOCAL);
+                    });
                 }
                 None => self.because(DropReason::TunnelNoRoute),
             },
             // `outer_headers` takes no such route.
             Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
         }
+        true
     }
 
     /// Leaves the packet to the caller until the next hop has an Ethernet address.
@@ -512,12 +538,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.spans)
     }
 
-    /// Whether the packet is a continuity check of this switch, which watches the path below the spanning tree (IEEE 802.1Q
-    /// section 22.1.3).
-    fn is_own_ccm(&self) -> bool {
+    /// Whether the packet is a continuity check or LLDP of this switch, which are of the link below the spanning tree (IEEE
+    /// 802.1Q section 22.1.3, IEEE 802.1AB section 6.7).
+    fn is_of_the_link(&self) -> bool {
         let b = self.backer.bridges.get(self.pipeline.bridge);
         let received = b.is_some_and(|b| b.ports.contains_key(&self.own_port()));
-        !received && self.packet.key.get(F::EthType) == ccm::ETHERTYPE.into()
+        !received && [ccm::ETHERTYPE, lldp::ETHERTYPE].map(u128::from).contains(&self.packet.key.get(F::EthType))
     }
 
     /// Whether the port that the packet came by may only learn its address yet.
@@ -583,6 +609,20 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.sent += 1;
             let packet = self.packet.buf.data().to_vec();
             self.out.events.push(Event::Ccm { bridge: self.pipeline.bridge, port: no, packet });
+        }
+        its
+    }
+
+    /// Hands LLDP to the agent of its port; false if it is another packet.
+    fn lldp(&mut self, no: PortNo) -> bool {
+        let its = self.packet.key.get(F::EthType) == lldp::ETHERTYPE.into();
+        if its {
+            self.observer.slow_path(SlowPath::Lldp);
+        }
+        if its && !self.observer.dry() {
+            self.pipeline.sent += 1;
+            let packet = self.packet.buf.data().to_vec();
+            self.out.events.push(Event::Lldp { bridge: self.pipeline.bridge, port: no, packet });
         }
         its
     }

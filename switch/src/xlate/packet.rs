@@ -8,8 +8,8 @@ use crate::extract;
 use crate::tunnel::Outer;
 use crate::xlate::controller::Wait;
 use crate::xlate::{Observer, Xlate};
-use openflow_rs::FlowKey;
 use openflow_rs::action::Action;
+use openflow_rs::{FieldId as F, FlowKey};
 use packet::Headers;
 
 /// The packet of a walk.
@@ -87,6 +87,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Writes pending changes to the packet.
     pub(crate) fn commit(&mut self) -> bool {
         self.observer.commits(&self.packet.base, &self.packet.key);
+        if O::TRACES {
+            // It has been told.
+            self.packet.base.set(F::PktMark, self.packet.key.get(F::PktMark));
+        }
         let ok = self.packet.write_back();
         if !ok {
             self.because(DropReason::NoBuffer);

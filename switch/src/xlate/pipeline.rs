@@ -330,8 +330,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn tell_rule(&mut self, table: u8, rule: &Rule) {
+        let m = self.observer.named(rule.matches.to_string(), self.backer.bridges.get(self.pipeline.bridge));
         self.observer.open(Kind::Table, || {
-            let m = rule.matches.to_string();
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
             let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
             format!("{table:2}. {m}priority {}{cookie}", rule.priority)
