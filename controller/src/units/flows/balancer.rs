@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Backend, Connections, Key, Seen, Value, cookie, datapath_key, emit, is_local, row, templated};
+use super::{Backend, Connections, Key, Seen, Value, cookie, emit, is_local, row, templated};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use openflow_rs::action::{CtAction, LearnAction, LearnDst, LearnSpec, LearnSrc, ZoneSpec};
@@ -65,7 +65,10 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     if datapaths.is_empty() {
         return;
     }
-    let keys: Vec<u64> = datapaths.iter().filter_map(|d| datapath_key(view, *d)).collect();
+    // Routers have no hairpins.
+    let bindings = datapaths.iter().filter_map(|d| row::<sb::DatapathBinding>(view, TableId::DatapathBinding, *d));
+    let switches = bindings.filter(|d| crate::input::model::is_switch(d));
+    let keys: Vec<u64> = switches.map(|d| d.tunnel_key as u64).collect();
     let protocol = lb.protocol.as_deref().unwrap_or("tcp");
     let flushes = ovn_schema::options::flag(&lb.options, "ct_flush");
     for (vip, backends) in &lb.vips {
