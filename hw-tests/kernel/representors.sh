@@ -2,21 +2,6 @@
 . "${0%/*}/lib.sh"
 sim=/sys/bus/netdevsim
 
-rep() { # rep DEVICE VF: the VF's representor
-  devlink port show | sed -n "s#^netdevsim/$1/[0-9]*: type eth netdev \([^ ]*\) flavour pcivf .*vfnum $2 .*#\1#p"
-}
-plugged() { # plugged PORT DEVICE
-  [ "$(ovs-vsctl --bare --columns=name find Interface external_ids:iface-id="$1" external_ids:ovn-plugged=representor)" = "$2" ]
-}
-in_kernel() { ovs-dpctl show | grep -q " $1\$"; }
-up() { [ "$(ovn-nbctl get Logical_Switch_Port "$1" up)" = true ]; }
-error() { ovs-vsctl get Interface "$1" external_ids:ovn-plug-error | grep -q "$2"; }
-no_error() { ! ovs-vsctl get Interface "$1" external_ids:ovn-plug-error; }
-port() { # port NAME OPTIONS...
-  local name=$1; shift
-  ovn-nbctl lsp-add ls "$name" -- lsp-set-options "$name" requested-chassis=hv1 vif-plug-type=representor "$@"
-}
-
 modprobe netdevsim
 echo "10 1 4" > $sim/new_device
 echo 4 > $sim/devices/netdevsim10/sriov_numvfs
@@ -28,12 +13,12 @@ of=vif-plug:representor
 port lp0 $of:pf-pci=netdevsim10 $of:vf-num=0
 until_ 30 "legacy mode is said" grep -q "lp0: netdevsim/netdevsim10 is in legacy mode" controller.log
 devlink dev eswitch set netdevsim/netdevsim10 mode switchdev
-r0=$(rep netdevsim10 0) r1=$(rep netdevsim10 1)
+r0=$(representor 10 0) r1=$(representor 10 1)
 until_ 30 "VF 0 is plugged in" plugged lp0 "$r0"
 until_ 30 "it is in the kernel's datapath" in_kernel "$r0"
 until_ 30 "its port is up" up lp0
 
-physical=$(devlink port show | sed -n 's#^netdevsim/netdevsim10/.* netdev \([^ ]*\) flavour physical.*#\1#p')
+physical=$(device_of 10 physical)
 port lp1 $of:pf-mac="$(cat /sys/class/net/"$physical"/address)" $of:vf-num=1
 until_ 30 "VF 1 by its PF's address" plugged lp1 "$r1"
 port bad1 $of:pf-pci=netdevsim10 $of:vf-num=abc
@@ -52,14 +37,14 @@ devlink dev reload netdevsim/netdevsim10
 until_ 30 "the card is gone" error red "legacy mode"
 devlink dev eswitch set netdevsim/netdevsim10 mode switchdev
 echo 4 > $sim/devices/netdevsim10/sriov_numvfs
-until_ 30 "VF 0 is back" plugged lp0 "$(rep netdevsim10 0)"
-until_ 30 "and has no error" no_error "$(rep netdevsim10 0)"
-until_ 30 "and is in the kernel's datapath" in_kernel "$(rep netdevsim10 0)"
+until_ 30 "VF 0 is back" plugged lp0 "$(representor 10 0)"
+until_ 30 "and has no error" no_error "$(representor 10 0)"
+until_ 30 "and is in the kernel's datapath" in_kernel "$(representor 10 0)"
 until_ 30 "and is up" up lp0
 
 ovn-nbctl lsp-del lp0
 # Another port waited for VF 0.
-until_ 30 "VF 0 is the other port's" plugged bad3 "$(rep netdevsim10 0)"
+until_ 30 "VF 0 is the other port's" plugged bad3 "$(representor 10 0)"
 ovn-nbctl set Logical_Switch_Port lp1 "options:\"$of:pf-mac\"=\"$(cat /sys/class/net/eth0/address)\""
-until_ 30 "VF 1 by its PF's other address" plugged lp1 "$(rep netdevsim10 1)"
+until_ 30 "VF 1 by its PF's other address" plugged lp1 "$(representor 10 1)"
 kill "$(cat controller.pid)"

@@ -227,6 +227,11 @@ impl Inventory {
         self.links.values()
     }
 
+    /// The ports that devlink knows.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.values()
+    }
+
     /// The ports of all embedded switches. Those of drivers that devlink knows no ports of come from the names of network devices.
     pub fn representors(&self) -> impl Iterator<Item = Representor<'_>> {
         let ports = self.ports.values().map(|p| Representor {

@@ -3,7 +3,7 @@
 
 use crate::inventory::{Device, Snapshot};
 use crate::netlink::{self, devlink, link};
-use crate::{DeviceName, Event, Follow, Inventory};
+use crate::{DeviceName, Event, Follow, Inventory, smart_nic};
 use netlink_sys::{Socket, SocketAddr, protocols};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -12,6 +12,7 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -176,6 +177,15 @@ impl Kernel {
     }
 }
 
+/// Takes over what drivers say elsewhere than in devlink. Whether anything is different now.
+fn complete(inventory: &mut Inventory) -> bool {
+    let mut changed = false;
+    for e in smart_nic::addresses(inventory, Path::new(smart_nic::SYSFS)) {
+        changed |= inventory.apply(e);
+    }
+    changed
+}
+
 /// The device that an event is of.
 fn device_of(e: &Event) -> Option<&DeviceName> {
     match e {
@@ -233,6 +243,7 @@ pub fn follow() -> io::Result<Follow> {
                     }
                 }
             }
+            changed |= complete(&mut inventory);
             if std::mem::take(&mut changed) && tx.send(Arc::new(inventory.clone())).is_err() {
                 return;
             }
@@ -256,5 +267,6 @@ pub fn follow() -> io::Result<Follow> {
 pub fn read() -> io::Result<Inventory> {
     let mut inventory = Inventory::default();
     inventory.apply(Event::Dump(Kernel::new()?.dump()?));
+    complete(&mut inventory);
     Ok(inventory)
 }

@@ -14,6 +14,7 @@
 //! | [`devargs`] | devices as DPDK names them |
 //! | [`netlink`] | messages of devlink and rtnetlink; no I/O |
 //! | [`kernel`] | follows the kernel |
+//! | [`smart_nic`] | addresses of PFs that devlink does not know |
 //! | [`recorded`] | an inventory in a file |
 
 pub mod devargs;
@@ -22,6 +23,7 @@ pub mod kernel;
 pub mod netlink;
 pub mod recorded;
 pub mod select;
+pub mod smart_nic;
 
 pub use inventory::{Event, Inventory, Snapshot};
 pub use select::{Owner, Wanted, Which};
