@@ -57,6 +57,15 @@ fn start() -> Chassis {
     Chassis::new(db, local)
 }
 
+/// The switch gets a port to a provider network, which is plugged in on this chassis.
+fn plug_in_the_network(c: &mut Chassis) {
+    let options = options(&[("network_name", "phys")]);
+    c.set(LOCALNET, Some(sb::PortBinding { options, ..port("ln", "localnet", 9) }));
+    c.change_local(|l| {
+        l.localnets.insert("ln".into(), 8);
+    });
+}
+
 /// The flows of a table that have a word.
 fn flows(c: &mut Chassis, table: u8, word: &str) -> Vec<String> {
     c.settle();
@@ -88,13 +97,7 @@ fn ports_elsewhere_are_reached_through_the_provider_network() {
         c.set(PORT, Some(far));
         let tunnel = flows(&mut c, REMOTE_OUTPUT, "reg15=0x2,");
         assert!(tunnel.len() == 1 && tunnel[0].contains("output:52"), "{kind}: {tunnel:?}");
-        c.set(
-            LOCALNET,
-            Some(sb::PortBinding { options: options(&[("network_name", "phys")]), ..port("ln", "localnet", 9) }),
-        );
-        c.change_local(|l| {
-            l.localnets.insert("ln".into(), 8);
-        });
+        plug_in_the_network(&mut c);
         assert_eq!(flows(&mut c, REMOTE_OUTPUT, "reg15=0x2,"), Vec::<String>::new(), "{kind}");
         let wire = flows(&mut c, LOCAL_OUTPUT, "reg15=0x2,");
         assert!(wire.len() == 1 && wire[0].contains("set_field:0x9->reg15,resubmit(,56)"), "{kind}: {wire:?}");
@@ -119,13 +122,7 @@ fn external_ports_are_reached_by_their_gateways() {
     c.set(PORT, Some(outside.clone()));
     let ways = flows(&mut c, REMOTE_OUTPUT, "reg15=0x2,");
     assert!(ways.len() == 1 && ways[0].contains("members:52,53"), "the preferred one first: {ways:?}");
-    c.set(
-        LOCALNET,
-        Some(sb::PortBinding { options: options(&[("network_name", "phys")]), ..port("ln", "localnet", 9) }),
-    );
-    c.change_local(|l| {
-        l.localnets.insert("ln".into(), 8);
-    });
+    plug_in_the_network(&mut c);
     assert_eq!(flows(&mut c, REMOTE_OUTPUT, "reg15=0x2,"), Vec::<String>::new());
     assert_eq!(flows(&mut c, LOCAL_OUTPUT, "reg15=0x2,").len(), 1);
     // One gateway is reached by its tunnel alone.

@@ -42,6 +42,12 @@ impl Integer {
         Integer { value, mask: None, format, prefix: false, outside: 0 }
     }
 
+    /// Value and mask in a field of this width, which holds it: all bits count where none are named.
+    pub fn masked(&self, width: u8) -> (u128, u128) {
+        let mask = self.mask.unwrap_or(u128::MAX) & ones(width);
+        (self.value & mask, mask)
+    }
+
     /// How many bits a field needs to hold it: addresses need those of their kind, numbers as many as they have.
     pub fn width(&self) -> u32 {
         match self.format {

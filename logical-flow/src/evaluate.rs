@@ -172,13 +172,11 @@ fn differing(r: Relation, v: u128, mask: u128, cmp: &dyn Fn(u128, u128) -> Boole
 }
 
 /// One comparison of an integer field.
-pub(crate) fn one(o: &Operand, r: Relation, i: &Integer) -> Boolean {
+fn one(o: &Operand, r: Relation, i: &Integer) -> Boolean {
     let Some((field, offset)) = o.field() else { return Boolean::literal(false) };
-    let full = ones(o.width);
-    let mask = i.mask.map_or(full, |m| m & full);
+    let (full, (v, mask)) = (ones(o.width), i.masked(o.width));
     let cmp =
         |value: u128, mask: u128| Boolean::Compare(Compare { field, value: value << offset, mask: mask << offset });
-    let v = i.value & mask;
     match r {
         Relation::Eq | Relation::Ne => differing(r, v, mask, &cmp),
         // Whatever the field holds.

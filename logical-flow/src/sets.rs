@@ -3,11 +3,11 @@
 
 use crate::Error;
 use crate::constant::Integer;
-use crate::evaluate::{Environment, known, one};
+use crate::evaluate::{Environment, known};
 use crate::expr::{Comparison, Constant, Expr, Relation};
-use crate::field::{Field, ones};
+use crate::field::Field;
 use crate::fields::Fields;
-use crate::normal::{Boolean, Clause, Compare, Lists, Masked, Match, assemble, normalize, with};
+use crate::normal::{Boolean, Clause, Lists, Masked, Match, assemble, normalize, with};
 
 /// An expression's matches, without those that members of address sets with several of them make.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl Slot {
         let width = self.field.width();
         let mut out = Vec::with_capacity(members.len() * (self.plain.len() + self.clauses.len()));
         for m in members.iter().filter(|m| m.width() <= u32::from(width)) {
-            let member = masked(self.field, m);
+            let member = m.masked(width);
             let with = |base: &Fields| with(base, self.field, member);
             out.extend(self.plain.iter().map(|base| Match::Plain(with(base))));
             out.extend(self.clauses.iter().map(|(base, list)| Match::Clause(with(base), list.clone())));
@@ -59,12 +59,6 @@ impl Slot {
     pub fn conjunctions(&self) -> u32 {
         self.clauses.iter().flat_map(|(_, list)| list).map(|(n, ..)| *n).max().unwrap_or(0)
     }
-}
-
-fn masked(field: Field, m: &Integer) -> Masked {
-    let full = ones(field.width());
-    let mask = m.mask.map_or(full, |mask| mask & full);
-    (m.value & mask, mask)
 }
 
 /// A comparison with sets that have several members.
@@ -92,25 +86,25 @@ pub fn apart(
     let mut factors = Vec::new();
     demanded(e, &mut factors);
     let mut asked: Vec<Asked<'_>> = Vec::new();
-    let mut rest: Vec<Boolean> = Vec::with_capacity(factors.len() + conditions.len());
+    let mut others: Vec<&Expr> = Vec::with_capacity(factors.len());
     for factor in factors {
-        match factor {
-            Expr::Compare(c) => match with_members(c, env, many)? {
-                Some(a) if asked.iter().all(|b| b.field != a.field) => {
-                    if !a.prerequisite.is_empty() {
-                        rest.push(known(a.prerequisite, false)?);
-                    }
-                    asked.push(a);
-                }
-                _ => rest.push(factor.evaluate(env)?),
-            },
-            _ => rest.push(factor.evaluate(env)?),
+        let of_sets = if let Expr::Compare(c) = factor { with_members(c, env, many)? } else { None };
+        match of_sets.filter(|a| asked.iter().all(|b| b.field != a.field)) {
+            Some(a) => asked.push(a),
+            None => others.push(factor),
         }
     }
+    // Most expressions ask for none: nothing of them is evaluated here.
     if asked.is_empty() {
         return Ok(None);
     }
-    rest.extend_from_slice(conditions);
+    let mut rest = conditions.to_vec();
+    for prerequisite in asked.iter().map(|a| a.prerequisite).filter(|p| !p.is_empty()) {
+        rest.push(known(prerequisite, false)?);
+    }
+    for e in others {
+        rest.push(e.evaluate(env)?);
+    }
     let products = normalize(&Boolean::And(rest));
     if products.iter().any(|p| asked.iter().any(|a| p.contains_key(&a.field))) {
         return Ok(None);
@@ -198,10 +192,10 @@ fn with_members<'e>(
             _ => Vec::new(),
         };
         for i in list.iter().filter(|i| i.width() <= u32::from(o.width)) {
-            match one(o, Relation::Eq, i) {
-                Boolean::Compare(Compare { value, mask, .. }) if mask != 0 => values.push((value, mask)),
+            match i.masked(o.width) {
                 // It holds whatever the field is.
-                _ => return Ok(None),
+                (_, 0) => return Ok(None),
+                value => values.push(value),
             }
         }
     }

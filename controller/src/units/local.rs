@@ -13,7 +13,7 @@ pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
         "virtual" => here,
         "l2gateway" | "l3gateway" => binding::is_here(p, input, local),
         "vtep" => here,
-        "chassisredirect" | "external" => here || is_member(p, input, local),
+        "chassisredirect" | "external" => may_serve(p, input, local),
         _ => false,
     }
 }
@@ -22,7 +22,7 @@ pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
 /// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything.
 pub fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
     let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
-    let serves = |r: &PortBinding| is_bound(r, local.chassis) || is_member(r, input, local);
+    let serves = |r: &PortBinding| may_serve(r, input, local);
     let always = |r: &PortBinding| ovn_schema::options::flag(&r.options, "always-redirect");
     if redirect(p).is_some_and(|(_, r)| always(r) && !serves(r)) {
         return false;
@@ -30,8 +30,12 @@ pub fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Loca
     redirect(peer).is_none_or(|(_, r)| serves(r))
 }
 
-/// Whether a port's HA chassis group has this chassis.
-pub fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
+/// Whether a port is bound to this chassis, or its HA chassis group has this chassis.
+pub fn may_serve(p: &PortBinding, input: &Input, local: &Local) -> bool {
+    is_bound(p, local.chassis) || is_member(p, input, local)
+}
+
+fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let Some(group) = p.ha_chassis_group.and_then(|g| input.sb.ha_chassis_group.get(&g)) else { return false };
     let members = group.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h));
     members.into_iter().any(|h: &std::sync::Arc<sb::HaChassis>| h.chassis.is_some() && h.chassis == local.chassis)

@@ -348,14 +348,14 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
     me.is_some() && role_of(view, n.id, name) == Role::Main
 }
 
-/// Whether a port is bound to this chassis, or its HA chassis group has this chassis.
+/// Whether this chassis has a port, or may have to serve it as a member of its HA chassis group.
 fn may_serve(view: &mut Seen<'_>, id: Uuid) -> bool {
     let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, id) else { return false };
     if let Some(group) = p.ha_chassis_group {
         read_members(view, group);
     }
     let input = view.read(Read::Chassis);
-    crate::units::binding::is_bound(p, input.local.chassis) || crate::units::local::is_member(p, input, &input.local)
+    crate::units::local::may_serve(p, input, &input.local)
 }
 
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
