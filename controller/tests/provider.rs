@@ -134,6 +134,50 @@ fn external_ports_are_reached_by_their_gateways() {
     assert!(way.len() == 1 && way[0].contains("output:53"), "{way:?}");
 }
 
+/// A machine outside, whose gateway this chassis is, gets no copy for a group through an interface.
+#[test]
+fn external_ports_are_no_members_of_groups_here() {
+    let mut c = start();
+    c.set(PORT, Some(sb::PortBinding { chassis: Some(ME), ..port("outside", "external", 2) }));
+    let ports = [Uuid::from_u128(22), PORT].into();
+    let flood = sb::MulticastGroup { datapath: SWITCH, name: "_MC_flood".into(), tunnel_key: 0x8000, ports };
+    c.set(Uuid::from_u128(50), Some(flood));
+    let copies = flows(&mut c, LOCAL_OUTPUT, "reg15=0x8000");
+    assert!(copies.len() == 1 && copies[0].contains("0x1->reg15"), "{copies:?}");
+    assert!(!copies[0].contains("0x2->reg15"), "{copies:?}");
+}
+
+/// A gateway router's peer on another chassis brings no flows here; one on this chassis does.
+#[test]
+fn gateway_routers_lead_to_those_of_their_own_chassis() {
+    let mut c = start();
+    let routers = [11, 12].map(Uuid::from_u128);
+    for (id, tunnel_key) in routers.into_iter().zip([8, 9]) {
+        c.set(id, Some(sb::DatapathBinding { tunnel_key, ..Default::default() }));
+        let row = sb::LogicalFlow {
+            logical_datapath: Some(id),
+            pipeline: "ingress".into(),
+            r#match: "1".into(),
+            actions: "next;".into(),
+            ..Default::default()
+        };
+        c.set(Uuid::from_u128(60 + tunnel_key as u128), Some(row));
+    }
+    let ends = |place: &str| {
+        [("a", "b", "hv1", routers[0]), ("b", "a", place, routers[1])].map(|(name, peer, chassis, datapath)| {
+            let options = options(&[("peer", peer), ("l3gateway-chassis", chassis)]);
+            sb::PortBinding { datapath, options, ..port(name, "l3gateway", 1) }
+        })
+    };
+    for (place, wanted) in [("hv2", 0), ("hv1", 1), ("hv3", 0)] {
+        for (n, end) in ends(place).into_iter().enumerate() {
+            c.set(Uuid::from_u128(70 + n as u128), Some(end));
+        }
+        assert_eq!(flows(&mut c, 8, "metadata=0x8 ").len(), 1, "{place}");
+        assert_eq!(flows(&mut c, 8, "metadata=0x9 ").len(), wanted, "{place}");
+    }
+}
+
 /// What the machine behind a mirror's sink sends is its own port's, and copies for a group do not go to the mirror's port.
 #[test]
 fn a_mirror_takes_nothing_from_its_sink() {

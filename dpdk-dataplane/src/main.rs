@@ -149,7 +149,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         connections.set_unconfined();
     }
     let (request, requests) = tokio::sync::mpsc::unbounded_channel();
-    let test_bed = TestBed { mode, dummies: Dummies::default(), no_kernel_routes: args.disable_system_route };
+    let no_kernel_routes = args.disable_system_route || mode.replaces_the_machine();
+    let test_bed = TestBed { mode, dummies: Dummies::default(), no_kernel_routes };
     let dummies = mode.is_on().then_some(&test_bed.dummies);
     let (ha_spec, ha_wanted) = tokio::sync::watch::channel(config::ha::HaSpec::default());
     let ha_status = Arc::new(ha::status::Status::default());

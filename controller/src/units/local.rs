@@ -19,8 +19,12 @@ pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
 }
 
 /// Whether what is beyond a patch port is for this chassis. The router behind a distributed gateway port is, seen from its
-/// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything.
+/// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything. A
+/// gateway router leads to what its own chassis has, not to a gateway router of another.
 pub fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
+    if [p, peer].iter().all(|end| &*end.r#type == "l3gateway") && !binding::is_here(peer, input, local) {
+        return false;
+    }
     let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
     let serves = |r: &PortBinding| may_serve(r, input, local);
     let always = |r: &PortBinding| ovn_schema::options::flag(&r.options, "always-redirect");

@@ -56,7 +56,8 @@ impl Snapshot<'_> {
 fn comparable(f: &FlowMod, groups: &BTreeMap<u32, String>) -> String {
     let actions = openflow_rs::text::actions_to_string(&f.actions);
     let mut line = format!("table={}, priority={},{} actions={actions}", f.table, f.priority, f.matches);
-    for (id, content) in groups {
+    // The longest numbers first: group 1 is no part of group 10.
+    for (id, content) in groups.iter().rev() {
         line = line.replace(&format!("group:{id}"), &format!("group:[{content}]"));
     }
     let line = without_number(&line, "conj_id=");

@@ -31,6 +31,11 @@ impl std::str::FromStr for DummyMode {
 }
 
 impl DummyMode {
+    /// Whether the machine's own devices, and with them its addresses and routes, are out of reach.
+    pub fn replaces_the_machine(self) -> bool {
+        matches!(self, DummyMode::System | DummyMode::Override)
+    }
+
     /// Whether there are dummy devices at all.
     pub fn is_on(self) -> bool {
         self != DummyMode::Off

@@ -266,7 +266,7 @@ pub struct TestBed {
     pub mode: DummyMode,
     /// The dummies.
     pub dummies: Dummies,
-    /// The kernel's routes are not used (`--disable-system-route`).
+    /// The kernel's routes are not used (`--disable-system-route`, or because all its devices are dummies).
     pub no_kernel_routes: bool,
 }
 

@@ -154,6 +154,13 @@ impl Switch {
         s
     }
 
+    /// As [`Switch::test_bed`], but that nobody says that the kernel's routes are not to be used.
+    pub fn dummies(ns: &Namespace) -> Switch {
+        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        s.run_ours(ns, &[], &["--enable-dummy=system"]);
+        s
+    }
+
     pub fn start_test_bed(&mut self, ns: &Namespace) {
         self.run_ours(ns, &[], &["--enable-dummy=system", "--disable-system-route"]);
     }

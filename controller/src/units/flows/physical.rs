@@ -558,8 +558,8 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
             // network, which then takes the sender to be there.
             "external" if has_localnet => {}
-            // Its parent gets the copy, and a mirror's sink is no machine of the switch.
-            "virtual" | "mirror" if here(view, p) => {}
+            // Its parent gets the copy, a mirror's sink is no machine of the switch, and a machine outside has no interface here.
+            "virtual" | "mirror" | "external" if here(view, p) => {}
             _ if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
             _ if has_localnet => {}
             "chassisredirect" | "external" => {
