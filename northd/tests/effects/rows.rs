@@ -122,6 +122,22 @@ fn a_load_balancer_without_a_protocol() {
     assert_eq!(column(&c, &row, "protocol"), r#"["set",[]]"#);
 }
 
+/// Controllers are told by brackets where the address that a variable stands for ends; an address as such has none.
+#[test]
+fn brackets_around_variables_alone() {
+    let options = [("template", "true"), ("address-family", "ipv6")];
+    for (vip, told) in
+        [("^vip:80", "[^vip]:80"), ("^vip:^port", "[^vip]:^port"), ("172.16.0.150:80", "172.16.0.150:80")]
+    {
+        let c = compiled(|db| {
+            balance(db, G, vip, &options);
+            edit(&mut db.load_balancer, LB, |l| l.vips = super::fixtures::options(&[(vip, "^backends")]));
+        });
+        let row = RowKey::new(sb::TableId::LoadBalancer, id(LB).to_string());
+        assert_eq!(column(&c, &row, "vips"), format!(r#"["map",[["{told}","^backends"]]]"#));
+    }
+}
+
 /// The way to where packets of a port are mirrored is in the groups that the port is in, and in none if that is disabled.
 #[test]
 fn mirrored_as_the_port_is() {
