@@ -27,6 +27,8 @@ pub struct Lrp {
     pub v4: Vec<Net4>,
     /// IPv6 networks, the link-local one last.
     pub v6: Vec<Net6>,
+    /// How many of the IPv6 networks, the first ones, were asked for.
+    asked: usize,
     /// Whether gateway chassis are set: on a distributed router, a distributed gateway port.
     pub gateway: bool,
     /// The switch port that names it as its router port.
@@ -55,9 +57,7 @@ impl Lrp {
 
     /// The IPv6 networks that were asked for.
     pub fn asked_v6(&self) -> impl Iterator<Item = &Net6> {
-        let own = self.mac.link_local();
-        let asked = self.row.networks.len().saturating_sub(self.v4.len());
-        self.v6.iter().enumerate().filter(move |(i, n)| *i < asked || n.addr != own).map(|(_, n)| n)
+        self.v6.iter().take(self.asked)
     }
 
     /// Its address in the network of another address.
@@ -99,14 +99,19 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for network in &row.networks {
         match parse_net(network) {
-            Some((IpAddr::V4(addr), plen)) => v4.push(Net4 { addr, plen }),
+            Some((IpAddr::V4(addr), plen)) if !addr.is_unspecified() => v4.push(Net4 { addr, plen }),
             Some((IpAddr::V6(addr), plen)) => v6.push(Net6 { addr, plen }),
+            Some(_) => ctx.problem(format!(
+                "logical router port {}: \"{network}\" in networks is the address of no port; it is left out",
+                row.name
+            )),
             None => ctx.problem(format!(
                 "logical router port {}: \"{network}\" in networks is no ADDRESS/LENGTH; it is left out",
                 row.name
             )),
         }
     }
+    let asked = v6.len();
     if !v6.iter().any(|n| n.addr == mac.link_local()) {
         v6.push(Net6 { addr: mac.link_local(), plen: 64 });
     }
@@ -120,6 +125,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         mac,
         v4,
         v6,
+        asked,
         gateway: row.ha_chassis_group.is_some() || !row.gateway_chassis.is_empty(),
         switch_port,
         row: row.clone(),

@@ -112,6 +112,10 @@ fn parse(ctx: &mut Ctx<'_, '_>, gateways: &[&Lrp], uuid: Uuid, row: &Arc<nb::Nat
     let external = row.external_ip.parse::<IpAddr>().map_err(|_| bad("external_ip", &row.external_ip))?;
     let logical = parse_net(&row.logical_ip).ok_or_else(|| bad("logical_ip", &row.logical_ip))?;
     let host = logical.1 == if logical.0.is_ipv4() { 32 } else { 128 };
+    if logical.0.is_ipv4() != external.is_ipv4() {
+        let both = "external_ip and logical_ip must both be of IPv4 or both of IPv6";
+        return Err(format!("logical_ip is {}; {both}", row.logical_ip));
+    }
     if kind != Kind::Snat && !host {
         return Err(format!("logical_ip {} must be one address", row.logical_ip));
     }

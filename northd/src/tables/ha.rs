@@ -38,9 +38,15 @@ pub fn named(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<RowKey> {
     Some(group(ctx, &row.name, members))
 }
 
+/// The row of a group. A chassis that is named several times counts with the highest of its priorities.
 fn group(ctx: &mut Ctx<'_, '_>, name: &Str, members: Vec<(Str, i64)>) -> RowKey {
-    let mut refs = Vec::new();
+    let mut highest: BTreeMap<Str, i64> = BTreeMap::new();
     for (chassis, priority) in members {
+        let one = highest.entry(chassis).or_insert(priority);
+        *one = priority.max(*one);
+    }
+    let mut refs = Vec::new();
+    for (chassis, priority) in highest {
         let key = RowKey::new(sb::TableId::HaChassis, format!("{name}/{chassis}"));
         let at = chassis_ref(ctx, &chassis);
         let ids: Map<Str, Str> = Map::from([("chassis-name".into(), chassis.clone())]);

@@ -14,13 +14,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     };
     let mut vips = lb.row.vips.clone();
     if lb.template && lb.row.options.get("address-family").is_some_and(|f| &**f != "ipv4") {
-        // Controllers tell address and port apart by the brackets.
+        // Controllers tell the address that a variable stands for from the port by the brackets.
         let told = lb
             .vips
             .iter()
             .map(|v| {
                 let port = v.port.as_ref().map_or(String::new(), |p| format!(":{p}"));
-                (format!("[{}]{port}", v.address).into(), v.backends_text.clone())
+                let address =
+                    if v.address.starts_with('^') { format!("[{}]", v.address) } else { v.address.to_string() };
+                (format!("{address}{port}").into(), v.backends_text.clone())
             })
             .collect::<ovn_schema::Map<Str, Str>>();
         // What cannot be read stays as it is.

@@ -87,6 +87,26 @@ pub const CASES: &[Case] = &[
         &[(true, LrInGwRedirect, 70, "ip && ip4.dst == 172.16.0.100", "drop;")],
     ),
     (
+        "an outside address of IPv6 for an inside one of IPv4",
+        |db| nat(db, "dnat", "fd00:9::9", "10.0.0.10", &[]),
+        &[
+            (
+                false,
+                LrInIpInput,
+                90,
+                "ip6.dst == {fd00:9::9, ff02::1:ff00:9} && nd_ns && nd.target == fd00:9::9",
+                "nd_na { eth.src = xreg0[0..47]; ip6.src = nd.target; nd.tll = xreg0[0..47]; outport = inport; \
+                 flags.loopback = 1; output; };",
+            ),
+            (false, LrInUnsnat, 90, "ip && ip6.dst == fd00:9::9", "ct_snat;"),
+        ],
+    ),
+    (
+        "an outside address of IPv4 for an inside one of IPv6",
+        |db| nat(db, "dnat_and_snat", "172.16.0.100", "fd00::10", &[]),
+        &[(false, LrInUnsnat, 90, "ip && ip4.dst == 172.16.0.100", "ct_snat;")],
+    ),
+    (
         "an Ethernet address with more zeros",
         |db| {
             let addresses = [Str::from("0a:00:00:00:00:010 10.0.0.10")].into();

@@ -7,6 +7,22 @@ use std::sync::Arc;
 
 pub const CASES: &[Case] = &[
     (
+        "a network that cannot be read, which makes the link-local one no network that was asked for",
+        |db| edit(&mut db.logical_router_port, INNER, |p| p.networks.extend([Str::from("bad")])),
+        &[(
+            false,
+            LrInNetworkId,
+            110,
+            "outport == \"r-s\" && ip6 && xxreg0 == fe80::801:ff:fe00:1/64",
+            "flags.network_id = 0; next;",
+        )],
+    ),
+    (
+        "a network of the unspecified address, which is none",
+        |db| edit(&mut db.logical_router_port, INNER, |p| p.networks.extend([Str::from("0.0.0.0/0")])),
+        &[(true, LrInIpInput, 60, "ip4.dst == {10.0.0.1}", "drop;")],
+    ),
+    (
         "a network that begins as link-local ones do and is none",
         |db| edit(&mut db.logical_router_port, INNER, |p| p.networks.extend([Str::from("fe80:10::1/64")])),
         &[(

@@ -122,6 +122,43 @@ fn a_load_balancer_without_a_protocol() {
     assert_eq!(column(&c, &row, "protocol"), r#"["set",[]]"#);
 }
 
+/// Controllers are told by brackets where the address that a variable stands for ends; an address as such has none.
+#[test]
+fn brackets_around_variables_alone() {
+    let options = [("template", "true"), ("address-family", "ipv6")];
+    for (vip, told) in
+        [("^vip:80", "[^vip]:80"), ("^vip:^port", "[^vip]:^port"), ("172.16.0.150:80", "172.16.0.150:80")]
+    {
+        let c = compiled(|db| {
+            balance(db, G, vip, &options);
+            edit(&mut db.load_balancer, LB, |l| l.vips = super::fixtures::options(&[(vip, "^backends")]));
+        });
+        let row = RowKey::new(sb::TableId::LoadBalancer, id(LB).to_string());
+        assert_eq!(column(&c, &row, "vips"), format!(r#"["map",[["{told}","^backends"]]]"#));
+    }
+}
+
+/// A chassis that a gateway port names twice is in its group once, with the highest priority.
+#[test]
+fn a_gateway_chassis_named_twice() {
+    for priorities in [[28, 15], [15, 28]] {
+        let c = compiled(|db| {
+            let ids = [id(60), id(61)];
+            for (n, priority) in ids.iter().zip(priorities) {
+                let name = format!("r-public-{priority}").into();
+                let row = nb::GatewayChassis { name, chassis_name: "ch".into(), priority, ..Default::default() };
+                db.gateway_chassis.insert(*n, Arc::new(row));
+            }
+            edit(&mut db.logical_router_port, OUTER, |p| p.gateway_chassis = ids.into());
+        });
+        let row = RowKey::new(sb::TableId::HaChassis, "r-public/ch");
+        let outputs = c.engine().outputs();
+        let id = outputs.id(&Key::Row(row.clone())).unwrap();
+        assert_eq!(outputs.values(id).len(), 1, "one row says one thing");
+        assert_eq!(column(&c, &row, "priority"), "28");
+    }
+}
+
 /// The way to where packets of a port are mirrored is in the groups that the port is in, and in none if that is disabled.
 #[test]
 fn mirrored_as_the_port_is() {
