@@ -196,6 +196,21 @@ fn a_mirror_takes_nothing_from_its_sink() {
     assert!(mirrored.len() == 1 && mirrored[0].contains("output:5"), "{mirrored:?}");
 }
 
+/// The copies of a switch's packets come to the chassis of a sink that is a machine of another switch.
+#[test]
+fn a_mirrors_port_makes_its_switch_local() {
+    let mut c = start();
+    let other = Uuid::from_u128(11);
+    let ids = options(&[("logical-switch", "y"), ("name", "t")]);
+    c.set(other, Some(sb::DatapathBinding { tunnel_key: 8, external_ids: ids, ..Default::default() }));
+    let exit = sb::PortBinding { datapath: other, mirror_port: Some("vm".into()), ..port("mp", "mirror", 3) };
+    c.set(PORT, Some(exit.clone()));
+    let arriving = flows(&mut c, LOCAL_OUTPUT, "reg15=0x3,metadata=0x8");
+    assert_eq!(arriving.len(), 1, "{arriving:?}");
+    c.set(PORT, Some(sb::PortBinding { mirror_port: Some("far".into()), ..exit }));
+    assert_eq!(flows(&mut c, LOCAL_OUTPUT, "reg15=0x3,metadata=0x8"), Vec::<String>::new());
+}
+
 /// A packet is sampled where the integration bridge has the set of collectors (Flow_Sample_Collector_Set).
 #[test]
 fn only_what_is_collected_is_sampled() {

@@ -10,6 +10,8 @@ pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let here = is_bound(p, local.chassis);
     match &*p.r#type {
         "" => binding::is_or_comes_here(p, input, local),
+        // Copies come here from the other chassis of its switch, though the machine that takes them is of another switch.
+        "mirror" => binding::is_here(p, input, local),
         "virtual" => here,
         "l2gateway" | "l3gateway" => binding::is_here(p, input, local),
         "vtep" => here,
