@@ -31,7 +31,7 @@ impl std::str::FromStr for DummyMode {
 }
 
 impl DummyMode {
-    /// Whether the machine's own devices, and with them its addresses and routes, are out of reach.
+    /// Whether the machine's own devices are out of reach, so that the kernel's routes lead nowhere.
     pub fn replaces_the_machine(self) -> bool {
         matches!(self, DummyMode::System | DummyMode::Override)
     }
