@@ -149,6 +149,7 @@ fn records_are_those_of_open_vswitch() {
         c.records();
     }
     let mut heard = Vec::new();
+    let before = switches.each_ref().map(counted);
     for packet in PACKETS {
         let [ours, theirs] = [0, 1].map(|i| {
             send(&switches[i], packet);
@@ -173,6 +174,13 @@ fn records_are_those_of_open_vswitch() {
         heard.push(ours);
     }
     assert_eq!(collectors[0].gaps, 0);
+    let [ours, theirs] = switches.each_ref().map(counted);
+    let more = |after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>| {
+        after.iter().map(|(k, n)| (k.clone(), n - before[k])).collect::<BTreeMap<_, _>>()
+    };
+    let [ours, theirs] = [more(&ours, &before[0]), more(&theirs, &before[1])];
+    assert_eq!(ours, theirs, "what the exporters count");
+    assert_eq!(ours["sampled pkts"], PACKETS.len() as u64);
     // One of three stands for all.
     let counted = [0, 1].map(|i| {
         let mut got = Vec::new();
@@ -188,6 +196,15 @@ fn records_are_those_of_open_vswitch() {
     std::thread::sleep(Duration::from_millis(500));
     collectors[0].records();
     gathered(&switches[0], &mut collectors[0], &send);
+}
+
+/// The counters of the collector set 7, but for how many messages went out: templates go with them now and then.
+fn counted(s: &Switch) -> BTreeMap<String, u64> {
+    let text = s.ofctl(&["dump-ipfix-flow", "br0"]);
+    let (_, counters) = text.split_once("id   7:").unwrap_or_else(|| panic!("{text}"));
+    let all = counters.split([',', '\n']).filter_map(|pair| pair.trim().split_once('='));
+    let all = all.filter(|(key, _)| *key != "tx pkts");
+    all.map(|(key, n)| (key.to_string(), n.parse().expect("a number"))).collect()
 }
 
 /// All packets of a bridge, as they come and as they leave.

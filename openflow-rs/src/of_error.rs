@@ -204,6 +204,8 @@ errors! {
     OptionMapAlreadyMapped = (0xffff, 20),
     /// NXTTMFC_DUP_ENTRY.
     OptionMapDuplicate = (0xffff, 21),
+    /// NXST_NOT_CONFIGURED: what counters are asked of is not configured.
+    StatsNotConfigured = (0xffff, 36),
     /// NXTTMFC_INVALID_TLV_DEL: a flow uses the option.
     OptionMapInUse = (0xffff, 38),
     /// NXBAC_BAD_HEADER_TYPE: no such packets in `encap` or `decap`.

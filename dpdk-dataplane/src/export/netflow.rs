@@ -141,7 +141,12 @@ impl Netflow {
             o.extend([0, 0]);
             part.iter().for_each(|(k, t)| self.record(k, t, &mut o));
             self.sent = self.sent.wrapping_add(part.len() as u32);
-            out.push(Outgoing { bytes: o, records: part.len() as u64, targets: self.spec.targets.clone() });
+            out.push(Outgoing {
+                bytes: o,
+                records: part.len() as u64,
+                targets: self.spec.targets.clone(),
+                exporter: None,
+            });
         }
     }
 

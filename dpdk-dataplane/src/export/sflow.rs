@@ -349,7 +349,7 @@ impl Agent {
         x.words(&[0, self.datagrams, self.begun.elapsed().as_millis() as u32, self.parts]);
         x.0.append(&mut self.waiting.0);
         let records = u64::from(std::mem::take(&mut self.parts));
-        out.push(Outgoing { bytes: x.0, records, targets: self.spec.targets.clone() });
+        out.push(Outgoing { bytes: x.0, records, targets: self.spec.targets.clone(), exporter: None });
     }
 }
 

@@ -4,9 +4,10 @@ use super::ipfix::{self, Outgoing};
 use super::netflow::Netflow;
 use super::sflow::{self, Agent};
 use crate::config::collectors::{CollectorSet, IpfixSpec, NetflowSpec, SflowSpec};
+use crate::pmd::ipfix_statistics::ExporterId;
 use crate::pmd::{CollectorInput, Handle};
 use openflow_rs::PortNo;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,7 +86,9 @@ impl Subsampler {
 struct ExportTask {
     pmd: Handle,
     wanted: ExportConfig,
-    exporters: HashMap<(BridgeId, Option<u32>), ipfix::Exporter>,
+    exporters: HashMap<ExporterId, ipfix::Exporter>,
+    /// Exporters whose counters may have changed since they were published.
+    counted: BTreeSet<ExporterId>,
     agents: HashMap<BridgeId, Agent>,
     netflows: HashMap<BridgeId, Netflow>,
     subsampler: Subsampler,
@@ -108,6 +111,7 @@ pub async fn run(
         pmd,
         wanted: ExportConfig::default(),
         exporters: HashMap::new(),
+        counted: BTreeSet::new(),
         agents: HashMap::new(),
         netflows: HashMap::new(),
         subsampler: Subsampler(1),
@@ -132,18 +136,25 @@ pub async fn run(
         }
         for m in t.out.drain(..) {
             figures.records.fetch_add(m.records, Ordering::Relaxed);
+            let mut counters = m.exporter.and_then(|id| t.exporters.get_mut(&id)).map(|e| &mut e.counters);
             for to in &m.targets {
-                if let Err(e) = sockets.send(&m.bytes, *to).await {
+                let sent = sockets.send(&m.bytes, *to).await;
+                if let Some(c) = &mut counters {
+                    c.sent += u64::from(sent.is_ok());
+                    c.send_errors += u64::from(sent.is_err());
+                }
+                if let Err(e) = sent {
                     figures.failed.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(target: "collectors", "{to}: {e}");
                 }
             }
         }
+        t.publish();
     }
 }
 
 impl ExportTask {
-    fn set(&self, key: (BridgeId, Option<u32>)) -> Option<&CollectorSet> {
+    fn set(&self, key: ExporterId) -> Option<&CollectorSet> {
         match key {
             (bridge, Some(n)) => self.wanted.sets.get(&(bridge, n)),
             (bridge, None) => self.wanted.ipfix.get(&bridge).map(|s| &s.set),
@@ -156,12 +167,12 @@ impl ExportTask {
     }
 
     fn sample(&mut self, bridge: BridgeId, set: Option<u32>, s: &switch::Sample) {
-        let Some(wanted) = self.set((bridge, set)).cloned() else { return };
         // A departing packet is reported with the port by which it leaves.
         let of = if set.is_none() && s.egress { s.sampling_port } else { s.in_port };
         let name = self.wanted.ports.get(&(bridge, of)).map(|p| p.name.clone()).unwrap_or_default();
         let now = self.elapsed();
-        let e = self.exporters.entry((bridge, set)).or_insert_with(|| ipfix::Exporter::new(wanted));
+        let Some(e) = self.exporters.get_mut(&(bridge, set)) else { return };
+        self.counted.insert((bridge, set));
         e.sample(s, name, now, &mut self.out);
     }
 
@@ -185,6 +196,7 @@ impl ExportTask {
     async fn poll(&mut self) {
         let now = self.elapsed();
         self.exporters.values_mut().for_each(|e| e.poll(now, &mut self.out));
+        self.counted.extend(self.exporters.keys());
         self.netflows.values_mut().for_each(|n| n.poll(now, &mut self.out));
         let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due().then_some(*b)).collect();
         if !due.is_empty() {
@@ -198,6 +210,15 @@ impl ExportTask {
         self.agents.values_mut().for_each(|a| a.flush(&mut self.out));
     }
 
+    /// Tells those that answer controllers what exporters have counted.
+    fn publish(&mut self) {
+        while let Some(id) = self.counted.pop_first() {
+            if let Some(e) = self.exporters.get(&id) {
+                self.pmd.ipfix.set(id, Some(e.statistics()));
+            }
+        }
+    }
+
     /// Applies a changed configuration.
     fn change(&mut self) {
         let now = self.elapsed();
@@ -206,10 +227,19 @@ impl ExportTask {
             if set.as_ref() != Some(&e.set) {
                 e.flush(now, &mut self.out);
             }
-            if let Some(set) = set {
-                e.change(&set);
-                self.exporters.insert(key, e);
+            match set {
+                Some(set) => {
+                    e.change(&set);
+                    self.exporters.insert(key, e);
+                }
+                None => self.pmd.ipfix.set(key, None),
             }
+        }
+        let of_flows = self.wanted.sets.iter().map(|((bridge, n), set)| ((*bridge, Some(*n)), set));
+        let of_bridges = self.wanted.ipfix.iter().map(|(bridge, spec)| ((*bridge, None), &spec.set));
+        for (key, set) in of_flows.chain(of_bridges) {
+            self.exporters.entry(key).or_insert_with(|| ipfix::Exporter::new(key, set.clone()));
+            self.counted.insert(key);
         }
         let ExportConfig { sflow, netflow, .. } = &self.wanted;
         self.agents.retain(|b, a| sflow.get(b) == Some(&a.spec));

@@ -2,6 +2,7 @@
 
 use super::changes::NO_FLOOD;
 use crate::pmd::MainPmd;
+use crate::pmd::ipfix_statistics::IpfixStatistics;
 use crate::ports::qos::shaper::Counts;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::table_features::{self, not_permitted};
@@ -109,6 +110,7 @@ pub(super) fn multipart(
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // The connection answers these requests itself.
+        Q::IpfixBridge | Q::IpfixFlow => return Err(OfError::StatsNotConfigured.because("IPFIX is not asked for here")),
         Q::FlowMonitor(_) => return Err(OfError::RequestBadMultipart.because("a flow monitor is not asked for here")),
         // Dumps of flows are made in a thread of their own.
         Q::Flow(_) | Q::FlowOf10(_) | Q::Aggregate(_) | Q::AggregateOf10(_) => {
@@ -117,6 +119,25 @@ pub(super) fn multipart(
         Q::Other(k, _) => {
             return Err(OfError::RequestBadMultipart.because(format!("multipart type {k} is not supported")));
         }
+    })
+}
+
+/// Answers a request for counters of IPFIX exporters; `None`: it is another one.
+pub(super) fn ipfix(
+    q: &MultipartRequest,
+    bridge: BridgeId,
+    counters: &IpfixStatistics,
+) -> Option<Result<MultipartReply, DecodeError>> {
+    let missing = |what: &str| OfError::StatsNotConfigured.because(format!("the bridge has no {what}"));
+    Some(match q {
+        MultipartRequest::IpfixBridge => {
+            counters.of_bridge(bridge).map(MultipartReply::IpfixBridge).ok_or_else(|| missing("IPFIX"))
+        }
+        MultipartRequest::IpfixFlow => match counters.of_flows(bridge) {
+            none if none.is_empty() => Err(missing("Flow_Sample_Collector_Set")),
+            all => Ok(MultipartReply::IpfixFlow(all)),
+        },
+        _ => return None,
     })
 }
 

@@ -685,6 +685,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             return;
         }
         let raw = Message::MultipartRequest(q.clone()).encode(version, h.xid);
+        if let Some(answer) = reply::ipfix(&q, bridge, &self.pmd.ipfix) {
+            match answer {
+                Ok(body) => self.reply(h, &Message::MultipartReply { more: false, body }),
+                Err(e) => self.refuse(h.xid, &e, &raw),
+            }
+            return;
+        }
         match self.pmd.multipart(bridge, q, version).await {
             Ok(Ok(body)) => self.reply(h, &Message::MultipartReply { more: false, body }),
             Ok(Err(e)) => self.refuse(h.xid, &e, &raw),

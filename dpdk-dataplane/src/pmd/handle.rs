@@ -1,6 +1,7 @@
 //! What other threads ask of the main PMD thread, by name. The thread does each request between two bursts of packets.
 
 use super::MainPmd;
+use super::ipfix_statistics::IpfixStatistics;
 use crate::clock::Clock;
 use dpdk_rs::Eal;
 use openflow_rs::Message;
@@ -43,6 +44,8 @@ pub struct Handle {
     pub eal: Eal,
     /// The time.
     pub clock: Clock,
+    /// Counters of IPFIX exporters.
+    pub ipfix: IpfixStatistics,
 }
 
 /// Any closure as a job. Only `reconcile` and the files that give requests names may import this (`tests/imports.rs`):

@@ -6,6 +6,7 @@ use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set
 use crate::clock::Clock;
 use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
+use crate::pmd::ipfix_statistics::IpfixStatistics;
 use crate::pmd::packet_in_limit::{PacketInLimits, Verdict};
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
@@ -242,7 +243,8 @@ pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
         pmd.fast.stop();
     })?;
     let eal = rx.await.map_err(|_| PmdEnded)??;
-    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock };
+    let handle =
+        Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock, ipfix: IpfixStatistics::default() };
     Ok(Running { handle, paths, events, floods, samples, thread })
 }
 

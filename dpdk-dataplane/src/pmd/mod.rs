@@ -10,6 +10,7 @@
 //! | `next_hops` | next hops of tunnels: who is asked for, which packets wait |
 //! | [`packet_in_limit`] | how many packets go to controllers |
 //! | `flow_log` | the log of flows that are put into the cache |
+//! | [`ipfix_statistics`] | what exporters of IPFIX have counted |
 //! | [`sampler`] | which packets are observed |
 //! | [`mod@port_statistics`] | counters of ports |
 //! | [`idle`] | priority, processors and sleep of such threads |
@@ -20,6 +21,7 @@ pub mod fast;
 mod flow_log;
 pub mod handle;
 pub mod idle;
+pub mod ipfix_statistics;
 pub mod main;
 mod next_hops;
 pub mod packet_in_limit;

@@ -1,6 +1,6 @@
 //! Messages to bytes.
 
-use super::{Message, MultipartReply, Version, monitor, nicira, of10, packet, port, queue, stats};
+use super::{Message, MultipartReply, Version, ipfix, monitor, nicira, of10, packet, port, queue, stats};
 use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
 
 /// Most bytes of one multipart reply part.
@@ -64,7 +64,12 @@ pub(super) type Entries = (Box<dyn Fn(&mut Vec<u8>, u16)>, Vec<Vec<u8>>);
 
 fn multipart_entries(body: &MultipartReply, v: Version) -> Entries {
     let (kind, entries) = body.entries(v);
-    let extension = monitor::experimenter(v).filter(|_| matches!(body, MultipartReply::FlowMonitor(_)));
+    let extension = match body {
+        MultipartReply::FlowMonitor(_) => monitor::experimenter(v),
+        MultipartReply::IpfixBridge(_) => Some((NX_VENDOR, ipfix::BRIDGE)),
+        MultipartReply::IpfixFlow(_) => Some((NX_VENDOR, ipfix::FLOW)),
+        _ => None,
+    };
     let head = move |o: &mut Vec<u8>, flags| {
         o.p16(extension.map_or(kind, |_| 0xffff));
         o.p16(flags);

@@ -5,6 +5,7 @@ mod decode;
 pub use decode::Header;
 pub use encode::TooLong;
 pub(crate) mod encode;
+mod ipfix;
 mod length;
 pub mod monitor;
 mod nicira;
@@ -16,6 +17,7 @@ mod stats;
 pub mod table_features;
 
 pub use async_config::{AsyncConfig, AsyncMasks};
+pub use ipfix::IpfixStats;
 pub use monitor::{FlowEvent, FlowMonitor, FlowUpdate};
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortDesc, PortStats, PortStatus, port_features};

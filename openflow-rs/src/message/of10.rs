@@ -5,7 +5,7 @@ use super::encode::Entries;
 use super::stats::{all, entry, pull_text, put_text};
 use super::{
     DescStats, Features, FlowRemoved, FlowStats, FlowStatsRequest, Message, MultipartReply, MultipartRequest, PacketIn,
-    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, monitor, packet, queue,
+    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, ipfix, monitor, packet, queue,
 };
 use crate::OfError;
 use crate::action::PacketInReason;
@@ -269,6 +269,8 @@ pub(super) fn error_code(error_type: u16, code: u16) -> std::result::Result<(u16
         (9, c @ 0..=2) => Ok((5, c)),
         // NXTTMFC_*, NXFMFC_INVALID_TLV_FIELD, NXTTMFC_INVALID_TLV_DEL
         (0xffff, c @ 16..=21) => Err((1, 0x20f + c - 16)),
+        // NXST_NOT_CONFIGURED
+        (0xffff, 36) => Err((1, 535)),
         (0xffff, c @ 37..=38) => Err((1, 0x218 + c - 37)),
         // "A code that this version has no word for."
         _ => Err((1, 0x209)),
@@ -447,6 +449,8 @@ fn put_request(o: &mut Vec<u8>, q: &MultipartRequest) {
             nicira_head(o, 0, FLOW_MONITOR);
             l.iter().for_each(|m| monitor::put_request(o, m, Version::Of10));
         }
+        Q::IpfixBridge => nicira_head(o, 0, ipfix::BRIDGE),
+        Q::IpfixFlow => nicira_head(o, 0, ipfix::FLOW),
         Q::Other(k, b) => {
             stats_head(o, *k, 0);
             o.extend_from_slice(b);
@@ -493,6 +497,8 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
                 GROUP_STATS => return Ok(Q::GroupStats(GroupId(r.u32()?))),
                 GROUP_DESC => return Ok(Q::GroupDesc(GroupId(r.u32()?))),
                 GROUP_FEATURES => return Ok(Q::GroupFeatures),
+                ipfix::BRIDGE => return Ok(Q::IpfixBridge),
+                ipfix::FLOW => return Ok(Q::IpfixFlow),
                 FLOW_MONITOR => {
                     return Ok(Q::FlowMonitor(all(r, |r| monitor::pull_request(r, Version::Of10))?));
                 }
@@ -534,6 +540,8 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
         P::GroupDesc(_) => return (nicira(GROUP_DESC), body.entries(Version::Of10).1),
         P::GroupFeatures(_) => return (nicira(GROUP_FEATURES), body.entries(Version::Of10).1),
         P::FlowMonitor(_) => return (nicira(FLOW_MONITOR), body.entries(Version::Of10).1),
+        P::IpfixBridge(_) => return (nicira(ipfix::BRIDGE), body.entries(Version::Of10).1),
+        P::IpfixFlow(_) => return (nicira(ipfix::FLOW), body.entries(Version::Of10).1),
         P::FlowOf10(l) => each(l, put_flow_of10),
         P::AggregateOf10(p, b, n) => each(&[(*p, *b, *n)], put_aggregate),
         P::Table(l) => each(l, |o, t| {
@@ -666,6 +674,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
                     P::Aggregate(p, b, n)
                 }
                 (NX_VENDOR, FLOW_MONITOR) => P::pull(16, r, Version::Of10)?,
+                (NX_VENDOR, subtype @ (ipfix::BRIDGE | ipfix::FLOW)) => P::pull_ipfix(subtype, r)?,
                 (NX_VENDOR, GROUP_STATS) => P::pull(6, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_DESC) => P::pull(7, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_FEATURES) => P::pull(8, r, Version::Of10)?,

@@ -1,6 +1,9 @@
 //! Multipart requests and replies.
 
-use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, TableFeatures, Version, monitor, port, queue};
+use super::{
+    FlowMonitor, FlowUpdate, IpfixStats, PortDesc, PortStats, QueueStats, TableFeatures, Version, ipfix, monitor, port,
+    queue,
+};
 use crate::OfError;
 use crate::flow_match::Match;
 use crate::ids::{GroupId, MeterId};
@@ -194,6 +197,10 @@ pub enum MultipartRequest {
     PortDesc(PortNo),
     /// Flow monitors.
     FlowMonitor(Vec<FlowMonitor>),
+    /// Counters of the bridge's IPFIX exporter.
+    IpfixBridge,
+    /// Counters of the IPFIX exporters of `sample` actions.
+    IpfixFlow,
     /// Anything else: type and body.
     Other(u16, Vec<u8>),
 }
@@ -237,6 +244,10 @@ pub enum MultipartReply {
     PortDesc(Vec<PortDesc>),
     /// What happened to flows.
     FlowMonitor(Vec<FlowUpdate>),
+    /// Counters of the bridge's IPFIX exporter.
+    IpfixBridge(IpfixStats),
+    /// Counters of the IPFIX exporters of `sample` actions.
+    IpfixFlow(Vec<IpfixStats>),
     /// Anything else: type and body.
     Other(u16, Vec<u8>),
 }
@@ -260,6 +271,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
         Q::TableFeatures(_) => 12,
         Q::PortDesc(_) => 13,
         Q::FlowMonitor(_) if monitor::experimenter(v).is_some() => 0xffff,
+        Q::IpfixBridge | Q::IpfixFlow => 0xffff,
         Q::FlowMonitor(_) => 16,
         Q::Other(k, _) => *k,
     };
@@ -295,6 +307,8 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
             put_experimenter(o, monitor::experimenter(v));
             l.iter().for_each(|m| monitor::put_request(o, m, v));
         }
+        Q::IpfixBridge => put_experimenter(o, Some((NX_VENDOR, ipfix::BRIDGE))),
+        Q::IpfixFlow => put_experimenter(o, Some((NX_VENDOR, ipfix::FLOW))),
         Q::TableFeatures(b) | Q::Other(_, b) => o.extend_from_slice(b),
         _ => {}
     }
@@ -331,7 +345,11 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
             r.skip(8)?;
             Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?)
         }
-        0xffff => return Err(experimenter(r)),
+        0xffff => match ipfix::subtype(r) {
+            Some(ipfix::BRIDGE) => Q::IpfixBridge,
+            Some(_) => Q::IpfixFlow,
+            None => return Err(experimenter(r)),
+        },
         k => Q::Other(k, r.buf.to_vec()),
     })
 }
@@ -349,7 +367,7 @@ fn is_monitor(mut r: Reader<'_>, v: Version) -> bool {
     v > Version::Of10 && of.ok().is_some_and(|of| monitor::experimenter(v) == Some(of))
 }
 
-/// Why another experimenter's request is refused: there are none since 1.1.
+/// Why another experimenter's request is refused.
 fn experimenter(mut r: Reader<'_>) -> DecodeError {
     match r.u32() {
         Ok(vendor @ (NX_VENDOR | ONF_VENDOR)) => DecodeError::new(
@@ -388,6 +406,7 @@ impl MultipartReply {
             Self::TableFeatures(_) => 12,
             Self::PortDesc(_) => 13,
             Self::FlowMonitor(_) => 16,
+            Self::IpfixBridge(_) | Self::IpfixFlow(_) => 0xffff,
             Self::Other(k, _) => *k,
         }
     }
@@ -436,6 +455,8 @@ impl MultipartReply {
             }),
             Self::PortDesc(l) => each(l, |o, p| port::put_desc(o, p, v)),
             Self::FlowMonitor(l) => each(l, |o, u| monitor::put_update(o, u, v)),
+            Self::IpfixBridge(s) => each(std::slice::from_ref(s), |o, s| s.put(o)),
+            Self::IpfixFlow(l) => each(l, |o, s| s.put(o)),
             Self::TableFeatures(l) => each(l, |o, t| t.put(o, v)),
             Self::Other(_, b) => vec![b.clone()],
         };
@@ -577,6 +598,14 @@ pub(super) fn pull_reply(mut r: Reader<'_>, v: Version) -> Result<(bool, Multipa
 }
 
 impl MultipartReply {
+    /// Reads counters of IPFIX exporters, of a bridge's ([`ipfix::BRIDGE`]) or of those of flows.
+    pub(super) fn pull_ipfix(subtype: u32, mut r: Reader<'_>) -> Result<MultipartReply> {
+        Ok(match subtype {
+            ipfix::BRIDGE => Self::IpfixBridge(IpfixStats::pull(&mut r)?),
+            _ => Self::IpfixFlow(all(r, IpfixStats::pull)?),
+        })
+    }
+
     /// Reads a body of a kind.
     pub(super) fn pull(kind: u16, mut r: Reader<'_>, v: Version) -> Result<MultipartReply> {
         use MultipartReply as P;
@@ -656,6 +685,10 @@ impl MultipartReply {
             0xffff if is_monitor(r, v) => {
                 r.skip(8)?;
                 Self::pull(16, r, v)?
+            }
+            0xffff if let Some(subtype) = ipfix::subtype(r) => {
+                r.skip(8)?;
+                Self::pull_ipfix(subtype, r)?
             }
             16 => P::FlowMonitor(all(r, |r| {
                 let len = usize::from(r.u16()?);

@@ -94,6 +94,8 @@ fn question(q: &MultipartRequest) -> String {
         Q::TableFeatures(_) => "OFPST_TABLE_FEATURES",
         Q::PortDesc(_) => "OFPST_PORT_DESC",
         Q::FlowMonitor(_) => "OFPST_FLOW_MONITOR",
+        Q::IpfixBridge => "NXST_IPFIX_BRIDGE",
+        Q::IpfixFlow => "NXST_IPFIX_FLOW",
         Q::Other(kind, _) => return format!("OFPST {kind}"),
     };
     plain.into()
@@ -118,6 +120,8 @@ fn answer(a: &MultipartReply) -> String {
         A::TableFeatures(_) => "OFPST_TABLE_FEATURES",
         A::PortDesc(_) => "OFPST_PORT_DESC",
         A::FlowMonitor(_) => "OFPST_FLOW_MONITOR",
+        A::IpfixBridge(_) => "NXST_IPFIX_BRIDGE",
+        A::IpfixFlow(_) => "NXST_IPFIX_FLOW",
         A::Other(kind, _) => return format!("OFPST {kind}"),
     };
     plain.into()

@@ -5,9 +5,13 @@ mod flow;
 mod message;
 
 use crate::config::collectors::{CollectorSet, IpfixSpec};
+use crate::pmd::ipfix_statistics::ExporterId;
 use flow::{Flow, Tally};
 use message::{ACTIVE_TIMEOUT, NO_RESOURCES};
 use openflow_rs::PortNo;
+use openflow_rs::message::IpfixStats;
+use packet::{ethertype, ipproto};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -48,6 +52,8 @@ pub(crate) struct Outgoing {
     pub bytes: Vec<u8>,
     pub records: u64,
     pub targets: Vec<SocketAddr>,
+    /// The exporter of IPFIX that counts whether it can be sent.
+    pub exporter: Option<ExporterId>,
 }
 
 /// The state of an observation domain.
@@ -62,13 +68,40 @@ struct Domain {
 /// The exporter of a collector set.
 pub(crate) struct Exporter {
     pub set: CollectorSet,
+    /// What it has counted, but for how many flows it has now.
+    pub counters: IpfixStats,
+    id: ExporterId,
     flows: HashMap<(u32, Flow), Tally>,
     domains: HashMap<u32, Domain>,
 }
 
 impl Exporter {
-    pub fn new(set: CollectorSet) -> Exporter {
-        Exporter { set, flows: HashMap::new(), domains: HashMap::new() }
+    pub fn new(id: ExporterId, set: CollectorSet) -> Exporter {
+        let counters = IpfixStats { collector_set: id.1.unwrap_or(0), ..IpfixStats::default() };
+        Exporter { set, counters, id, flows: HashMap::new(), domains: HashMap::new() }
+    }
+
+    /// What it has counted.
+    pub fn statistics(&self) -> IpfixStats {
+        IpfixStats { current_flows: self.flows.len() as u64, ..self.counters }
+    }
+
+    /// Counts a sampled packet. As in Open vSwitch an IP packet whose transport is none of TCP, UDP, SCTP and ICMP is an
+    /// error, as is one that cannot be read.
+    fn count(&mut self, s: &Sample, proto: Option<u8>) {
+        let c = &mut self.counters;
+        c.packets += 1;
+        let icmp = if s.headers.ethertype == ethertype::IPV6 { ipproto::ICMPV6 } else { ipproto::ICMP };
+        let known = proto.is_some_and(|p| [ipproto::TCP, ipproto::UDP, ipproto::SCTP, icmp].contains(&p));
+        let counter = match (s.headers.ethertype, known) {
+            (ethertype::IPV4, true) => &mut c.ipv4,
+            (ethertype::IPV6, true) => &mut c.ipv6,
+            (ethertype::IPV4, false) => &mut c.ipv4_errors,
+            (ethertype::IPV6, false) => &mut c.ipv6_errors,
+            _ => return,
+        };
+        *counter += 1;
+        c.errors = c.ipv4_errors + c.ipv6_errors;
     }
 
     /// Changes the settings. Sequence numbers go on; templates are repeated, for new collectors.
@@ -81,16 +114,24 @@ impl Exporter {
 
     pub fn sample(&mut self, s: &Sample, name: String, now: Duration, out: &mut Vec<Outgoing>) {
         let (mut flow, one) = flow::of(s, name, now);
+        self.count(s, flow.ip.as_ref().map(|ip| ip.proto));
         flow.outer = flow.outer.filter(|_| self.set.tunnels);
         flow.observer = self.set.observer.clone();
         if self.set.active.is_zero() || self.set.most == 0 {
+            self.counters.flows += 1;
             return self.export(s.domain, &[(flow, one)], ACTIVE_TIMEOUT, now, out);
         }
         let key = (s.domain, flow);
         if self.flows.len() >= self.set.most && !self.flows.contains_key(&key) {
             self.finish(NO_RESOURCES, now, out, |_| true);
         }
-        self.flows.entry(key).and_modify(|t| t.add(&one)).or_insert(one);
+        match self.flows.entry(key) {
+            Entry::Occupied(mut e) => e.get_mut().add(&one),
+            Entry::Vacant(e) => {
+                e.insert(one);
+                self.counters.flows += 1;
+            }
+        }
     }
 
     /// Reports flows that have been gathered for long enough.
@@ -120,9 +161,10 @@ impl Exporter {
         }
         let d = self.domains.entry(domain).or_default();
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
+        let exporter = Some(self.id);
         let mut send = |sets: Vec<u8>, records: u64, sequence: u32| {
             let bytes = message::message(wall, sequence, domain, &sets);
-            out.push(Outgoing { bytes, records, targets: self.set.targets.clone() });
+            out.push(Outgoing { bytes, records, targets: self.set.targets.clone(), exporter });
         };
         if d.templates.is_none_or(|at| at + self.set.template <= now) {
             d.templates = Some(now);
