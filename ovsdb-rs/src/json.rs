@@ -2,7 +2,9 @@
 
 use crate::{Atom, Datum};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::ops::Range;
 
 /// How deep arrays and objects may be nested, as in serde_json.
 const DEEPEST: usize = 127;
@@ -16,8 +18,23 @@ pub struct Framer {
     depth: usize,
     in_string: bool,
     escaped: bool,
+    /// Where the object began that is being read, with how deep it is: the outermost one within the text.
+    object: Option<(usize, usize)>,
+    /// The long ones of these so far.
+    long: Vec<Range<usize>>,
 }
 
+/// A JSON text, as it was received.
+#[derive(Debug, Default)]
+pub struct Text {
+    /// The text.
+    pub bytes: Vec<u8>,
+    /// Where its long objects are, in order: those within its outermost value that are within no other such object.
+    pub long: Vec<Range<usize>>,
+}
+
+/// Objects from this length on are long, in bytes.
+const LONG: usize = 4 << 10;
 /// Room for what is received next, in bytes: most messages come with one read.
 const ROOM: usize = 2048;
 /// Texts up to this length are copied out of the buffer, which stays; of longer ones the buffer itself is handed out.
@@ -40,6 +57,14 @@ impl Framer {
     /// # Errors
     /// Where anything but white space stands between texts.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, crate::Error> {
+        Ok(self.next_with_long()?.map(|t| t.bytes))
+    }
+
+    /// The same; also tells where its long objects are, so that whoever reads it need not look for their ends again.
+    ///
+    /// # Errors
+    /// As [`Framer::next_text`].
+    pub fn next_with_long(&mut self) -> Result<Option<Text>, crate::Error> {
         while let Some(b) = self.buffer.get(self.seen).copied() {
             if self.in_string && !self.escaped {
                 // Most text is within strings: on to what means something there.
@@ -59,6 +84,9 @@ impl Framer {
             }
             match b {
                 b'{' | b'[' => {
+                    if b == b'{' && self.depth > 0 && self.object.is_none() {
+                        self.object = Some((self.seen - 1, self.depth));
+                    }
                     self.depth += 1;
                     if self.depth > DEEPEST {
                         return Err(crate::Error::syntax("JSON is nested too deeply"));
@@ -66,13 +94,18 @@ impl Framer {
                 }
                 b'}' | b']' if self.depth > 0 => {
                     self.depth -= 1;
+                    if let Some((start, _)) = self.object.take_if(|(_, depth)| *depth == self.depth)
+                        && self.seen - start >= LONG
+                    {
+                        self.long.push(start..self.seen);
+                    }
                     if self.depth == 0 {
-                        let end = std::mem::take(&mut self.seen);
+                        let (end, long) = (std::mem::take(&mut self.seen), std::mem::take(&mut self.long));
                         if end <= SHORT {
-                            return Ok(Some(self.buffer.drain(..end).collect()));
+                            return Ok(Some(Text { bytes: self.buffer.drain(..end).collect(), long }));
                         }
                         let rest = self.buffer.split_off(end);
-                        return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+                        return Ok(Some(Text { bytes: std::mem::replace(&mut self.buffer, rest), long }));
                     }
                 }
                 b'"' if self.depth > 0 => self.in_string = true,
@@ -84,6 +117,63 @@ impl Framer {
         Ok(None)
     }
 }
+
+impl Text {
+    /// The text with a placeholder for each long object: `{"":N}`, with its number in [`Text::long`]. No object of the
+    /// protocol has a member without a name.
+    ///
+    /// # Errors
+    /// The text is not UTF-8.
+    pub fn without_long(&self) -> Result<String, std::str::Utf8Error> {
+        let (mut out, mut at) = (String::new(), 0);
+        for (n, long) in self.long.iter().enumerate() {
+            out.push_str(self.part(at..long.start)?);
+            let _ = write!(out, "{PLACEHOLDER}{n}}}");
+            at = long.end;
+        }
+        out.push_str(self.part(at..self.bytes.len())?);
+        Ok(out)
+    }
+
+    fn part(&self, range: Range<usize>) -> Result<&str, std::str::Utf8Error> {
+        std::str::from_utf8(self.bytes.get(range).unwrap_or_default())
+    }
+
+    /// A part of [`Text::without_long`] as it was received: with its long objects in their places.
+    ///
+    /// # Errors
+    /// A long object is not UTF-8.
+    pub fn whole<'a>(&'a self, part: &'a str) -> Result<Cow<'a, str>, std::str::Utf8Error> {
+        let long = |text: &str| self.long.get(text.parse::<usize>().ok()?).cloned();
+        // All of it may be one long object, which then is not copied.
+        let only = part.strip_prefix(PLACEHOLDER).and_then(|p| p.strip_suffix('}')).and_then(long);
+        if let Some(range) = only {
+            return self.part(range).map(Cow::Borrowed);
+        }
+        if self.long.is_empty() || !part.contains(PLACEHOLDER) {
+            return Ok(Cow::Borrowed(part));
+        }
+        let (mut out, mut rest) = (String::new(), part);
+        while let Some((before, behind)) = rest.split_once(PLACEHOLDER) {
+            out.push_str(before);
+            match behind.split_once('}').and_then(|(n, after)| Some((long(n)?, after))) {
+                Some((range, after)) => {
+                    out.push_str(self.part(range)?);
+                    rest = after;
+                }
+                None => {
+                    out.push_str(PLACEHOLDER);
+                    rest = behind;
+                }
+            }
+        }
+        out.push_str(rest);
+        Ok(Cow::Owned(out))
+    }
+}
+
+/// How a placeholder for a long object begins.
+const PLACEHOLDER: &str = "{\"\":";
 
 /// The text of a JSON value with the members of objects sorted, as ovsdb-server shows it in errors.
 pub fn canonical(v: &Value) -> String {
@@ -245,6 +335,54 @@ mod tests {
         let mut f = Framer::default();
         f.buffer().extend_from_slice(b"GET /");
         assert!(f.next_text().is_err());
+    }
+
+    proptest! {
+        /// Long objects are found whatever the chunks, each as deep as it may be, and put back where they were.
+        #[test]
+        fn long_objects_are_put_back(
+            values in prop::collection::vec((0u8..6, 0usize..3 * LONG), 0..6),
+            chunk in 1usize..9000,
+        ) {
+            let object = |n: &usize| json!({"a": {"b": "}\"{".repeat(*n / 4)}, "c": [1, {}]});
+            let values: Vec<Value> = values.iter().map(|(kind, n)| match kind {
+                0 => json!(n),
+                1 => json!("{[\"".repeat(*n / 8)),
+                2 => json!([[object(n)], object(n)]),
+                _ => object(n),
+            }).collect();
+            let message = json!({"method": "update", "params": values, "id": null, "x": object(&100)});
+            let written = message.to_string();
+            let mut f = Framer::default();
+            let mut texts = Vec::new();
+            for part in [&written, &written].into_iter().flat_map(|w| w.as_bytes().chunks(chunk)) {
+                f.buffer().extend_from_slice(part);
+                while let Some(t) = f.next_with_long().unwrap() {
+                    texts.push(t);
+                }
+            }
+            prop_assert_eq!(texts.len(), 2);
+            for t in texts {
+                let short = t.without_long().unwrap();
+                prop_assert_eq!(t.whole(&short).unwrap(), written.as_str());
+                let shortened: Value = serde_json::from_str(&short).unwrap();
+                let pairs = shortened["params"].as_array().unwrap().iter().zip(&values);
+                for (s, v) in pairs {
+                    let part = s.to_string();
+                    prop_assert_eq!(&serde_json::from_str::<Value>(&t.whole(&part).unwrap()).unwrap(), v);
+                    let is_long = v.is_object() && v.to_string().len() >= LONG;
+                    prop_assert_eq!(s != v, is_long || v.is_array() && v[1].to_string().len() >= LONG);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_without_a_name_is_left_alone() {
+        let mut f = Framer::default();
+        f.buffer().extend_from_slice(br#"{"a":[{"":7},{"":"x"}]}"#);
+        let t = f.next_with_long().unwrap().unwrap();
+        assert_eq!(t.whole(&t.without_long().unwrap()).unwrap(), r#"{"a":[{"":7},{"":"x"}]}"#);
     }
 
     #[test]

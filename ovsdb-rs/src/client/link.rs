@@ -2,13 +2,14 @@
 
 use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
-use crate::json::Framer;
+use crate::json::{Framer, Text};
 use crate::message_log::{is_logged, log};
 use crate::stream::{BoxStream, Remote, dial};
 use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -43,7 +44,7 @@ enum Pending {
     Other,
 }
 
-/// A message; what may be large stays text.
+/// A message without its long objects; what may be large stays text.
 #[derive(serde::Deserialize)]
 struct Message<'a> {
     id: Option<Value>,
@@ -52,11 +53,17 @@ struct Message<'a> {
     params: Option<&'a RawValue>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> io::Result<T> {
     serde_json::from_str(text).map_err(io::Error::other)
+}
+
+/// A part of a message with the long objects that are in it.
+fn whole<'a>(text: &'a Text, part: &'a str) -> io::Result<Cow<'a, str>> {
+    text.whole(part).map_err(io::Error::other)
 }
 
 /// What outlives a connection.
@@ -372,10 +379,10 @@ impl Task {
         let mut look = tokio::time::interval(LOOK);
         let mut heard = Instant::now();
         loop {
-            while let Some(text) = link.framer.next_text().map_err(io::Error::other)? {
-                log(&link.name, "received", &text);
-                let message = serde_json::from_slice(&text).map_err(io::Error::other)?;
-                self.message(link, message)?;
+            while let Some(text) = link.framer.next_with_long().map_err(io::Error::other)? {
+                log(&link.name, "received", &text.bytes);
+                let short = text.without_long().map_err(io::Error::other)?;
+                self.message(link, parse(&short)?, &text)?;
             }
             let probe = self.config.probe.filter(|_| !link.local || self.config.probe_local);
             tokio::select! {
@@ -446,23 +453,27 @@ impl Task {
         }
     }
 
-    fn message(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
-        let Some(method) = &m.method else { return self.reply(link, m) };
+    fn message(&mut self, link: &mut Link, m: Message<'_>, text: &Text) -> Result<(), Ended> {
+        let Some(method) = &m.method else { return self.reply(link, m, text) };
         let params = m.params.map_or("[]", RawValue::get);
         match method.as_str() {
-            "echo" => link.send(&json!({"id": m.id, "result": parse::<Value>(params)?, "error": null})),
+            "echo" => {
+                let result: Value = parse(&whole(text, params)?)?;
+                link.send(&json!({"id": m.id, "result": result, "error": null}));
+            }
             "update" | "update2" => {
                 let (name, updates): (Value, &RawValue) = parse(params)?;
+                let updates = whole(text, updates.get())?;
                 if name == monitor_name(SERVER) {
-                    self.leads(&parse(updates.get())?)?;
+                    self.leads(&parse(&updates)?)?;
                 } else {
-                    self.update(updates, false)?;
+                    self.update(&updates, false)?;
                 }
             }
             "update3" => {
                 let (_, last, updates): (Value, Value, &RawValue) = parse(params)?;
                 self.remember(&last);
-                self.update(updates, false)?;
+                self.update(&whole(text, updates.get())?, false)?;
             }
             "locked" | "stolen" => {
                 if let Some(name) = parse::<Value>(params)?.get(0).and_then(Value::as_str) {
@@ -479,10 +490,10 @@ impl Task {
         self.last = id.as_str().and_then(|s| Uuid::try_parse(s).ok()).unwrap_or_default();
     }
 
-    fn update(&mut self, updates: &RawValue, whole: bool) -> io::Result<()> {
+    fn update(&mut self, updates: &str, whole: bool) -> io::Result<()> {
         let (applied, schema) = {
             let mut replica = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner);
-            let applied = replica.apply(updates.get(), whole);
+            let applied = replica.apply(updates, whole);
             if applied.is_err() {
                 // A part was taken over and nobody told: all is read again.
                 replica.clear();
@@ -503,17 +514,17 @@ impl Task {
         Ok(())
     }
 
-    fn reply(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
+    fn reply(&mut self, link: &mut Link, m: Message<'_>, text: &Text) -> Result<(), Ended> {
         let Some(pending) = m.id.and_then(|id| id.as_u64()).and_then(|id| link.pending.remove(&id)) else {
             return Ok(());
         };
-        let error = m.error;
+        let error = m.error.map(|e| parse::<Value>(&whole(text, e.get())?)).transpose()?;
         let result = m.result.map_or("null", RawValue::get);
         match pending {
             Pending::Answer(reply) => {
                 let answer = match error {
                     Some(e) => Err(ClientError::Refused(e)),
-                    None => Ok(result.to_string()),
+                    None => Ok(whole(text, result)?.into_owned()),
                 };
                 let _ = reply.send(answer);
             }
@@ -529,10 +540,10 @@ impl Task {
                         let (known, last, updates): (bool, Value, &RawValue) = parse(result)?;
                         found = known;
                         self.remember(&last);
-                        self.update(updates, !found)?;
+                        self.update(&whole(text, updates.get())?, !found)?;
                     } else {
                         self.last = Uuid::nil();
-                        self.update(parse(result)?, true)?;
+                        self.update(&whole(text, result)?, true)?;
                     }
                     if found {
                         // Told even where nothing changed, as after each connection.
