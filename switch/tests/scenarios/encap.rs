@@ -1,19 +1,10 @@
 //! `encap` and `decap`: headers before packets, packets without an Ethernet header, and what flows are for them.
 
+use crate::rig::{A, B, NOW, ip, send};
 use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use packet::build;
-use std::net::IpAddr;
-use std::time::Duration;
 use switch::{DropReason, Event, Outputs, Port, PortKind, Switch};
-
-const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
-const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
-const NOW: Duration = Duration::from_secs(10);
-
-fn ip(s: &str) -> IpAddr {
-    s.parse().expect("address")
-}
 
 fn udp(v6: bool) -> Vec<u8> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -37,12 +28,6 @@ fn network(flows: &[&str], others: &[&str]) -> Switch {
         s.apply_bundle(bridge, &list, NOW).expect("bundle");
     }
     s
-}
-
-fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
-    let mut out = Outputs::default();
-    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
-    out
 }
 
 fn sent(flows: &[&str], p: &[u8]) -> Vec<(u32, Vec<u8>)> {

@@ -1,94 +1,12 @@
 //! Packets through tunnels: what the outer headers say, and what comes out at the other end.
 
+use crate::rig::{A, B, NOW, THROUGH, chassis, good, ip, joined, load, pair, send, udp};
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
-use std::net::IpAddr;
-use std::time::Duration;
 use switch::{
-    BfdPackets, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, Switch,
-    TunnelConfig, TunnelKind,
+    DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig, TunnelKind,
 };
-
-const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
-const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
-const NOW: Duration = Duration::from_secs(10);
-
-fn ip(s: &str) -> IpAddr {
-    s.parse().expect("address")
-}
-
-fn udp(src: &str, sport: u16, dst: &str, dport: u16) -> Vec<u8> {
-    build::udp(B, A, (ip(src), sport), (ip(dst), dport), 64, b"hello").expect("udp")
-}
-
-fn load(s: &mut Switch, b: usize, flows: &[&str]) {
-    let list: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
-    s.apply_bundle(b, &list, NOW).expect("bundle");
-}
-
-fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
-    let mut out = Outputs::default();
-    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
-    out
-}
-
-fn good(p: &[u8]) {
-    let h = Headers::parse(p).expect("headers");
-    assert!(checksum::l4_ok(p, &h), "transport checksum");
-    if h.is_ipv4() {
-        assert_eq!(checksum::of(&p[h.l3..h.l3 + 20]), 0, "header checksum");
-    }
-}
-
-/// A bridge with devices 1 to 3 as ports 1 to 3.
-fn one(flows: &[&str]) -> Switch {
-    let mut s = Switch::new(100);
-    let b = s.add_bridge("br0", 1);
-    for i in 1..=3 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
-    }
-    load(&mut s, b, flows);
-    s
-}
-
-/// A chassis: br-int with a VIF and a tunnel; the underlay is device 100.
-fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
-    let mut s = one(&[]);
-    let mut cfg = TunnelConfig::new(kind, None);
-    cfg.csum = Some(true);
-    let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
-    port.bfd_packets = Some(BfdPackets::default());
-    s.add_port(0, port).expect("port");
-    s.apply(
-        0,
-        &Message::TlvTableMod(openflow_rs::message::TlvTableMod {
-            command: 0,
-            maps: vec![openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
-        }),
-        NOW,
-    )
-    .expect("tlv");
-    s.underlay.set_routes(vec![Route {
-        prefix: ip(peer),
-        len: if ip(peer).is_ipv4() { 24 } else { 64 },
-        gateway: None,
-        source: ip(own),
-        source_mac: A,
-        egress: Egress::Device(100),
-        hop_source: None,
-        table: Route::MAIN,
-        own: false,
-        mark: 0,
-    }]);
-    let out_flow = format!(
-        "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
-        if ip(peer).is_ipv4() { "tun_dst" } else { "tun_ipv6_dst" }
-    );
-    let md = if kind == TunnelKind::Geneve { ",tun_metadata0=0x8002" } else { "" };
-    load(&mut s, 0, &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
-    s
-}
 
 #[test]
 fn tunnels_carry_packets_and_metadata() {
@@ -216,19 +134,6 @@ fn flows_set_and_match_erspan() {
         assert!(send(&mut one, 3, &p).packets.is_empty());
         assert_eq!(one.drops.get(DropReason::TunnelNoHeader), 1, "{nothing}");
     }
-}
-
-/// Two chassis that are neighbours, with a tunnel of these options at each.
-fn pair(a: &str, b: &str, kind: TunnelKind, options: impl Fn(&mut TunnelConfig)) -> [Switch; 2] {
-    [(a, b), (b, a)].map(|(own, peer)| {
-        let mut s = chassis(own, peer, kind);
-        s.remove_port(0, PortNo(10)).expect("a tunnel");
-        let mut cfg = TunnelConfig::new(kind, None);
-        options(&mut cfg);
-        s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        s.underlay.set_neighbour(ip(peer), Some(B));
-        s
-    })
 }
 
 /// The outer type of service and time to live.
@@ -363,31 +268,6 @@ fn options_that_are_there_are_told() {
         assert_eq!(packet_in.metadata.to_string().contains("tun_metadata0=0"), there, "{}", packet_in.metadata);
     }
 }
-
-/// Ports 12 of two switches, joined by their underlay, with these options; what comes by them goes to port 3, and what
-/// comes by port 3 goes there.
-fn joined(
-    a: &str,
-    b: &str,
-    kind: TunnelKind,
-    flows: [&[&str]; 2],
-    options: [&dyn Fn(&mut TunnelConfig); 2],
-) -> [Switch; 2] {
-    let of = |own: &str, peer: &str, flows: &[&str], options: &dyn Fn(&mut TunnelConfig)| {
-        let base = if kind == TunnelKind::Srv6 { TunnelKind::Geneve } else { kind };
-        let mut s = chassis(own, peer, base);
-        s.remove_port(0, PortNo(10)).expect("the other tunnel");
-        let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
-        options(&mut cfg);
-        s.add_port(0, Port::new(PortNo(12), "l3", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        load(&mut s, 0, flows);
-        s.underlay.set_neighbour(ip(peer), Some(B));
-        s
-    };
-    [of(a, b, flows[0], options[0]), of(b, a, flows[1], options[1])]
-}
-
-const THROUGH: &[&str] = &["in_port=3 actions=output:12", "in_port=12 actions=output:3"];
 
 /// Tunnels without Ethernet in them, of all kinds that have such: the headers, and what comes out.
 #[test]
@@ -598,157 +478,6 @@ fn tunnels_have_own_addresses_also_behind_tunnels() {
             let again = send(&mut two, 100, &outer).packets.remove(0).1;
             assert_eq!((&again[26..30], &again[30..34]), (&wanted[..], &[192, 168, 0, 1][..]), "{of_flow}");
         }
-    }
-}
-
-/// A trace tells a tunnel's headers in the words of ovs-dpctl(8): byte for byte, or as a datapath is told that makes them
-/// by itself.
-#[test]
-fn traces_tell_tunnels() {
-    let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
-    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
-    let gpe = |t: &mut TunnelConfig| {
-        l3(t);
-        t.gpe = true;
-    };
-    let keyed = |t: &mut TunnelConfig| t.key = Some(5);
-    let mirrored = |t: &mut TunnelConfig| {
-        keyed(t);
-        t.erspan =
-            ErspanOptions { version: Some(2), egress: Some(true), hardware: Some(7), ..ErspanOptions::default() };
-    };
-    type Case<'a> = (TunnelKind, (&'a str, &'a str), &'a dyn Fn(&mut TunnelConfig), &'a str, &'a str);
-    let cases: [Case<'_>; 8] = [
-        (
-            TunnelKind::Geneve,
-            v4,
-            &keyed,
-            "tnl_push(tnl_port(6081),header(size=50,type=5,eth(dst=02:00:00:00:00:0b,src=02:00:00:00:00:0a,dl_type=0x0800),ipv4(src=192.168.0.1,dst=192.168.0.2,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=6081,csum=0x0),geneve(vni=0x5)),out_port(100))",
-            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,tp_dst=6081,flags(df|key))),6081",
-        ),
-        (
-            TunnelKind::Geneve,
-            v6,
-            &keyed,
-            "udp(src=0,dst=6081,csum=0xffff),geneve(vni=0x5)",
-            "flags(df|csum|key))),6081",
-        ),
-        (TunnelKind::Vxlan, v4, &keyed, "vxlan(flags=0x8000000,vni=0x5)", "tp_dst=4789,flags(df|key))),4789"),
-        (
-            TunnelKind::Vxlan,
-            v4,
-            &gpe,
-            "pop_eth,tnl_push(tnl_port(4789),header(size=50,type=4,",
-            "tp_dst=4789,flags(df))),pop_eth,4789",
-        ),
-        (TunnelKind::Gre, v4, &keyed, "gre((flags=0x2000,proto=0x6558),key=0x5)", "flags(df|key))),4"),
-        (
-            TunnelKind::Erspan,
-            v4,
-            &mirrored,
-            "erspan(ver=2,sid=0x5,dir=1,hwid=0x7)),out_port(100))",
-            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,erspan(ver=2,dir=1,hwid=0x7),flags(df|key))),4",
-        ),
-        (
-            TunnelKind::Gtpu,
-            v4,
-            &keyed,
-            "udp(src=0,dst=2152,csum=0x0),gtpu(flags=0x30,msgtype=255,teid=0x5)),out_port(100))",
-            "set(tunnel(tun_id=0x5,dst=192.168.0.2,ttl=64,tp_dst=2152,flags(df|key))),pop_eth,2152",
-        ),
-        (
-            TunnelKind::Srv6,
-            v6,
-            &l3,
-            "srv6(segments_left=0,segs(fd00::2))",
-            "set(tunnel(ipv6_dst=fd00::2,ttl=64,flags(df))),pop_eth,4",
-        ),
-    ];
-    for (kind, (a, b), options, pushed, told) in cases {
-        let [mut one, _] = joined(a, b, kind, [THROUGH; 2], [options; 2]);
-        let request = || switch::TraceRequest {
-            metadata: Match::new().with(FieldId::InPort, 3),
-            packet: udp("10.0.0.1", 5, "10.0.0.2", 6),
-            ..Default::default()
-        };
-        let text = one.trace(request());
-        assert!(text.contains(pushed), "{kind:?}: {text}");
-        one.pushes = false;
-        let text = one.trace(request());
-        assert!(text.contains(told), "{kind:?}: {text}");
-    }
-}
-
-/// What goes into a tunnel is a copy where more is done behind it; one that gets nowhere is told too. Ports have their
-/// names if these are wanted.
-#[test]
-fn traces_tell_copies_and_names() {
-    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.key = Some(5));
-    load(&mut s, 0, &["in_port=3 actions=set_field:192.168.0.2->tun_dst,output:10,output:2"]);
-    let trace = |s: &mut Switch, names, queue| {
-        let metadata = Match::new().with(FieldId::InPort, 3);
-        let packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
-        s.trace(switch::TraceRequest { metadata, packet, names, queue, ..Default::default() })
-    };
-    let text = trace(&mut s, false, None);
-    assert!(text.contains("actions: clone(tnl_push(") && text.contains(",out_port(100)),100),2\n"), "{text}");
-    let route = |device| Route {
-        prefix: ip("192.168.0.0"),
-        len: 24,
-        gateway: None,
-        source: ip("192.168.0.1"),
-        source_mac: A,
-        egress: device,
-        hop_source: None,
-        table: Route::MAIN,
-        own: false,
-        mark: 0,
-    };
-    let under = s.add_bridge("br-under", 2);
-    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(65))).expect("port");
-    s.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(66))).expect("port");
-    load(&mut s, under, &["actions=output:1"]);
-    s.underlay.set_routes(vec![route(Egress::Bridge("br-under".into()))]);
-    let text = trace(&mut s, false, None);
-    assert!(
-        text.contains("actions: clone(tnl_push(tnl_port(6081),") && text.contains(",out_port(65)),66),2\n"),
-        "{text}"
-    );
-    let text = trace(&mut s, true, Some(7));
-    for wanted in [
-        "Flow: skb_priority=0x7,udp,in_port=p3,",
-        " 0. in_port=p3, priority 32768\n",
-        "    output:tun\n",
-        "Megaflow: recirc_id=0,eth,ip,in_port=p3,",
-        "actions: clone(tnl_push(tnl_port(genev_sys_6081),",
-        ",out_port(br-under)),uplink),p2\n",
-    ] {
-        assert!(text.contains(wanted), "{wanted}: {text}");
-    }
-    s.underlay.set_routes(Vec::new());
-    let text = trace(&mut s, false, None);
-    assert!(text.contains("Datapath actions: clone(drop),2\n"), "{text}");
-}
-
-/// A packet that came by a tunnel without an Ethernet header gets one where it leaves.
-#[test]
-fn traces_tell_what_packets_begin_with() {
-    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Gtpu, |t| t.in_key = Some(3));
-    load(&mut s, 0, &["in_port=10 actions=output:1"]);
-    for (kind, ethertype, untyped, flow) in [(0x800u16, 0x800u16, false, ",ip,"), (0, 0, true, ",dl_type=0x0000")] {
-        let mut packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
-        packet[..12].fill(0);
-        packet[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        let metadata = Match::new()
-            .with(FieldId::InPort, 10)
-            .with(FieldId::TunId, 3)
-            .with(FieldId::PacketType, 1 << 16 | u128::from(kind));
-        let text = s.trace(switch::TraceRequest { metadata, packet, untyped, ..Default::default() });
-        let (head, megaflow) = text.split_once("Megaflow: ").expect("a megaflow");
-        let wanted = if kind == 0 { "packet_type=(1,0)" } else { "packet_type=(1,0x800)" };
-        assert!(head.starts_with("Flow: ") && head.contains(wanted), "{text}");
-        assert!(megaflow.starts_with(&format!("recirc_id=0,{wanted},")) && megaflow.contains(flow), "{text}");
-        assert!(megaflow.contains("actions: push_eth(src=00:00:00:00:00:00,dst=00:00:00:00:00:00),1\n"), "{text}");
     }
 }
 

@@ -1,0 +1,12 @@
+//! Packets through small networks: what comes out, byte for byte.
+
+mod bridges;
+mod connections;
+mod encap;
+mod headers;
+mod normal;
+mod packet_ins;
+mod rig;
+mod tables;
+mod traces;
+mod tunnels;

@@ -1,0 +1,213 @@
+//! Flow tables, groups and meters: changes of flows, room in tables, learned flows, action sets.
+
+use crate::rig::{A, B, NOW, ip, load, one, send, udp};
+use openflow_rs::text::{parse_flow, parse_group, parse_meter};
+use openflow_rs::*;
+use packet::build;
+use std::time::Duration;
+use switch::{Outputs, Switch};
+
+/// A modification keeps a flow's cookie unless it brings one, and its hard timeout begins anew.
+#[test]
+fn a_modification_keeps_the_cookie() {
+    let mut s = one(&["cookie=5,hard_timeout=10,udp actions=output:2"]);
+    let mut f = parse_flow("cookie=7,udp actions=output:3").expect("flow");
+    f.command = FlowModCommand::Modify;
+    let later = NOW + Duration::from_secs(8);
+    let cookies = |s: &Switch| s.bridge(0).expect("bridge").flows().map(|r| r.cookie).collect::<Vec<_>>();
+    s.apply(0, &Message::FlowMod(f.clone()), later).expect("modified");
+    assert_eq!(cookies(&s), [5]);
+    f.new_cookie = Some(7);
+    s.apply(0, &Message::FlowMod(f), later).expect("modified");
+    assert_eq!(cookies(&s), [7]);
+    let tick = |s: &mut Switch, seconds| {
+        s.tick(NOW + Duration::from_secs(seconds), &mut Outputs::<Vec<u8>>::default());
+        cookies(s).len()
+    };
+    assert_eq!((tick(&mut s, 17), tick(&mut s, 18)), (1, 0));
+}
+
+#[test]
+fn a_flow_of_no_table_goes_into_the_first() {
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    let now = Duration::from_secs(1);
+    let mut f = openflow_rs::text::parse_flow("priority=7,udp actions=drop").expect("flow");
+    f.table = 255;
+    s.apply(b, &openflow_rs::Message::FlowMod(f.clone()), now).expect("as in Open vSwitch");
+    assert_eq!(s.bridge(b).expect("bridge").flows().map(|r| (r.table, r.priority)).collect::<Vec<_>>(), [(0, 7)]);
+    f.command = openflow_rs::FlowModCommand::Modify;
+    let mut other = openflow_rs::text::parse_flow("table=5,priority=7,udp actions=drop").expect("flow");
+    s.apply(b, &openflow_rs::Message::FlowMod(other.clone()), now).expect("another table");
+    f.actions = openflow_rs::text::parse_flow("actions=output:2").expect("flow").actions;
+    s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect("changed in all tables");
+    assert!(s.bridge(b).expect("bridge").flows().all(|r| r.to_flow_mod().actions.len() == 1));
+    other.command = openflow_rs::FlowModCommand::Delete;
+    other.table = 255;
+    s.apply(b, &openflow_rs::Message::FlowMod(other), now).expect("all go");
+    assert_eq!(s.bridge(b).expect("bridge").flows().count(), 0);
+}
+
+/// OpenFlow 1.4 section 7.3.5.17: each of the two events makes room for the other.
+#[test]
+fn tables_tell_when_their_room_falls_and_rises() {
+    let mut s = one(&[]);
+    let limit = |n| {
+        let config = switch::TableConfig { limit: n, ..Default::default() };
+        std::collections::BTreeMap::from([(1, config)])
+    };
+    s.with_tables(0, |b| b.set_table_config(limit(Some(10)), NOW));
+    s.with_tables(0, |b| b.watch_vacancy(1, Some([20, 80])));
+    let mut told = Vec::new();
+    let mut change = |s: &mut Switch, flow: &str, add: bool| {
+        let mut f = parse_flow(flow).expect("flow");
+        f.command = if add { openflow_rs::FlowModCommand::Add } else { openflow_rs::FlowModCommand::Delete };
+        s.apply(0, &Message::FlowMod(f), NOW).expect("applies");
+        s.with_tables(0, |b| told.extend(b.vacancy_changes().iter().map(|c| (c.table, c.up, b.vacancy(1)))));
+        std::mem::take(&mut told)
+    };
+    for round in 0..2 {
+        for n in 1..=10 {
+            let wanted = if n == 9 { vec![(1, false, 10)] } else { vec![] };
+            assert_eq!(change(&mut s, &format!("table=1,in_port={n} actions=drop"), true), wanted, "{round}: flow {n}");
+        }
+        for n in 1..=10 {
+            let wanted = if n == 9 { vec![(1, true, 90)] } else { vec![] };
+            assert_eq!(
+                change(&mut s, &format!("table=1,in_port={n} actions=drop"), false),
+                wanted,
+                "{round}: flow {n}"
+            );
+        }
+    }
+    // The database's configuration of the table leaves what a controller has asked for; a table without a limit is empty.
+    s.with_tables(0, |b| b.set_table_config(limit(None), NOW));
+    assert_eq!(
+        s.bridge(0).map(|b| (b.vacancy(1), b.table_config(1).and_then(|c| c.vacancy).map(|v| v.down))),
+        Some((100, Some(20)))
+    );
+    s.with_tables(0, |b| b.watch_vacancy(255, None));
+    assert_eq!(change(&mut s, "table=1,in_port=1 actions=drop", true), []);
+}
+
+#[test]
+fn learn_then_use() {
+    let mut s = one(&[
+        "table=0,in_port=1 actions=learn(table=1,idle_timeout=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0x1->NXM_NX_REG0[3],output:NXM_OF_IN_PORT[])",
+        "table=0,in_port=2 actions=resubmit(,1)",
+    ]);
+    send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
+    let back = build::udp(A, B, (ip("10.0.0.2"), 2), (ip("10.0.0.1"), 1), 64, b"").expect("udp");
+    assert_eq!(send(&mut s, 2, &back).packets.len(), 1);
+    let mut out: Outputs<Vec<u8>> = Outputs::default();
+    s.tick(NOW + Duration::from_secs(20), &mut out);
+    assert_eq!(s.bridge(0).expect("bridge").flows().count(), 2, "the learned flow went");
+}
+
+#[test]
+fn groups_meters_and_limits() {
+    let mut s = one(&[]);
+    let group = |t: &str| Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(t).expect("group")));
+    let meter = MeterMod {
+        command: MeterModCommand::Add,
+        meter: parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter"),
+    };
+    s.apply(0, &group("group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3"), NOW).expect("group");
+    s.apply(0, &group("group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3"), NOW).expect("group");
+    s.apply(0, &Message::MeterMod(meter), NOW).expect("meter");
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1,udp actions=group:1",
+            "in_port=1,arp actions=group:2",
+            "in_port=2 actions=meter:1,output:3",
+            "in_port=3 actions=resubmit(,0)",
+        ],
+    );
+    let mut hits = [0; 4];
+    for i in 0..64 {
+        let p = udp("10.0.0.1", 1000 + i, "10.0.0.2", 2);
+        let first = send(&mut s, 1, &p).packets;
+        assert_eq!(first, send(&mut s, 1, &p).packets, "a flow sticks to its bucket");
+        hits[first[0].0 as usize] += 1;
+    }
+    assert!(hits[2] > 10 && hits[3] > 10, "{hits:?}");
+    let arp = build::arp_request(A, "10.0.0.1".parse().expect("address"), "10.0.0.2".parse().expect("address"));
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 2);
+    s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").link.up = false;
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 3, "fails over");
+    let passed: usize = (0..5).map(|_| send(&mut s, 2, &arp).packets.len()).sum();
+    assert_eq!(passed, 2);
+    send(&mut s, 3, &arp);
+    assert_eq!(s.drops.get(switch::DropReason::TooDeep), 1);
+    let bad = [
+        Message::FlowMod(parse_flow("table=9 actions=output:1").expect("flow")),
+        Message::FlowMod(parse_flow("actions=group:99").expect("flow")),
+    ];
+    assert_eq!(s.apply_bundle(0, &bad, NOW).expect_err("no such group").0, 1);
+    assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
+}
+
+/// What a meter drops is gone for what follows the flow's resubmit as well, but not for what is behind a clone.
+#[test]
+fn metered_packets_are_gone() {
+    let mut s = one(&[]);
+    let meter = parse_meter("meter=1 pktps bands=type=drop rate=1").expect("meter");
+    s.apply(0, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), NOW).expect("taken");
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1 actions=resubmit(,1),output:2",
+            "in_port=2 actions=clone(meter:1,output:1),output:3",
+            "table=1,actions=meter:1,output:3",
+        ],
+    );
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    assert_eq!(send(&mut s, 1, &p).packets.len(), 2);
+    assert_eq!(send(&mut s, 1, &p).packets, []);
+    assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+}
+
+/// A bucket is an action set: of what sends, the last of the strongest kind counts, and nothing is done without it.
+#[test]
+fn buckets_are_action_sets() {
+    let mut s = one(&[]);
+    for (id, actions) in [
+        (1, "actions=output:2,set_field:02:00:00:00:00:77->eth_src,output:3,exit"),
+        (2, "actions=set_field:02:00:00:00:00:77->eth_src"),
+    ] {
+        let g = parse_group(&format!("group_id={id},type=indirect,bucket={actions}")).expect("group");
+        s.apply(0, &Message::GroupMod(GroupMod::new(GroupModCommand::Add, g)), NOW).expect("taken");
+    }
+    load(&mut s, 0, &["in_port=1 actions=group:1,group:2,output:2"]);
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let mut q = p.clone();
+    q[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]);
+    for _ in 0..3 {
+        assert_eq!(send(&mut s, 1, &p).packets, [(3, q.clone()), (2, p.clone())]);
+    }
+}
+
+/// A clone carries out a copy of the action set; an exit is the end of all that, and of what is behind the clone.
+#[test]
+fn clones_and_exits_mind_the_action_set() {
+    let mut s = one(&[
+        "in_port=1,udp,tp_dst=2 actions=resubmit(,1)",
+        "in_port=1,udp,tp_dst=3 actions=clone(exit),output:3",
+        "in_port=1,udp,tp_dst=4 actions=resubmit(,2)",
+        "table=1,actions=clone(output:3),write_actions(output:2),goto_table:3",
+        "table=2,actions=write_actions(output:2),goto_table:4",
+        "table=3,actset_output=2 actions=clone(set_field:5->reg1)",
+        "table=4,actions=exit",
+    ]);
+    let to = |s: &mut Switch, port| -> Vec<u32> {
+        send(s, 1, &udp("10.0.0.1", 1, "10.0.0.2", port)).packets.iter().map(|p| p.0).collect()
+    };
+    for _ in 0..3 {
+        assert_eq!(to(&mut s, 2), [3, 2, 2], "the clone of table 3 sends too");
+        assert_eq!(to(&mut s, 3), [] as [u32; 0]);
+        assert_eq!(to(&mut s, 4), [] as [u32; 0]);
+    }
+}
