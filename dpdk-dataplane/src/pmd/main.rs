@@ -1,33 +1,27 @@
 //! The main PMD thread: it owns the switch and all devices, polls these, runs packets to completion, and keeps the time
-//! of BFD and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
+//! of BFD and LACP. Other threads ask it for things by jobs ([`super::Handle`]), which it does between bursts.
 
-use super::devices::{DeviceSlot, EgressLimit};
-use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
+use super::devices::DeviceSlot;
+use super::{IdleBackoff, Job, PacketSampler, run_on};
 use crate::clock::Clock;
 use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
-use crate::pmd::ipfix_statistics::IpfixStatistics;
-use crate::pmd::packet_in_limit::{PacketInLimits, Verdict};
+use crate::pmd::packet_in_limit::PacketInLimits;
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
 use crate::ports::cfm::CfmStatus;
-use crate::ports::cfm::points::{CfmAction, CfmPoints};
-use crate::ports::frame::{Frame, memory, set_memory};
-use crate::ports::lldp::{LldpAction, LldpAgents};
+use crate::ports::cfm::points::CfmPoints;
+use crate::ports::frame::Frame;
+use crate::ports::lldp::LldpAgents;
 use crate::ports::neighbours::Neighbours;
-use crate::ports::qos::shaper::Shaper;
 use crate::ports::rstp::bridges::RapidTrees;
-use crate::ports::stp::bridges::{Done, Trees};
-use dpdk_rs::{BURST, Eal, Memory};
-use openflow_rs::action::Action;
-use openflow_rs::message::PacketOut;
-use openflow_rs::{FieldId, Match, PortNo};
-use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
+use crate::ports::stp::bridges::Trees;
+use dpdk_rs::{BURST, Eal};
+use openflow_rs::PortNo;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use switch::{BridgeId, Event, Outputs, Switch};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// The most connections that are tracked, in all zones, until an operator says otherwise: as in Open vSwitch.
 const CONNECTIONS: usize = 3_000_000;
@@ -40,15 +34,8 @@ const SWEEP_EVERY: Duration = Duration::from_micros(16);
 /// The most jobs between two bursts, and the time after which the others wait for the next pause.
 const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
-/// Samples that wait for the exporters at most; more are dropped, and counted.
-const SAMPLES: usize = 4096;
-/// Packet-ins of ports that send too many which wait for the OpenFlow connections' task at most: what comes behind them is
-/// dropped here, as none of them may make others wait.
-const FLOODS: usize = 64;
 /// The datapath's type and name.
 const DATAPATH: &str = "netdev@ovs-netdev";
-/// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
-const WAITING: usize = 8192;
 
 /// A packet for collectors of IPFIX, sFlow or NetFlow.
 #[derive(Debug)]
@@ -159,108 +146,23 @@ pub struct MainPmd {
     /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
     pub(super) out: Outputs<Frame>,
-    path_changes: mpsc::UnboundedSender<PathChange>,
-    events: mpsc::UnboundedSender<ControllerEvent>,
-    floods: mpsc::Sender<Event>,
-    samples: mpsc::Sender<CollectorInput>,
+    pub(super) path_changes: mpsc::UnboundedSender<PathChange>,
+    pub(super) events: mpsc::UnboundedSender<ControllerEvent>,
+    pub(super) floods: mpsc::Sender<Event>,
+    pub(super) samples: mpsc::Sender<CollectorInput>,
     /// Chooses the received packets that are observed; none: no bridge is observed.
-    sampler: Option<PacketSampler>,
+    pub(super) sampler: Option<PacketSampler>,
     jobs: Receiver<Job>,
     clock: Clock,
-    stop: bool,
-    actions: Vec<BfdAction>,
+    pub(super) stop: bool,
+    pub(super) actions: Vec<BfdAction>,
     /// BFD or LACP may have changed whether ports are live ([`MainPmd::update_liveness`]).
-    liveness_due: bool,
-    next_tick: Duration,
+    pub(super) liveness_due: bool,
+    pub(super) next_tick: Duration,
     /// Fragments of datagrams that were too long, IPv4 and IPv6, when that was last logged.
-    big: [u64; 2],
+    pub(super) big: [u64; 2],
     /// A thread wakes this one when a device of the kernel has something to read, so it may sleep without a limit.
-    wakes: bool,
-}
-
-/// Why the main PMD thread did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The system made no thread.
-    #[error("the main PMD thread: {0}")]
-    Thread(#[from] std::io::Error),
-    /// DPDK did not start, or there is not enough memory for packets.
-    #[error(transparent)]
-    Dpdk(#[from] dpdk_rs::Error),
-    /// The thread ended before DPDK had started.
-    #[error(transparent)]
-    Ended(#[from] PmdEnded),
-}
-
-/// A main PMD thread that has started.
-pub struct Running {
-    /// Gives it requests.
-    pub handle: Handle,
-    /// What it tells the database.
-    pub paths: mpsc::UnboundedReceiver<PathChange>,
-    /// What it tells OpenFlow connections.
-    pub events: mpsc::UnboundedReceiver<ControllerEvent>,
-    /// Packet-ins of ports that send too many.
-    pub floods: mpsc::Receiver<Event>,
-    /// Packets for collectors.
-    pub samples: mpsc::Receiver<CollectorInput>,
-    /// The thread; [`stop`] waits for its end.
-    pub thread: JoinHandle<()>,
-}
-
-/// Stops the main PMD thread and closes its devices.
-pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
-    // The thread may have ended already.
-    let _ = handle.run(|w| w.stop = true).await;
-    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-}
-
-/// Starts DPDK with these arguments, and the main PMD thread.
-///
-/// # Errors
-/// DPDK does not start, or there is not enough memory for packets.
-pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
-    let (tx, rx) = oneshot::channel();
-    let (job_tx, jobs) = channel();
-    let (path_tx, paths) = mpsc::unbounded_channel();
-    let (event_tx, events) = mpsc::unbounded_channel();
-    let (flood_tx, floods) = mpsc::channel(FLOODS);
-    let (sample_tx, samples) = mpsc::channel(SAMPLES);
-    let clock = Clock::default();
-    let time = clock.clone();
-    // The thread that initialises DPDK becomes its main thread, the only one with a cache of free buffers by itself.
-    let thread = std::thread::Builder::new().name("pmd-main".into()).spawn(move || {
-        let eal = match set_up(&arguments) {
-            Ok(eal) => eal,
-            Err(e) => return drop(tx.send(Err(StartError::from(e)))),
-        };
-        let mut pmd = MainPmd::new(eal.clone(), jobs, (path_tx, event_tx, flood_tx), sample_tx, time);
-        if tx.send(Ok(eal)).is_ok() {
-            // Without a thread that wakes this one, it polls.
-            pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
-            pmd.run();
-        }
-        pmd.fast.stop();
-    })?;
-    let eal = rx.await.map_err(|_| PmdEnded)??;
-    let handle =
-        Handle { jobs: job_tx, thread: thread.thread().clone(), eal, clock, ipfix: IpfixStatistics::default() };
-    Ok(Running { handle, paths, events, floods, samples, thread })
-}
-
-fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
-    let eal = Eal::init(arguments)?;
-    let (packets, share) = crate::config::dpdk::packets(arguments);
-    let m = Memory::new(&eal, packets, share)?;
-    // A process has one DPDK environment, so memory that is there already is as good.
-    let _ = set_memory(m);
-    set_priority();
-    Ok(eal)
-}
-
-/// How many packets a port has received.
-fn received(switch: &Switch, bridge: BridgeId, port: PortNo) -> u64 {
-    switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0])
+    pub(super) wakes: bool,
 }
 
 impl MainPmd {
@@ -282,7 +184,7 @@ impl MainPmd {
         }
     }
 
-    fn set_fast_pmds(&mut self, processors: &[usize]) {
+    pub(super) fn set_fast_pmds(&mut self, processors: &[usize]) {
         let common = PmdSetup { eal: self.eal.clone(), clock: self.clock.clone(), sleep_max: self.sleep_max };
         self.fast.set(processors, &mut self.switch, &common);
         self.assign();
@@ -294,7 +196,7 @@ impl MainPmd {
         self.fast.sleep_max(t);
     }
 
-    fn new(
+    pub(super) fn new(
         eal: Eal,
         jobs: Receiver<Job>,
         (path_changes, events, floods): (
@@ -369,7 +271,7 @@ impl MainPmd {
         self.datapath != DATAPATH
     }
 
-    fn run(&mut self) {
+    pub(super) fn run(&mut self) {
         let (mut batch, mut sampled): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
         let mut idle = IdleBackoff::default();
         let mut last = self.now();
@@ -493,10 +395,6 @@ impl MainPmd {
         self.fast.observe(rate);
     }
 
-    fn export(&mut self, input: CollectorInput) {
-        self.counters.samples_lost += u64::from(self.samples.try_send(input).is_err());
-    }
-
     /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
     fn process(&mut self, batch: &mut Vec<(u32, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
         let mut first = 0;
@@ -532,111 +430,6 @@ impl MainPmd {
         begun.is_some()
     }
 
-    fn run_timers(&mut self, now: Duration) {
-        let mut actions = std::mem::take(&mut self.actions);
-        let MainPmd { bfd, switch, .. } = self;
-        bfd.poll(now, |bridge, port| received(switch, bridge, port), &mut actions);
-        for w in actions.drain(..) {
-            match w {
-                BfdAction::Send(bridge, port, frame, oam) => {
-                    let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
-                    self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
-                }
-                BfdAction::Status(bridge, port, status) => {
-                    self.liveness_due = true;
-                    let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
-                }
-            }
-        }
-        self.actions = actions;
-        for a in self.cfm.poll(now, |bridge, port| received(&self.switch, bridge, port)) {
-            match a {
-                CfmAction::Send(bridge, port, frame) => {
-                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
-                }
-                CfmAction::Status(bridge, port, status) => {
-                    self.liveness_due = true;
-                    let _ = self.path_changes.send(PathChange::Cfm(bridge, port, status));
-                }
-                CfmAction::Warn(bridge, port, what) => {
-                    tracing::warn!(target: "cfm", "{}: {what}", self.port_name(bridge, port));
-                }
-            }
-        }
-        for a in self.lldp.poll(now) {
-            match a {
-                LldpAction::Send(bridge, port, frame) => {
-                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
-                }
-                LldpAction::Warn(_, _, what) => tracing::warn!(target: "lldp", "{what}"),
-            }
-        }
-        self.liveness_due |= self.bonds.due(now);
-        for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
-            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
-        }
-        self.run_trees(now);
-        let tick = now >= self.next_tick;
-        if std::mem::take(&mut self.liveness_due) || tick {
-            self.update_liveness();
-        }
-        if tick {
-            self.next_tick = now + Duration::from_secs(1);
-            self.switch.tick(now, &mut self.out);
-            self.log_oversize_datagrams();
-            self.fast.join_ended();
-            if let Some(processors) = self.fast.ended() {
-                self.set_fast_pmds(&processors);
-            }
-            self.age_next_hops(now);
-        }
-    }
-
-    /// Advances spanning trees, and sends their messages.
-    pub fn run_trees(&mut self, now: Duration) {
-        let mut done = Done::default();
-        self.trees.poll(&mut self.switch, now, &mut done);
-        self.rapid.poll(&mut self.switch, now, &mut done);
-        for (bridge, port, frame) in done.frames {
-            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
-        }
-        done.changes.into_iter().for_each(|c| drop(self.events.send(ControllerEvent::Spanning(c))));
-    }
-
-    /// Logs datagrams that were too long to be reassembled, once a second at most.
-    fn log_oversize_datagrams(&mut self) {
-        let now = self.switch.fragments.counts.map(|c| c.big);
-        let before = std::mem::replace(&mut self.big, now);
-        for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
-            if n > old {
-                tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
-            }
-        }
-    }
-
-    /// Tells the switch what BFD, CFM and LACP say of each port: all of it on each change and once a second, so that a
-    /// change which was missed for whatever reason holds a port up for a second at most.
-    pub fn update_liveness(&mut self) {
-        let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
-        let cfm: HashMap<_, _> = self.cfm.forwarding().collect();
-        let lacp: HashMap<_, _> = self.bonds.lacp().collect();
-        let ports: Vec<(BridgeId, PortNo)> = self
-            .switch
-            .bridges()
-            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), [p.bfd, p.cfm, p.lacp])))
-            .filter(|(at, old)| [&bfd, &cfm, &lacp].map(|m| m.get(at).copied()) != *old)
-            .map(|(at, _)| at)
-            .collect();
-        for at in ports {
-            let now = [&bfd, &cfm, &lacp].map(|m| m.get(&at).copied());
-            if self.switch.set_inputs(at.0, at.1, |p| [p.bfd, p.cfm, p.lacp] = now)
-                && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
-            {
-                let _ = self.events.send(ControllerEvent::Liveness(at.0, Box::new(p.clone())));
-            }
-        }
-    }
-
     /// Sets the bits of `mask` in a port's configuration (OFPPC_*). Controllers are told of a change.
     pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
         let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned();
@@ -647,184 +440,6 @@ impl MainPmd {
                 let _ = self.events.send(ControllerEvent::TakenDown(bridge, Box::new(p.clone())));
             }
             let _ = self.events.send(ControllerEvent::Port(bridge, Box::new(p.clone())));
-        }
-    }
-
-    /// Sends a packet of our own through actions.
-    pub(super) fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
-        let now = self.now();
-        self.packet_out(bridge, &PacketOut { buffer_id: u32::MAX, metadata, actions, packet }, now);
-    }
-
-    /// Executes a packet-out.
-    pub fn packet_out(&mut self, bridge: BridgeId, m: &PacketOut, now: Duration) {
-        match memory().and_then(|m| m.ordinary().allocate()) {
-            Some(like) => self.switch.packet_out(bridge, m, &Frame(like), now, &mut self.out),
-            None => self.switch.drops.add(switch::DropReason::NoBuffer),
-        }
-    }
-
-    /// Resumes a packet that was paused for a controller.
-    ///
-    /// # Errors
-    /// The continuation is not one of this switch.
-    pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
-        let now = self.now();
-        match memory().and_then(|m| m.ordinary().allocate()) {
-            Some(like) => self.switch.resume(m, &Frame(like), now, &mut self.out),
-            None => {
-                self.switch.drops.add(switch::DropReason::NoBuffer);
-                Ok(())
-            }
-        }
-    }
-
-    /// How many packets wait in shapers of all devices.
-    fn queued(&self) -> usize {
-        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
-        self.shaped.iter().map(of).sum()
-    }
-
-    /// How long until a packet may leave a shaper; `None` if none waits.
-    fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
-        let MainPmd { shaped, devices, .. } = self;
-        let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
-            Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), .. })) => s.wait(now),
-            _ => None,
-        });
-        waits.min()
-    }
-
-    fn handle_events(&mut self, now: Duration) {
-        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
-        // may go to a controller. Events that are left after three rounds wait for the next call.
-        for _ in 0..3 {
-            if self.out.events.is_empty() {
-                break;
-            }
-            let mut heard = false;
-            for e in std::mem::take(&mut self.out.events) {
-                match e {
-                    Event::NeighbourWanted(hop, packet) => {
-                        self.hold_for_next_hop(hop, packet, now);
-                    }
-                    Event::Bfd { bridge, port, packet } => {
-                        self.bfd.receive(bridge, port, &packet, now);
-                        heard = true;
-                    }
-                    Event::Ccm { bridge, port, packet } => {
-                        self.cfm.receive(bridge, port, &packet, now);
-                        heard = true;
-                    }
-                    Event::Lldp { bridge, port, packet } => {
-                        self.lldp.receive(bridge, port, &packet, now);
-                        heard = true;
-                    }
-                    Event::Slow { bridge, port, packet } => {
-                        self.bonds.receive(bridge, port, &packet, now);
-                        heard = true;
-                    }
-                    Event::Bpdu { bridge, port, packet } => {
-                        if !self.rapid.receive(bridge, port, &packet) {
-                            self.trees.receive(bridge, port, &packet, now);
-                        }
-                        heard = true;
-                    }
-                    Event::PacketIn { bridge, ref packet_in, .. } => {
-                        let reason = packet_in.reason;
-                        match self.limits.judge(bridge, packet_in, now) {
-                            Verdict::Pass => drop(self.events.send(ControllerEvent::Event(e))),
-                            Verdict::Flood => {
-                                if self.floods.try_send(e).is_err() {
-                                    self.limits.no_room(bridge, reason);
-                                }
-                            }
-                            Verdict::Drop => {}
-                        }
-                    }
-                    Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
-                    Event::Passage { bridge, passage } => {
-                        let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
-                        self.export(CollectorInput::Passage(bridge, rate, passage));
-                    }
-                    e => drop(self.events.send(ControllerEvent::Event(e))),
-                }
-            }
-            if heard {
-                // A change of state is told at once.
-                self.run_timers(now);
-            }
-        }
-    }
-
-    /// Handles what the switch produced: events first, as these may produce packets, then packets.
-    fn deliver(&mut self, now: Duration) {
-        self.handle_events(now);
-        self.transmit(now);
-        // A packet may have been the answer that others wait for.
-        if self.send_held(now) {
-            self.handle_events(now);
-            self.transmit(now);
-        }
-    }
-
-    /// Sends the packets that the switch produced.
-    fn transmit(&mut self, now: Duration) {
-        if self.out.packets.is_empty() && self.shaped.is_empty() {
-            return;
-        }
-        let mut room = WAITING.saturating_sub(self.queued());
-        let mut packets = self.out.packets.drain(..).peekable();
-        while let Some((to, Frame(m))) = packets.next() {
-            let (d, queue) = switch::destination(to);
-            let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
-                self.counters.gone += 1;
-                continue;
-            };
-            if slot.sends_directly() {
-                slot.queue.push(m);
-                while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
-                    slot.queue.push(m);
-                }
-                continue;
-            }
-            if slot.device.internal {
-                let switch = &self.switch;
-                let bridge = || {
-                    let port = switch.port_of_device(d).and_then(|(id, _)| switch.bridge(id));
-                    port.map(|b| b.name.as_str()).unwrap_or_default().into()
-                };
-                if let Some((a, mac)) = self.neighbours.snoop(m.data(), now, |a| switch.underlay.is_local(a), bridge) {
-                    self.switch.underlay.set_neighbour(a, Some(mac));
-                }
-            }
-            match &mut slot.egress {
-                EgressLimit::Free => slot.queue.push(m),
-                EgressLimit::Police(p) => {
-                    if p.pass(m.len(), now) {
-                        slot.queue.push(m);
-                    }
-                }
-                EgressLimit::Shape(s) => {
-                    let n = m.len();
-                    if s.put(queue, m, n, room) {
-                        room -= 1;
-                    } else {
-                        self.switch.drops.add(switch::DropReason::QueueFull);
-                    }
-                }
-            }
-        }
-        for i in &self.shaped {
-            if let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
-                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
-            }
-        }
-        for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
-            self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
-            self.counters.full += slot.queue.len() as u64;
-            slot.device.full += slot.queue.len() as u64;
-            slot.queue.clear();
         }
     }
 }

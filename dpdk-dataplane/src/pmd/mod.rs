@@ -3,6 +3,9 @@
 //! | file | holds |
 //! |---|---|
 //! | [`main`] | the main PMD thread, which owns the switch and all devices |
+//! | [`mod@start`] | its start with DPDK, and its end |
+//! | `timers` | what it does when its time has come: messages of BFD, LACP and others, the liveness of ports |
+//! | `deliver` | what becomes of the packets and events that the switch produced |
 //! | [`fast`] | the other PMD threads, which only repeat cached flows |
 //! | [`handle`] | how other threads have the main one do something |
 //! | [`devices`] | devices: who polls which queue, what limits them |
@@ -16,6 +19,7 @@
 //! | [`idle`] | priority, processors and sleep of such threads |
 
 pub mod conn_sync;
+mod deliver;
 pub mod devices;
 pub mod fast;
 mod flow_log;
@@ -27,12 +31,15 @@ mod next_hops;
 pub mod packet_in_limit;
 pub mod port_statistics;
 pub mod sampler;
+pub mod start;
+mod timers;
 
 pub use devices::released;
 pub(crate) use handle::Jobs;
 pub use handle::{Command, Handle, Job, PmdEnded};
 pub use idle::processors;
 pub(crate) use idle::{IdleBackoff, run_on, set_priority};
-pub use main::{CollectorInput, ControllerEvent, Counters, MainPmd, PathChange, Running, StartError, start, stop};
+pub use main::{CollectorInput, ControllerEvent, Counters, MainPmd, PathChange};
 pub use port_statistics::port_statistics;
 pub(crate) use sampler::PacketSampler;
+pub use start::{Running, StartError, start, stop};

@@ -1,0 +1,201 @@
+//! What becomes of what the switch produced: events go to protocols, controllers and exporters, packets to devices.
+
+use super::PacketSampler;
+use super::devices::{DeviceSlot, EgressLimit};
+use super::main::{CollectorInput, ControllerEvent, MainPmd};
+use super::packet_in_limit::Verdict;
+use crate::ports::frame::{Frame, memory};
+use crate::ports::qos::shaper::Shaper;
+use dpdk_rs::BURST;
+use openflow_rs::Match;
+use openflow_rs::action::Action;
+use openflow_rs::message::PacketOut;
+use std::time::Duration;
+use switch::{BridgeId, Event};
+
+/// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
+const WAITING: usize = 8192;
+
+impl MainPmd {
+    /// Handles what the switch produced: events first, as these may produce packets, then packets.
+    pub(super) fn deliver(&mut self, now: Duration) {
+        self.handle_events(now);
+        self.transmit(now);
+        // A packet may have been the answer that others wait for.
+        if self.send_held(now) {
+            self.handle_events(now);
+            self.transmit(now);
+        }
+    }
+
+    fn handle_events(&mut self, now: Duration) {
+        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
+        // may go to a controller. Events that are left after three rounds wait for the next call.
+        for _ in 0..3 {
+            if self.out.events.is_empty() {
+                break;
+            }
+            let mut heard = false;
+            for e in std::mem::take(&mut self.out.events) {
+                match e {
+                    Event::NeighbourWanted(hop, packet) => {
+                        self.hold_for_next_hop(hop, packet, now);
+                    }
+                    Event::Bfd { bridge, port, packet } => {
+                        self.bfd.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Ccm { bridge, port, packet } => {
+                        self.cfm.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Lldp { bridge, port, packet } => {
+                        self.lldp.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Slow { bridge, port, packet } => {
+                        self.bonds.receive(bridge, port, &packet, now);
+                        heard = true;
+                    }
+                    Event::Bpdu { bridge, port, packet } => {
+                        if !self.rapid.receive(bridge, port, &packet) {
+                            self.trees.receive(bridge, port, &packet, now);
+                        }
+                        heard = true;
+                    }
+                    Event::PacketIn { bridge, ref packet_in, .. } => {
+                        let reason = packet_in.reason;
+                        match self.limits.judge(bridge, packet_in, now) {
+                            Verdict::Pass => drop(self.events.send(ControllerEvent::Event(e))),
+                            Verdict::Flood => {
+                                if self.floods.try_send(e).is_err() {
+                                    self.limits.no_room(bridge, reason);
+                                }
+                            }
+                            Verdict::Drop => {}
+                        }
+                    }
+                    Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
+                    Event::Passage { bridge, passage } => {
+                        let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
+                        self.export(CollectorInput::Passage(bridge, rate, passage));
+                    }
+                    e => drop(self.events.send(ControllerEvent::Event(e))),
+                }
+            }
+            if heard {
+                // A change of state is told at once.
+                self.run_timers(now);
+            }
+        }
+    }
+
+    /// Sends the packets that the switch produced.
+    fn transmit(&mut self, now: Duration) {
+        if self.out.packets.is_empty() && self.shaped.is_empty() {
+            return;
+        }
+        let mut room = WAITING.saturating_sub(self.queued());
+        let mut packets = self.out.packets.drain(..).peekable();
+        while let Some((to, Frame(m))) = packets.next() {
+            let (d, queue) = switch::destination(to);
+            let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
+                self.counters.gone += 1;
+                continue;
+            };
+            if slot.sends_directly() {
+                slot.queue.push(m);
+                while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
+                    slot.queue.push(m);
+                }
+                continue;
+            }
+            if slot.device.internal {
+                let switch = &self.switch;
+                let bridge = || {
+                    let port = switch.port_of_device(d).and_then(|(id, _)| switch.bridge(id));
+                    port.map(|b| b.name.as_str()).unwrap_or_default().into()
+                };
+                if let Some((a, mac)) = self.neighbours.snoop(m.data(), now, |a| switch.underlay.is_local(a), bridge) {
+                    self.switch.underlay.set_neighbour(a, Some(mac));
+                }
+            }
+            match &mut slot.egress {
+                EgressLimit::Free => slot.queue.push(m),
+                EgressLimit::Police(p) => {
+                    if p.pass(m.len(), now) {
+                        slot.queue.push(m);
+                    }
+                }
+                EgressLimit::Shape(s) => {
+                    let n = m.len();
+                    if s.put(queue, m, n, room) {
+                        room -= 1;
+                    } else {
+                        self.switch.drops.add(switch::DropReason::QueueFull);
+                    }
+                }
+            }
+        }
+        for i in &self.shaped {
+            if let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
+                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
+            }
+        }
+        for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
+            self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
+            self.counters.full += slot.queue.len() as u64;
+            slot.device.full += slot.queue.len() as u64;
+            slot.queue.clear();
+        }
+    }
+
+    /// How many packets wait in shapers of all devices.
+    fn queued(&self) -> usize {
+        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
+        self.shaped.iter().map(of).sum()
+    }
+
+    /// How long until a packet may leave a shaper; `None` if none waits.
+    pub(super) fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
+        let MainPmd { shaped, devices, .. } = self;
+        let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
+            Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), .. })) => s.wait(now),
+            _ => None,
+        });
+        waits.min()
+    }
+
+    /// Sends a packet of our own through actions.
+    pub(super) fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
+        let now = self.now();
+        self.packet_out(bridge, &PacketOut { buffer_id: u32::MAX, metadata, actions, packet }, now);
+    }
+
+    /// Executes a packet-out.
+    pub fn packet_out(&mut self, bridge: BridgeId, m: &PacketOut, now: Duration) {
+        match memory().and_then(|m| m.ordinary().allocate()) {
+            Some(like) => self.switch.packet_out(bridge, m, &Frame(like), now, &mut self.out),
+            None => self.switch.drops.add(switch::DropReason::NoBuffer),
+        }
+    }
+
+    /// Resumes a packet that was paused for a controller.
+    ///
+    /// # Errors
+    /// The continuation is not one of this switch.
+    pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
+        let now = self.now();
+        match memory().and_then(|m| m.ordinary().allocate()) {
+            Some(like) => self.switch.resume(m, &Frame(like), now, &mut self.out),
+            None => {
+                self.switch.drops.add(switch::DropReason::NoBuffer);
+                Ok(())
+            }
+        }
+    }
+
+    fn export(&mut self, input: CollectorInput) {
+        self.counters.samples_lost += u64::from(self.samples.try_send(input).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! What the main PMD thread does when its time has come: messages of BFD, CFM, LLDP, LACP and spanning trees, and what
+//! follows from their states.
+
+use super::MainPmd;
+use super::main::{ControllerEvent, PathChange};
+use crate::ports::bfd::BfdAction;
+use crate::ports::cfm::points::CfmAction;
+use crate::ports::lldp::LldpAction;
+use crate::ports::stp::bridges::Done;
+use openflow_rs::action::Action;
+use openflow_rs::{FieldId, Match, PortNo};
+use std::collections::HashMap;
+use std::time::Duration;
+use switch::{BridgeId, Switch};
+
+/// How many packets a port has received.
+fn received(switch: &Switch, bridge: BridgeId, port: PortNo) -> u64 {
+    switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0])
+}
+
+impl MainPmd {
+    pub(super) fn run_timers(&mut self, now: Duration) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let MainPmd { bfd, switch, .. } = self;
+        bfd.poll(now, |bridge, port| received(switch, bridge, port), &mut actions);
+        for w in actions.drain(..) {
+            match w {
+                BfdAction::Send(bridge, port, frame, oam) => {
+                    let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
+                    self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                BfdAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
+                    let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
+                }
+            }
+        }
+        self.actions = actions;
+        for a in self.cfm.poll(now, |bridge, port| received(&self.switch, bridge, port)) {
+            match a {
+                CfmAction::Send(bridge, port, frame) => {
+                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                CfmAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
+                    let _ = self.path_changes.send(PathChange::Cfm(bridge, port, status));
+                }
+                CfmAction::Warn(bridge, port, what) => {
+                    tracing::warn!(target: "cfm", "{}: {what}", self.port_name(bridge, port));
+                }
+            }
+        }
+        for a in self.lldp.poll(now) {
+            match a {
+                LldpAction::Send(bridge, port, frame) => {
+                    self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                LldpAction::Warn(_, _, what) => tracing::warn!(target: "lldp", "{what}"),
+            }
+        }
+        self.liveness_due |= self.bonds.due(now);
+        for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
+        self.run_trees(now);
+        let tick = now >= self.next_tick;
+        if std::mem::take(&mut self.liveness_due) || tick {
+            self.update_liveness();
+        }
+        if tick {
+            self.next_tick = now + Duration::from_secs(1);
+            self.switch.tick(now, &mut self.out);
+            self.log_oversize_datagrams();
+            self.fast.join_ended();
+            if let Some(processors) = self.fast.ended() {
+                self.set_fast_pmds(&processors);
+            }
+            self.age_next_hops(now);
+        }
+    }
+
+    /// Advances spanning trees, and sends their messages.
+    pub fn run_trees(&mut self, now: Duration) {
+        let mut done = Done::default();
+        self.trees.poll(&mut self.switch, now, &mut done);
+        self.rapid.poll(&mut self.switch, now, &mut done);
+        for (bridge, port, frame) in done.frames {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
+        done.changes.into_iter().for_each(|c| drop(self.events.send(ControllerEvent::Spanning(c))));
+    }
+
+    /// Logs datagrams that were too long to be reassembled, once a second at most.
+    fn log_oversize_datagrams(&mut self) {
+        let now = self.switch.fragments.counts.map(|c| c.big);
+        let before = std::mem::replace(&mut self.big, now);
+        for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
+            if n > old {
+                tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
+            }
+        }
+    }
+
+    /// Tells the switch what BFD, CFM and LACP say of each port: all of it on each change and once a second, so that a
+    /// change which was missed for whatever reason holds a port up for a second at most.
+    pub fn update_liveness(&mut self) {
+        let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
+        let cfm: HashMap<_, _> = self.cfm.forwarding().collect();
+        let lacp: HashMap<_, _> = self.bonds.lacp().collect();
+        let ports: Vec<(BridgeId, PortNo)> = self
+            .switch
+            .bridges()
+            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), [p.bfd, p.cfm, p.lacp])))
+            .filter(|(at, old)| [&bfd, &cfm, &lacp].map(|m| m.get(at).copied()) != *old)
+            .map(|(at, _)| at)
+            .collect();
+        for at in ports {
+            let now = [&bfd, &cfm, &lacp].map(|m| m.get(&at).copied());
+            if self.switch.set_inputs(at.0, at.1, |p| [p.bfd, p.cfm, p.lacp] = now)
+                && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
+            {
+                let _ = self.events.send(ControllerEvent::Liveness(at.0, Box::new(p.clone())));
+            }
+        }
+    }
+}
