@@ -389,6 +389,7 @@ pub fn ccm() -> Vec<Vec<u8>> {
 }
 
 pub fn lldp() -> Vec<Vec<u8>> {
+    use packet::VlanId;
     use packet::lldp::{Assignment, BRIDGE, Element, Id, Lldpdu, VIRTUAL_SWITCH, compose};
     let unit = Lldpdu {
         chassis: Id::chassis(packet::Mac([2; 6])),
@@ -396,8 +397,8 @@ pub fn lldp() -> Vec<Vec<u8>> {
         ttl: 120,
         system_name: "gw1".into(),
         capabilities: Some((BRIDGE, BRIDGE)),
-        element: Some(Element { kind: VIRTUAL_SWITCH, state: 0, vlan: 0, system: [1; 10] }),
-        assignments: vec![Assignment { status: 2, vlan: 7, isid: 70 }],
+        element: Some(Element { kind: VIRTUAL_SWITCH, state: 0, vlan: VlanId::NONE, system: [1; 10] }),
+        assignments: vec![Assignment { status: 2, vlan: VlanId::of_tci(7), isid: 70 }],
         ..Lldpdu::default()
     };
     vec![compose(packet::Mac([2; 6]), &unit)]

@@ -20,9 +20,11 @@ pub mod multicast;
 pub mod nsh;
 pub mod srv6;
 pub mod tunnel;
+mod vlan;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};
 pub use mac::{Mac, NotAMac};
+pub use vlan::{NotAVlanId, VlanId};
 
 /// EtherTypes.
 pub mod ethertype {

@@ -1,7 +1,7 @@
 //! LLDP data units (IEEE 802.1AB-2016 clause 8), with their frame, and the elements of Auto Attach, by which a switch at
 //! the edge of a network of IEEE 802.1aq learns which VLANs belong to which of its services.
 
-use crate::{Mac, be16, be32};
+use crate::{Mac, VlanId, be16, be32};
 use std::fmt;
 
 /// Where they are sent to: the nearest bridge (IEEE 802.1AB table 7-1).
@@ -66,7 +66,7 @@ pub struct Element {
     /// Six bits of state.
     pub state: u8,
     /// The VLAN of its management.
-    pub vlan: u16,
+    pub vlan: VlanId,
     /// Its system.
     pub system: [u8; 10],
 }
@@ -80,7 +80,7 @@ pub struct Assignment {
     /// What has become of it; 0: it is asked for.
     pub status: u8,
     /// The VLAN.
-    pub vlan: u16,
+    pub vlan: VlanId,
     /// The service.
     pub isid: u32,
 }
@@ -162,7 +162,7 @@ pub fn compose(source: Mac, unit: &Lldpdu) -> Vec<u8> {
         put(&mut o, kind::CAPABILITIES, &[&could.to_be_bytes(), &is.to_be_bytes()]);
     }
     if let Some(e) = unit.element {
-        let first = u32::from(e.kind) << 26 | u32::from(e.state & 0x3f) << 20 | u32::from(e.vlan & 0xfff) << 8;
+        let first = u32::from(e.kind) << 26 | u32::from(e.state & 0x3f) << 20 | u32::from(e.vlan.get()) << 8;
         put(&mut o, kind::ORGANIZATION, &[&AUTO_ATTACH, &[ELEMENT], &[0; DIGEST], &first.to_be_bytes(), &e.system]);
     }
     // As many as one value has room for.
@@ -175,7 +175,7 @@ pub fn compose(source: Mac, unit: &Lldpdu) -> Vec<u8> {
 }
 
 fn assignment(a: &Assignment) -> [u8; ASSIGNMENT_LEN] {
-    let [s, v] = (u16::from(a.status) << 12 | a.vlan & 0xfff).to_be_bytes();
+    let [s, v] = (u16::from(a.status) << 12 | a.vlan.get()).to_be_bytes();
     let [_, x, y, z] = a.isid.to_be_bytes();
     [s, v, x, y, z]
 }
@@ -248,7 +248,7 @@ impl Lldpdu {
         let list = value.get(DIGEST..).ok_or(NotAnLldpdu::Short("ISID_VLAN_ASGNS"))?;
         self.assignments.extend(list.as_chunks::<ASSIGNMENT_LEN>().0.iter().map(|[s, v, x, y, z]| Assignment {
             status: s >> 4,
-            vlan: u16::from_be_bytes([s & 0xf, *v]),
+            vlan: VlanId::of_tci(u16::from_be_bytes([*s, *v])),
             isid: u32::from_be_bytes([0, *x, *y, *z]),
         }));
         Ok(())
@@ -262,7 +262,7 @@ fn element(value: &[u8]) -> Result<Element, NotAnLldpdu> {
     Ok(Element {
         kind: (first >> 26) as u8,
         state: (first >> 20) as u8 & 0x3f,
-        vlan: (first >> 8) as u16 & 0xfff,
+        vlan: VlanId::of_tci((first >> 8) as u16),
         system: *system,
     })
 }
@@ -280,8 +280,10 @@ mod tests {
             system_name: "gw1".into(),
             system_description: "Isthmus".into(),
             capabilities: Some((BRIDGE, BRIDGE)),
-            element: Some(Element { kind: VIRTUAL_SWITCH, state: 0x21, vlan: 0x123, system: [7; 10] }),
-            assignments: (1..200).map(|n| Assignment { status: 2, vlan: n, isid: 0x10_0000 + u32::from(n) }).collect(),
+            element: Some(Element { kind: VIRTUAL_SWITCH, state: 0x21, vlan: VlanId::of_tci(0x123), system: [7; 10] }),
+            assignments: (1..200)
+                .map(|n| Assignment { status: 2, vlan: VlanId::of_tci(n), isid: 0x10_0000 + u32::from(n) })
+                .collect(),
             unrecognized: 0,
         }
     }

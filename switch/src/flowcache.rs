@@ -45,6 +45,7 @@ use key::PackedKey;
 use megaflow::MegaflowPredictor;
 use openflow_rs::GroupId;
 use openflow_rs::PortNo;
+use packet::VlanId;
 use recorder::{NewConnectionPredictor, Recorder};
 use segment::SegmentCache;
 use std::sync::Arc;
@@ -138,9 +139,9 @@ pub(crate) enum Condition {
     /// There is no connection.
     NoConnection { zone: u16, tuple: Tuple },
     /// A learned address is where it was, or still unknown.
-    Address { bridge: usize, vlan: u16, mac: u64, port: Option<PortNo> },
+    Address { bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo> },
     /// The source address is known at this port; its age is refreshed.
-    Source { bridge: usize, vlan: u16, mac: u64, port: PortNo },
+    Source { bridge: usize, vlan: VlanId, mac: u64, port: PortNo },
     /// The packet as received (0) or taken out of its tunnel (1) has at least and at most so many bytes.
     Length { which: u8, min: usize, max: usize },
 }

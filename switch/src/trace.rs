@@ -23,6 +23,7 @@ use crate::xlate::{
 };
 use openflow_rs::action::{Action, CtAction, PacketType, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
+use packet::VlanId;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -235,9 +236,9 @@ impl Observer for Tracer {
         false
     }
 
-    fn learns_mac(&mut self, _: usize, _: u16, _: u64, _: PortNo) {}
+    fn learns_mac(&mut self, _: usize, _: VlanId, _: u64, _: PortNo) {}
 
-    fn looks_up_mac(&mut self, _: usize, _: u16, _: u64, _: Option<PortNo>) {}
+    fn looks_up_mac(&mut self, _: usize, _: VlanId, _: u64, _: Option<PortNo>) {}
 
     fn counts(&mut self, _: Counted, _: usize) {}
 

@@ -4,7 +4,7 @@ use super::{bridge, bridges, rstp, stp};
 use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
-use packet::Mac;
+use packet::{Mac, NotAVlanId, VlanId};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use switch::Bridge;
@@ -59,9 +59,8 @@ fn delete(w: &mut MainPmd, args: &[String]) -> Answer {
     if b.macs.release(vlan, mac) { Ok(String::new()) } else { Err("could not find static mac entry".into()) }
 }
 
-fn key(vlan: &str, mac: &str) -> Result<(u16, u64), String> {
-    let vlan =
-        vlan.parse().ok().filter(|v| *v < 4096).ok_or_else(|| format!("{vlan}: expected a VLAN from 0 to 4095"))?;
+fn key(vlan: &str, mac: &str) -> Result<(VlanId, u64), String> {
+    let vlan = vlan.parse().map_err(|e: NotAVlanId| format!("{vlan}: {e}"))?;
     let mac = mac.parse::<Mac>().map_err(|_| "bad MAC address")?;
     Ok((vlan, mac.iter().fold(0, |n, b| n << 8 | u64::from(*b))))
 }
@@ -78,7 +77,7 @@ fn show(w: &mut MainPmd, args: &[String]) -> Answer {
 /// The same for programs.
 pub(super) fn show_json(w: &MainPmd, args: Vec<String>) -> Result<Value, String> {
     let of = |k: Known| {
-        let mut entry = json!({"port": k.port.0, "vlan": k.vlan, "mac": Mac::from_u64(k.mac).to_string()});
+        let mut entry = json!({"port": k.port.0, "vlan": k.vlan.get(), "mac": Mac::from_u64(k.mac).to_string()});
         let (name, value) = match k.fixed {
             true => ("static", true.into()),
             false => ("age", w.now().saturating_sub(k.seen).as_secs().into()),

@@ -3,7 +3,7 @@
 
 use super::{get, number};
 use ovn_schema::{Map, Str, options};
-use packet::{Mac, ccm};
+use packet::{Mac, VlanId, ccm};
 use std::time::Duration;
 use switch::CcmPackets;
 
@@ -17,8 +17,8 @@ const USUAL: u32 = 1000;
 /// The VLAN of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CcmVlan {
-    /// This one; 0: none.
-    Fixed(u16),
+    /// This one.
+    Fixed(VlanId),
     /// Another one each time.
     Random,
 }
@@ -85,7 +85,7 @@ pub(super) fn cfm(name: &str, point: Option<i64>, o: &Map<Str, Str>, source: Mac
         down: extended && get(o, "cfm_opstate").is_some_and(|s| !s.eq_ignore_ascii_case("up")),
         vlan: match get(o, "cfm_ccm_vlan") {
             Some(v) if v.eq_ignore_ascii_case("random") => CcmVlan::Random,
-            _ => CcmVlan::Fixed(number(o, "cfm_ccm_vlan").ok().flatten().filter(|n| *n < 4096).unwrap_or(0)),
+            _ => CcmVlan::Fixed(number(o, "cfm_ccm_vlan").ok().flatten().unwrap_or_default()),
         },
         priority: number(o, "cfm_ccm_pcp").ok().flatten().filter(|n| *n < 8).unwrap_or(0),
         check_key,

@@ -2,6 +2,7 @@
 //! Attach Configuration").
 
 use ovn_schema::{options, ovs};
+use packet::VlanId;
 
 /// An interface that tells its neighbours of itself, and listens to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct LldpSpec {
     /// `AutoAttach:system_description`.
     pub system_description: String,
     /// `AutoAttach:mappings`: services, and the VLANs that are asked for.
-    pub mappings: Vec<(u32, u16)>,
+    pub mappings: Vec<(u32, VlanId)>,
 }
 
 /// What an interface says and asks for, if it speaks LLDP.
@@ -24,8 +25,9 @@ pub(super) fn lldp(i: &ovs::Interface, attach: Option<&ovs::AutoAttach>) -> Opti
     let mut spec = LldpSpec { port: i.name.to_string(), ..LldpSpec::default() };
     if let Some(a) = attach {
         (spec.system_name, spec.system_description) = (a.system_name.to_string(), a.system_description.to_string());
-        // The columns' ranges are those of the numbers.
-        spec.mappings = a.mappings.iter().map(|(isid, vlan)| (*isid as u32, *vlan as u16)).collect();
+        // The column's ranges are those of the numbers.
+        let of = |(isid, vlan): (&i64, &i64)| Some((*isid as u32, VlanId::try_from(*vlan).ok()?));
+        spec.mappings = a.mappings.iter().filter_map(of).collect();
     }
     Some(spec)
 }

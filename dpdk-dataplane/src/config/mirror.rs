@@ -1,7 +1,9 @@
 //! Mirrors (`Mirror`), with ports by name.
 
+use super::vlans;
 use openflow_rs::Match;
 use ovn_schema::{Uuid, ovs};
+use packet::VlanId;
 
 /// Where a mirror sends copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +11,7 @@ pub enum MirrorTarget {
     /// To this port.
     Port(String),
     /// To this VLAN.
-    Vlan(u16),
+    Vlan(VlanId),
 }
 
 /// A mirror.
@@ -26,7 +28,7 @@ pub struct MirrorSpec {
     /// Ports whose sent packets are mirrored.
     pub destinations: Vec<String>,
     /// Only packets of these VLANs; empty: of all.
-    pub vlans: Vec<u16>,
+    pub vlans: Vec<VlanId>,
     /// Only packets that match; none: all.
     pub filter: Option<Match>,
     /// Where copies go; none: the mirror does nothing.
@@ -54,12 +56,12 @@ pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorS
         all: m.select_all,
         sources: interfaces(&m.select_src_port),
         destinations: interfaces(&m.select_dst_port),
-        vlans: m.select_vlan.iter().map(|v| *v as u16).collect(),
+        vlans: vlans(&m.select_vlan),
         filter: filter.and_then(Result::ok),
         output: match (out, m.output_vlan) {
             _ if off => None,
             (Some(port), _) => port.map(MirrorTarget::Port),
-            (None, vlan) => vlan.map(|v| MirrorTarget::Vlan(v as u16)),
+            (None, vlan) => vlan.and_then(|v| v.try_into().ok()).map(MirrorTarget::Vlan),
         },
         // The largest one is none.
         snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < usize::from(u16::MAX)),

@@ -35,8 +35,8 @@ use controller::ControllerSpec;
 use dummy::DummyMode;
 use mirror::MirrorSpec;
 use openflow_rs::connection::OUR_VERSIONS;
-use ovn_schema::{Map, Str, Uuid, ovs};
-use packet::Mac;
+use ovn_schema::{Map, Set, Str, Uuid, ovs};
+use packet::{Mac, VlanId};
 use port::{Kind, Owner, PortError, PortSpec, queues_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,6 +100,11 @@ fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T
         None => Ok(None),
         Some(v) => v.trim().parse().map(Some).map_err(|_| NotANumber { key: key.into(), value: v.into() }),
     }
+}
+
+/// VLANs of a column. Others than from 0 to 4095 are not in it, as the schema has that range.
+fn vlans(column: &Set<i64>) -> Vec<VlanId> {
+    column.iter().filter_map(|v| VlanId::try_from(*v).ok()).collect()
 }
 
 /// An address that follows from a row's id: the same after a restart, and hardly the same for two bridges.

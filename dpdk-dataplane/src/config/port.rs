@@ -8,10 +8,10 @@ use super::qos::{self, Egress, QosError, Rate};
 use super::rstp::{self, RstpPortSpec};
 use super::stp::{self, StpPortSpec};
 use super::tunnel::{TunnelError, tunnel};
-use super::{get, number};
+use super::{get, number, vlans};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
-use packet::Mac;
+use packet::{Mac, VlanId};
 use representors::devargs::{Devargs, Malformed};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -312,15 +312,15 @@ fn descriptors(options: &Map<Str, Str>, key: &str) -> Result<Option<u16>, ()> {
 }
 
 fn vlan(p: &ovs::Port) -> VlanMode {
-    let trunks: Vec<u16> = p.trunks.iter().map(|v| *v as u16).collect();
-    let tag = p.tag.map(|t| t as u16);
+    let trunks = vlans(&p.trunks);
+    let tag = p.tag.and_then(|t| VlanId::try_from(t).ok());
     match (p.vlan_mode.as_deref(), tag) {
-        (Some("access"), t) => VlanMode::Access(t.unwrap_or(0)),
-        (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or(0), trunks),
-        (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or(0), trunks),
+        (Some("access"), t) => VlanMode::Access(t.unwrap_or_default()),
+        (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or_default(), trunks),
+        (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or_default(), trunks),
         (Some("dot1q-tunnel"), t) => VlanMode::Dot1qTunnel {
-            vlan: t.unwrap_or(0),
-            customers: p.cvlans.iter().map(|v| *v as u16).collect(),
+            vlan: t.unwrap_or_default(),
+            customers: vlans(&p.cvlans),
             tpid: match get(&p.other_config, "qinq-ethtype") {
                 Some("802.1q") => packet::ethertype::VLAN,
                 _ => packet::ethertype::QINQ,

@@ -50,7 +50,8 @@ pub struct Bond {
     pub reflects: bool,
 }
 
-/// The bucket of a source address and its VLAN.
+/// The bucket of a source address and its VLAN. `vlan` is a plain number, as
+/// `bond/hash` takes one of any size.
 pub fn bucket(mac: u64, vlan: u16, basis: u32) -> usize {
     (mix(mac ^ u64::from(vlan) << 48 ^ mix(basis.into())) % BUCKETS as u64) as usize
 }

@@ -3,6 +3,7 @@
 use crate::stamps::StampTable;
 use hashbrown::HashMap;
 use openflow_rs::PortNo;
+use packet::VlanId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -83,7 +84,7 @@ pub struct Known {
     /// Where.
     pub port: PortNo,
     /// VLAN.
-    pub vlan: u16,
+    pub vlan: VlanId,
     /// Address.
     pub mac: u64,
     /// When it was last seen.
@@ -105,7 +106,7 @@ struct Slot {
 /// Which port an address was last seen at, by VLAN.
 #[derive(Debug)]
 pub struct MacTable {
-    index: HashMap<(u16, u64), u32>,
+    index: HashMap<(VlanId, u64), u32>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     stamps: u64,
@@ -139,7 +140,7 @@ impl Default for MacTable {
 
 impl MacTable {
     /// Learns a source address; multicast sources are not learned.
-    pub fn learn(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) {
+    pub fn learn(&mut self, vlan: VlanId, mac: u64, port: PortNo, now: Duration) {
         if mac >> 40 & 1 != 0 {
             return;
         }
@@ -174,7 +175,7 @@ impl MacTable {
     /// one port cannot push others' addresses out. At a time it loses one in [`EVICTED`] of them, so that a flood of new
     /// addresses does not look through the table for each. False: all were put there by hand.
     fn evict(&mut self) -> bool {
-        let mut by_port: HashMap<PortNo, Vec<(u64, u16, u64)>> = HashMap::new();
+        let mut by_port: HashMap<PortNo, Vec<(u64, VlanId, u64)>> = HashMap::new();
         for ((vlan, mac), i) in &self.index {
             if let Some(Some(s)) = self.slots.get(*i as usize)
                 && s.fixed.is_none()
@@ -196,7 +197,7 @@ impl MacTable {
 
     /// Puts an address at a port for good, wherever it was before. False: it was put there by hand already, or there is no
     /// room.
-    pub fn fix(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) -> bool {
+    pub fn fix(&mut self, vlan: VlanId, mac: u64, port: PortNo, now: Duration) -> bool {
         if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some() && s.port == port) {
             return false;
         }
@@ -205,7 +206,7 @@ impl MacTable {
     }
 
     /// Takes an address off that was put there by hand; false if there is none.
-    pub fn release(&mut self, vlan: u16, mac: u64) -> bool {
+    pub fn release(&mut self, vlan: VlanId, mac: u64) -> bool {
         let fixed = self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some());
         if fixed {
             self.remove(vlan, mac);
@@ -213,7 +214,7 @@ impl MacTable {
         fixed
     }
 
-    fn remove(&mut self, vlan: u16, mac: u64) {
+    fn remove(&mut self, vlan: VlanId, mac: u64) {
         if let Some(slot) = self.index.remove(&(vlan, mac)) {
             self.slots.get_mut(slot as usize).into_iter().for_each(|s| *s = None);
             self.shared.live.set(slot, 0, 0);
@@ -221,7 +222,7 @@ impl MacTable {
         }
     }
 
-    fn put(&mut self, vlan: u16, mac: u64, port: PortNo, time: u64, fixed: Option<Duration>) -> bool {
+    fn put(&mut self, vlan: VlanId, mac: u64, port: PortNo, time: u64, fixed: Option<Duration>) -> bool {
         let slot = match self.free.pop() {
             Some(i) => i,
             None => {
@@ -242,20 +243,20 @@ impl MacTable {
         false
     }
 
-    fn seen(&self, vlan: u16, mac: u64) -> Option<(u32, Slot)> {
+    fn seen(&self, vlan: VlanId, mac: u64) -> Option<(u32, Slot)> {
         let slot = *self.index.get(&(vlan, mac))?;
         Some((slot, (*self.slots.get(slot as usize)?)?))
     }
 
     /// Where an address is.
-    pub fn lookup(&self, vlan: u16, mac: u64, now: Duration) -> Option<PortNo> {
+    pub fn lookup(&self, vlan: VlanId, mac: u64, now: Duration) -> Option<PortNo> {
         let (slot, s) = self.seen(vlan, mac)?;
         let at = self.shared.live.get(slot).1;
         (at.saturating_add(self.shared.age) > now.as_nanos() as u64).then_some(s.port)
     }
 
     /// The place of an address that is known at a port, however old.
-    pub(crate) fn place(&self, vlan: u16, mac: u64, port: PortNo) -> Option<Place> {
+    pub(crate) fn place(&self, vlan: VlanId, mac: u64, port: PortNo) -> Option<Place> {
         let (slot, _) = self.seen(vlan, mac).filter(|(_, s)| s.port == port)?;
         Some(Place { slot, stamp: self.shared.live.get(slot).0 })
     }
@@ -303,7 +304,7 @@ impl MacTable {
     }
 
     /// Forgets an address, unless it was put there by hand.
-    pub fn forget(&mut self, vlan: u16, mac: u64) {
+    pub fn forget(&mut self, vlan: VlanId, mac: u64) {
         if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_none()) {
             self.remove(vlan, mac);
         }
@@ -336,6 +337,8 @@ impl MacTable {
 mod tests {
     use super::*;
 
+    const VLAN: VlanId = VlanId::NONE;
+
     /// A table that is full forgets the oldest addresses of the port that has the most, whoever asks for room.
     #[test]
     fn a_port_with_many_addresses_pushes_out_its_own() {
@@ -343,31 +346,31 @@ mod tests {
         t.set_limits(AGE, 10);
         let at = Duration::from_secs;
         for mac in 0..3 {
-            t.learn(0, mac, PortNo(1), at(mac));
+            t.learn(VLAN, mac, PortNo(1), at(mac));
         }
-        t.fix(0, 90, PortNo(2), at(0));
+        t.fix(VLAN, 90, PortNo(2), at(0));
         for mac in 10..16 {
-            t.learn(0, mac, PortNo(2), at(mac));
+            t.learn(VLAN, mac, PortNo(2), at(mac));
         }
-        t.learn(0, 10, PortNo(2), at(20));
+        t.learn(VLAN, 10, PortNo(2), at(20));
         // The second port has six, and one by hand.
         for (n, gone) in [(30, 11), (31, 12)] {
-            assert!(t.lookup(0, gone, at(n)).is_some());
-            t.learn(0, n, PortNo(1), at(n));
-            assert_eq!((t.index.len(), t.lookup(0, gone, at(n))), (10, None));
+            assert!(t.lookup(VLAN, gone, at(n)).is_some());
+            t.learn(VLAN, n, PortNo(1), at(n));
+            assert_eq!((t.index.len(), t.lookup(VLAN, gone, at(n))), (10, None));
         }
         // Now the first one has five, the second one four.
-        t.learn(0, 33, PortNo(3), at(33));
-        assert_eq!((t.lookup(0, 0, at(33)), t.lookup(0, 1, at(33))), (None, Some(PortNo(1))));
-        assert_eq!((t.stats.evicted, t.lookup(0, 90, at(33))), (3, Some(PortNo(2))));
+        t.learn(VLAN, 33, PortNo(3), at(33));
+        assert_eq!((t.lookup(VLAN, 0, at(33)), t.lookup(VLAN, 1, at(33))), (None, Some(PortNo(1))));
+        assert_eq!((t.stats.evicted, t.lookup(VLAN, 90, at(33))), (3, Some(PortNo(2))));
         t.set_limits(AGE, 4);
-        t.learn(0, 34, PortNo(3), at(34));
-        assert_eq!((t.index.len(), t.lookup(0, 34, at(34))), (4, Some(PortNo(3))));
+        t.learn(VLAN, 34, PortNo(3), at(34));
+        assert_eq!((t.index.len(), t.lookup(VLAN, 34, at(34))), (4, Some(PortNo(3))));
         t.clear();
         for mac in 0..4 {
-            t.fix(0, mac, PortNo(1), at(40));
+            t.fix(VLAN, mac, PortNo(1), at(40));
         }
-        t.learn(0, 9, PortNo(1), at(40));
-        assert_eq!(t.lookup(0, 9, at(40)), None, "what was put there by hand stays");
+        t.learn(VLAN, 9, PortNo(1), at(40));
+        assert_eq!(t.lookup(VLAN, 9, at(40)), None, "what was put there by hand stays");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::bridge::Bridge;
 use openflow_rs::{Match, PortNo};
+use packet::VlanId;
 use std::collections::BTreeSet;
 
 /// Most mirrors of a bridge, as in Open vSwitch.
@@ -13,7 +14,7 @@ pub enum MirrorOutput {
     /// A port.
     Port(PortNo),
     /// All ports of a VLAN (RSPAN).
-    Vlan(u16),
+    Vlan(VlanId),
 }
 
 /// What is copied, and where to.
@@ -28,7 +29,7 @@ pub struct Mirror {
     /// What these send.
     pub destinations: BTreeSet<PortNo>,
     /// Only packets of these VLANs; empty is all.
-    pub vlans: BTreeSet<u16>,
+    pub vlans: BTreeSet<VlanId>,
     /// Only packets that match, as they are where they are copied; none: all.
     pub filter: Option<Match>,
     /// Where copies go.

@@ -3,6 +3,7 @@
 
 use crate::bridge::{Bridge, Invalidation};
 use openflow_rs::PortNo;
+use packet::VlanId;
 use packet::multicast::{Said, Version};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -41,9 +42,9 @@ struct Group {
 #[derive(Clone, Debug)]
 pub struct Snooping {
     settings: SnoopingSettings,
-    groups: BTreeMap<(u16, IpAddr), Group>,
+    groups: BTreeMap<(VlanId, IpAddr), Group>,
     /// By VLAN; who asked last comes last.
-    routers: Vec<(u16, Member)>,
+    routers: Vec<(VlanId, Member)>,
     reports: u64,
     /// Ports that get all multicast packets, in the order in which they became such.
     pub(crate) flood: Vec<PortNo>,
@@ -67,7 +68,7 @@ impl Snooping {
     }
 
     /// Takes note of what a port said in a VLAN.
-    pub(crate) fn hear(&mut self, said: &Said, vlan: u16, port: PortNo, now: Duration) -> Heard {
+    pub(crate) fn hear(&mut self, said: &Said, vlan: VlanId, port: PortNo, now: Duration) -> Heard {
         let member = Member { port, seen: now };
         match said {
             Said::Query => {
@@ -116,12 +117,12 @@ impl Snooping {
     }
 
     /// The ports that want a group; none: nobody asked for it.
-    pub(crate) fn members(&self, vlan: u16, group: IpAddr) -> Option<impl Iterator<Item = PortNo>> {
+    pub(crate) fn members(&self, vlan: VlanId, group: IpAddr) -> Option<impl Iterator<Item = PortNo>> {
         self.groups.get(&(vlan, group)).map(|g| g.members.iter().map(|m| m.port))
     }
 
     /// The ports with routers behind them, with their VLANs.
-    pub(crate) fn routers(&self) -> impl Iterator<Item = (u16, PortNo)> {
+    pub(crate) fn routers(&self) -> impl Iterator<Item = (VlanId, PortNo)> {
         self.routers.iter().map(|(v, m)| (*v, m.port))
     }
 
@@ -140,10 +141,10 @@ impl Snooping {
     }
 
     /// All ports of groups, in the order of their last reports: group, VLAN, protocol, port.
-    pub fn groups(&self) -> Vec<(IpAddr, u16, Version, Member)> {
+    pub fn groups(&self) -> Vec<(IpAddr, VlanId, Version, Member)> {
         let mut list: Vec<_> = self.groups.iter().collect();
         list.sort_by_key(|(_, g)| g.used);
-        let of = |((vlan, address), g): (&(u16, IpAddr), &Group)| {
+        let of = |((vlan, address), g): (&(VlanId, IpAddr), &Group)| {
             let (vlan, address, version) = (*vlan, *address, g.version);
             g.members.iter().map(move |m| (address, vlan, version, *m)).collect::<Vec<_>>()
         };
@@ -151,7 +152,7 @@ impl Snooping {
     }
 
     /// All ports with routers behind them, and their VLANs, in the order of the last queries.
-    pub fn queriers(&self) -> &[(u16, Member)] {
+    pub fn queriers(&self) -> &[(VlanId, Member)] {
         &self.routers
     }
 }
@@ -187,14 +188,14 @@ impl Bridge {
         self.forget_members(|_| true);
     }
 
-    /// Forgets the addresses and groups that were learned from a port: it went, or its VLANs are others.
-    /// Forgets what the topology of the network has taught: addresses, but for those put there by hand, and groups.
+    /// Forgets all learned addresses and groups, as they may be behind other ports after a change of the topology.
+    /// Addresses that were put there by hand stay.
     pub fn forget_addresses(&mut self) {
         self.macs.flush();
         self.flush_snooping();
     }
 
-    /// Forgets what is behind a port.
+    /// Forgets the addresses and groups that were learned from a port: it is gone, or its VLANs are others.
     pub fn forget_port(&mut self, port: PortNo) {
         self.macs.forget_port(port);
         self.forget_members(|m| m.port == port);
@@ -236,11 +237,11 @@ mod tests {
     }
 
     fn hear(b: &mut Bridge, said: &Said, vlan: u16, port: u16, now: u64) -> Heard {
-        b.snooping.as_mut().map(|s| s.hear(said, vlan, PortNo(port), at(now))).unwrap_or_default()
+        b.snooping.as_mut().map(|s| s.hear(said, VlanId::of_tci(vlan), PortNo(port), at(now))).unwrap_or_default()
     }
 
     fn members(b: &Bridge, vlan: u16, n: u8) -> Option<Vec<u16>> {
-        Some(b.snooping.as_ref()?.members(vlan, group(n))?.map(|p| p.0).collect())
+        Some(b.snooping.as_ref()?.members(VlanId::of_tci(vlan), group(n))?.map(|p| p.0).collect())
     }
 
     #[test]

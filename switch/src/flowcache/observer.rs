@@ -15,6 +15,7 @@ use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
+use packet::VlanId;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -262,14 +263,14 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn learns_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: PortNo) {
+    fn learns_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: PortNo) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Source { bridge, vlan, mac, port });
         }
     }
 
     #[inline]
-    fn looks_up_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: Option<PortNo>) {
+    fn looks_up_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo>) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Address { bridge, vlan, mac, port });
         }

@@ -10,6 +10,7 @@ use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKind, Underlay
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use openflow_rs::action::PacketType;
+use packet::VlanId;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -181,7 +182,7 @@ impl Backer {
         self.peers = Peers::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
-        let behind: Vec<(u16, u64)> =
+        let behind: Vec<(VlanId, u64)> =
             b.macs.iter().filter(|k| k.port == no && !k.fixed).map(|k| (k.vlan, k.mac)).collect();
         self.sequences.remove(&(bridge, no));
         b.forget_port(no);

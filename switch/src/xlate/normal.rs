@@ -13,6 +13,7 @@ use crate::extract::mac_text;
 use crate::xlate::snooping::Multicast;
 use crate::xlate::{Counted, Kind, Observer, SlowPath, Xlate};
 use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
+use packet::VlanId;
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn flood(&mut self, all: bool) {
@@ -41,7 +42,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 None => return self.because(DropReason::Vlan),
             },
             // A packet-out comes from no port of the bridge.
-            None => tci & 0xfff,
+            None => VlanId::of_tci(tci),
         };
         if !self.bond_takes(inp, vlan, src, dst) {
             self.observer.tell(Kind::Detail, || "bonding refused admissibility, dropping".into());
@@ -76,7 +77,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.looks_up_mac(self.pipeline.bridge, vlan, dst, known);
         }
         let tunnel = matches!(b.ports.get(&inp).map(|p| &p.vlan), Some(VlanMode::Dot1qTunnel { .. }));
-        let inner = if tunnel { tci } else { self.packet.key.get(F::Vlan1Tci) as u16 } & 0xfff;
+        let inner = VlanId::of_tci(if tunnel { tci } else { self.packet.key.get(F::Vlan1Tci) as u16 });
         let protected = |no: &PortNo| b.ports.get(no).is_some_and(|p| p.protected);
         let barred = |no: &PortNo| protected(&inp) && protected(no);
         let admits = |p: &Port| p.vlan.admits(vlan, inner) && b.floods_to(p.no) && !barred(&p.no) && p.stp_forwards();
@@ -139,7 +140,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Pushes the tag of a service VLAN; false if the packet has two tags already.
-    fn push_service_tag(&mut self, vlan: u16, tpid: u16) -> bool {
+    fn push_service_tag(&mut self, vlan: VlanId, tpid: u16) -> bool {
         if self.packet.key.get(F::Vlan1Tci) != 0 {
             return false;
         }
@@ -154,7 +155,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: u16, came: u128) {
+    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: VlanId, came: u128) {
         let Some(port) = self.member_for(port, vlan) else { return };
         let Some(p) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&port)) else { return };
         let (untagged, access) = (p.vlan.sends_untagged(vlan), matches!(p.vlan, VlanMode::Access(_)));
@@ -221,7 +222,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Whether the bond of a port admits a packet.
-    pub(crate) fn bond_takes(&mut self, no: PortNo, vlan: u16, src: u64, dst: u64) -> bool {
+    pub(crate) fn bond_takes(&mut self, no: PortNo, vlan: VlanId, src: u64, dst: u64) -> bool {
         let now = self.backer.now;
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge) else { return true };
         let Some(bond) = b.bond_of(no) else { return true };
@@ -251,15 +252,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// The port that a packet leaves by: for a bond, the member chosen by hash.
-    pub(crate) fn member_for(&mut self, no: PortNo, vlan: u16) -> Option<PortNo> {
+    pub(crate) fn member_for(&mut self, no: PortNo, vlan: VlanId) -> Option<PortNo> {
         let b = self.backer.bridges.get(self.pipeline.bridge)?;
         let Some((i, State { bond, .. })) = b.state_of(no) else { return Some(no) };
         let place = match bond.spread {
             Spread::Active => None,
-            Spread::Source => Some(bucket(self.packet.key.get(F::EthSrc) as u64, vlan, bond.basis)),
+            Spread::Source => Some(bucket(self.packet.key.get(F::EthSrc) as u64, vlan.get(), bond.basis)),
             Spread::Transport => {
                 let ip = matches!(self.packet.key.get(F::EthType), 0x800 | 0x86dd);
-                let basis = u64::from(bond.basis) << 16 | u64::from(vlan);
+                let basis = u64::from(bond.basis) << 16 | u64::from(vlan.get());
                 let hash = if ip { self.flow_hash(&[], basis) } else { 0 };
                 let macs = (self.packet.key.get(F::EthSrc) ^ self.packet.key.get(F::EthDst)) as u64;
                 Some((mix(hash ^ macs) % BUCKETS as u64) as usize)
@@ -302,8 +303,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let vlan = match b.ports.get(&no).map(|p| &p.vlan) {
             // An untagged packet of an access port belongs to its VLAN.
             Some(VlanMode::Access(v) | VlanMode::Dot1qTunnel { vlan: v, .. }) => *v,
-            Some(mode) => mode.ingress(tci).unwrap_or(tci & 0xfff),
-            None => tci & 0xfff,
+            Some(mode) => mode.ingress(tci).unwrap_or(VlanId::of_tci(tci)),
+            None => VlanId::of_tci(tci),
         };
         let wants = |m: &Mirror| {
             let ports = if received { &m.sources } else { &m.destinations };
@@ -351,7 +352,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.shortened(n, |x| x.emit(port));
     }
 
-    fn copy_to_vlan(&mut self, vlan: u16, of: u16) {
+    fn copy_to_vlan(&mut self, vlan: VlanId, of: VlanId) {
         // A copy within the packet's own VLAN would be a loop.
         if vlan == of {
             return;

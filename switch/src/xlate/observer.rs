@@ -17,6 +17,7 @@ use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, FlowKey, PortNo};
+use packet::VlanId;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -188,9 +189,9 @@ pub(crate) trait Observer: Sized {
     /// Whether [`Observer::depends`] is of use: some dependencies take time to list.
     fn notes_dependencies(&self) -> bool;
     /// A source address was learned at a port, or is there already.
-    fn learns_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: PortNo);
+    fn learns_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: PortNo);
     /// An address was looked up among those that were learned.
-    fn looks_up_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: Option<PortNo>);
+    fn looks_up_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo>);
 
     // What it does.
 

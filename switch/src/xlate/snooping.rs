@@ -7,7 +7,7 @@ use crate::dependency::Dependency;
 use crate::xlate::{Kind, Observer, SlowPath, Xlate};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::multicast::{Said, read};
-use packet::{ethertype, ipproto};
+use packet::{VlanId, ethertype, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where a packet to a group goes.
@@ -32,7 +32,7 @@ const BROADCAST: u64 = 0xffff_ffff_ffff;
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Where a packet that `port` brought to `vlan` goes; none: it is to no group, or the bridge does not snoop.
-    pub(super) fn snoop(&mut self, port: PortNo, vlan: u16, dst: u64) -> Option<Multicast> {
+    pub(super) fn snoop(&mut self, port: PortNo, vlan: VlanId, dst: u64) -> Option<Multicast> {
         let bridge = self.pipeline.bridge;
         self.backer.bridges.get(bridge).and_then(|b| b.snooping.as_ref())?;
         let v4 = match self.packet.key.get(F::EthType) as u16 {
@@ -117,7 +117,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Takes note of what the packet says.
-    fn hear(&mut self, port: PortNo, vlan: u16) {
+    fn hear(&mut self, port: PortNo, vlan: VlanId) {
         let (bridge, now) = (self.pipeline.bridge, self.backer.now);
         let v4 = self.packet.key.get(F::EthType) as u16 == ethertype::IPV4;
         let source = self.packet.key.get(F::IpSrc);
@@ -200,7 +200,7 @@ impl<O: Observer> Listed<'_, O> {
         s.flood.iter().for_each(|p| self.add(*p, words));
     }
 
-    fn routers(&mut self, s: &Snooping, vlan: u16) {
+    fn routers(&mut self, s: &Snooping, vlan: VlanId) {
         for (v, port) in s.routers() {
             if v != vlan {
                 self.observer.tell(Kind::Detail, || "mcast router is on another vlan, dropping".into());

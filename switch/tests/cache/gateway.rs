@@ -168,7 +168,7 @@ pub fn gateway(cache: bool) -> Switch {
     for (b, no, name, kind) in ports {
         let mut p = Port::new(PortNo(no), name, kind);
         if name == "eth1" {
-            p.vlan = VlanMode::Access(7);
+            p.vlan = VlanMode::Access(packet::VlanId::of_tci(7));
         }
         s.add_port(b, p).expect("port");
     }

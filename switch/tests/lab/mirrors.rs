@@ -4,7 +4,7 @@ use crate::compare::Pair;
 use crate::ovs::Ovs;
 use openflow_rs::text::parse_flow;
 use openflow_rs::{Message, PortNo};
-use packet::build;
+use packet::{VlanId, build};
 use std::collections::BTreeSet;
 use switch::{Mirror, MirrorOutput};
 
@@ -15,7 +15,7 @@ fn mirror(all: bool, sources: &[u16], destinations: &[u16], vlans: &[u16], outpu
         all,
         sources: set(sources),
         destinations: set(destinations),
-        vlans: vlans.iter().copied().collect(),
+        vlans: vlans.iter().copied().map(VlanId::of_tci).collect(),
         output,
         filter: None,
         snaplen: None,
@@ -30,7 +30,7 @@ fn configure(ovs: &Ovs, mirrors: &[Mirror]) {
         words.push_str(&format!(" -- --id=@p{n} get port p{n}"));
     }
     for (i, m) in mirrors.iter().enumerate() {
-        let vlans: Vec<String> = m.vlans.iter().map(u16::to_string).collect();
+        let vlans: Vec<String> = m.vlans.iter().map(VlanId::to_string).collect();
         let output = match &m.output {
             MirrorOutput::Port(p) => format!("output_port=@p{p}"),
             MirrorOutput::Vlan(v) => format!("output_vlan={v}"),
@@ -72,7 +72,7 @@ fn same_copies() {
         vec![mirror(false, &[1], &[], &[], port(9)), mirror(false, &[], &[2], &[], port(8))],
         vec![mirror(false, &[1], &[], &[], port(9)), mirror(false, &[2], &[2], &[], port(9))],
         vec![short],
-        vec![mirror(false, &[1, 5], &[4], &[], MirrorOutput::Vlan(50))],
+        vec![mirror(false, &[1, 5], &[4], &[], MirrorOutput::Vlan(VlanId::of_tci(50)))],
         vec![],
     ];
     let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));

@@ -12,7 +12,7 @@ fn normal_learns_and_respects_vlans() {
     let mut s = one(&["actions=NORMAL"]);
     s.remove_port(0, PortNo(3));
     let mut p3 = Port::new(PortNo(3), "p3", PortKind::Device(3));
-    p3.vlan = VlanMode::Access(7);
+    p3.vlan = VlanMode::Access(packet::VlanId::of_tci(7));
     s.add_port(0, p3).expect("port");
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
     assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "VLAN 0 floods to the trunk only");

@@ -19,7 +19,7 @@ pub(super) struct Flow {
     pub ethertype: u16,
     pub header_len: u8,
     /// The outer tag's TCI.
-    pub vlan: Option<u16>,
+    pub tci: Option<u16>,
     pub ip: Option<Ip>,
     /// The tunnel over IPv4 by which it came.
     pub outer: Option<Outer>,
@@ -85,7 +85,7 @@ pub(super) fn of(s: &Sample, in_name: String, now: Duration) -> (Flow, Tally) {
         macs: [mac_at(p, 6).unwrap_or_default(), mac_at(p, 0).unwrap_or_default()],
         ethertype: h.ethertype,
         header_len: h.l3.min(255) as u8,
-        vlan: h.vlans[0].map(|v| v.tci),
+        tci: h.vlans[0].map(|v| v.tci),
         ip,
         // Packets of one flow may differ in their TOS.
         outer: s.outer.filter(|o| o.addresses[0].is_ipv4()).map(|o| Outer { tos: 0, ..o }),

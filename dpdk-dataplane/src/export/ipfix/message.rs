@@ -1,6 +1,7 @@
 //! IPFIX messages: templates and records (RFC 7011 section 3; the elements are those of IANA's registry).
 
 use super::flow::{Flow, Tally, Transport};
+use packet::VlanId;
 use std::net::IpAddr;
 use std::time::Duration;
 use switch::TunnelKind;
@@ -50,7 +51,7 @@ impl Kind {
             Transport::Icmp(..) => 2,
         });
         let (tunnel, observer) = (f.outer.is_some(), f.observer.is_some());
-        Kind { vlan: f.vlan.is_some(), ip, transport, tunnel, observer }
+        Kind { vlan: f.tci.is_some(), ip, transport, tunnel, observer }
     }
 
     fn all() -> impl Iterator<Item = Kind> {
@@ -116,7 +117,7 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
         _ => ([0; 2], [0; 2]),
     };
     let ago = |at: Duration| (now.saturating_sub(at).as_micros().min(u32::MAX.into()) as u32).to_be_bytes();
-    let vlan = f.vlan.unwrap_or(0);
+    let tci = f.tci.unwrap_or(0);
     match element {
         // observationPointId, flowDirection
         138 => o.extend(f.point.to_be_bytes()),
@@ -131,8 +132,8 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
         14 => o.extend(f.out_port.to_be_bytes()),
         82 => text(&f.in_name, o),
         // vlanId, dot1qVlanId, dot1qPriority
-        58 | 243 => o.extend((vlan & 0xfff).to_be_bytes()),
-        244 => o.push((vlan >> 13) as u8),
+        58 | 243 => o.extend(VlanId::of_tci(tci).get().to_be_bytes()),
+        244 => o.push((tci >> 13) as u8),
         // ipVersion, ipTTL, protocolIdentifier, ipDiffServCodePoint, ipPrecedence, ipClassOfService
         60 => o.push(f.ip.as_ref().map_or(0, |i| if i.addresses[0].is_ipv4() { 4 } else { 6 })),
         192 => o.push(f.ip.as_ref().map_or(0, |i| i.ttl)),
@@ -275,8 +276,8 @@ mod tests {
     use std::net::Ipv4Addr;
     use switch::Outer;
 
-    fn flow(ip: Option<Ip>, vlan: Option<u16>) -> Flow {
-        Flow { in_name: "vif7".into(), ethertype: 0x800, vlan, ip, ..Flow::default() }
+    fn flow(ip: Option<Ip>, tci: Option<u16>) -> Flow {
+        Flow { in_name: "vif7".into(), ethertype: 0x800, tci, ip, ..Flow::default() }
     }
 
     fn ip(a: &str, transport: Transport) -> Option<Ip> {
@@ -300,10 +301,10 @@ mod tests {
         let here = Ipv4Addr::LOCALHOST.into();
         let outer = Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], vni: 7, tos: 0 };
         let more = [(None, None), (Some(outer), None), (None, Some("me")), (Some(outer), Some("me"))];
-        for ((outer, observer), vlan) in more.into_iter().flat_map(|m| [(m, None), (m, Some(0x2005))]) {
+        for ((outer, observer), tci) in more.into_iter().flat_map(|m| [(m, None), (m, Some(0x2005))]) {
             for a in ["", "10.0.0.1", "fd00::1"] {
                 for l4 in [Transport::None, Transport::Ports(1, 2), Transport::Icmp(8, 0)] {
-                    let f = flow(if a.is_empty() { None } else { ip(a, l4) }, vlan);
+                    let f = flow(if a.is_empty() { None } else { ip(a, l4) }, tci);
                     let f = Flow { outer, observer: observer.map(String::from), ..f };
                     let kind = Kind::of(&f);
                     seen.push(kind.template());

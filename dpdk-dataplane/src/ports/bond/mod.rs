@@ -6,7 +6,7 @@ pub mod lacp;
 use crate::config::bond::BondSpec;
 use lacp::{Lacp, LacpPort};
 use openflow_rs::PortNo;
-use packet::Mac;
+use packet::{Mac, VlanId};
 use std::time::Duration;
 use switch::bond::{BUCKETS, SLOW_ADDRESS, SLOW_PROTOCOLS};
 use switch::{BridgeId, Spread, Switch};
@@ -403,9 +403,9 @@ fn announcements(w: &Switch, b: &Bond) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
         let mac: Vec<u8> = k.mac.to_be_bytes().into_iter().skip(2).collect();
         let mut p = vec![0xff; 6];
         p.extend_from_slice(&mac);
-        if k.vlan != 0 {
+        if k.vlan != VlanId::NONE {
             p.extend_from_slice(&packet::ethertype::VLAN.to_be_bytes());
-            p.extend_from_slice(&k.vlan.to_be_bytes());
+            p.extend_from_slice(&k.vlan.get().to_be_bytes());
         }
         p.extend_from_slice(&packet::ethertype::RARP.to_be_bytes());
         // Ethernet, IPv4, request reverse (RFC 903).
@@ -416,7 +416,7 @@ fn announcements(w: &Switch, b: &Bond) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
         }
         let port = match plan.spread {
             Spread::Active => plan.active,
-            _ => plan.buckets.get(switch::bond::bucket(k.mac, k.vlan, plan.basis)).copied().flatten(),
+            _ => plan.buckets.get(switch::bond::bucket(k.mac, k.vlan.get(), plan.basis)).copied().flatten(),
         };
         Some((b.bridge, port?, p))
     };

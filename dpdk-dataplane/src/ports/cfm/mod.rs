@@ -16,6 +16,7 @@ pub mod points;
 mod show;
 
 use crate::config::cfm::{CcmVlan, CfmSpec};
+use packet::VlanId;
 use packet::ccm::{self, Ccm};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -264,10 +265,10 @@ impl MaintenancePoint {
             CcmVlan::Fixed(vlan) => vlan,
             CcmVlan::Random => {
                 let seed = s.point.wrapping_add(u64::from(self.sequence)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                (seed >> 52) as u16
+                VlanId::of_tci((seed >> 52) as u16)
             }
         };
-        let tag = vlan & 0xfff | u16::from(s.priority) << 13;
+        let tag = vlan.get() | u16::from(s.priority) << 13;
         ccm::compose(s.address(), s.source, (tag != 0).then_some(tag), &m)
     }
 

@@ -15,7 +15,7 @@ fn spec(point: u64) -> CfmSpec {
         extended: true,
         demand: false,
         down: false,
-        vlan: CcmVlan::Fixed(0),
+        vlan: CcmVlan::Fixed(VlanId::NONE),
         priority: 0,
         check_key: false,
         source: Mac([2, 0, 0, 0, 0, point as u8]),

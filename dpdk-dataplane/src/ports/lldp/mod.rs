@@ -5,8 +5,8 @@ mod show;
 
 use crate::config::lldp::LldpSpec;
 use openflow_rs::PortNo;
-use packet::Mac;
 use packet::lldp::{self, Assignment, BRIDGE, Element, Id, Lldpdu, VIRTUAL_SWITCH};
+use packet::{Mac, VlanId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use switch::BridgeId;
@@ -70,7 +70,7 @@ impl Agent {
     fn unit(&self, ttl: u16) -> Lldpdu {
         let mut system = [0; 10];
         system.iter_mut().zip(self.mac.iter()).for_each(|(to, b)| *to = *b);
-        let asked = |(isid, vlan): &(u32, u16)| Assignment { status: 0, vlan: *vlan, isid: *isid };
+        let asked = |(isid, vlan): &(u32, VlanId)| Assignment { status: 0, vlan: *vlan, isid: *isid };
         Lldpdu {
             chassis: Id::chassis(self.mac),
             port: Id::interface(&self.spec.port),
@@ -78,7 +78,7 @@ impl Agent {
             system_name: self.spec.system_name.clone(),
             system_description: self.spec.system_description.clone(),
             capabilities: Some((BRIDGE, BRIDGE)),
-            element: Some(Element { kind: VIRTUAL_SWITCH, state: 0, vlan: 0, system }),
+            element: Some(Element { kind: VIRTUAL_SWITCH, state: 0, vlan: VlanId::NONE, system }),
             assignments: self.spec.mappings.iter().map(asked).collect(),
             ..Lldpdu::default()
         }
@@ -219,7 +219,7 @@ mod tests {
         let spec = LldpSpec {
             port: name.into(),
             system_name: format!("system {name}"),
-            mappings: mappings.to_vec(),
+            mappings: mappings.iter().map(|(isid, vlan)| (*isid, VlanId::of_tci(*vlan))).collect(),
             ..LldpSpec::default()
         };
         let mut agents = LldpAgents::default();
@@ -283,8 +283,10 @@ mod tests {
             port: Id::interface("1/1"),
             ttl: 120,
             system_description: "a server".into(),
-            element: Some(Element { kind: 2, state: 0, vlan: 0, system: [9; 10] }),
-            assignments: [(2, 7), (9, 8)].map(|(status, isid)| Assignment { status, vlan: 70, isid }).to_vec(),
+            element: Some(Element { kind: 2, state: 0, vlan: VlanId::NONE, system: [9; 10] }),
+            assignments: [(2, 7), (9, 8)]
+                .map(|(status, isid)| Assignment { status, vlan: VlanId::of_tci(70), isid })
+                .to_vec(),
             ..Lldpdu::default()
         };
         a.receive(0, PORT, &lldp::compose(Mac::ZERO, &server), now);
