@@ -5,6 +5,7 @@
 //! takes them off the passed ones and prints them. With `ISTHMUS_STRICT=1` such a test fails instead, for machines that are to
 //! have everything.
 
+pub mod idle;
 pub mod imports;
 
 use std::fmt::Display;
