@@ -35,6 +35,25 @@ fn start(dir: &Path) -> Northd {
     Northd(child)
 }
 
+/// One that has made its databases, and a client of the northbound one.
+async fn start_served(dir: &Path, northbound: &[&str]) -> (Northd, Client) {
+    let northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    (northd, client(dir, "ovnnb_db.sock", "OVN_Northbound", northbound).await)
+}
+
+/// A client that follows the logical flows.
+async fn southbound(dir: &Path) -> Client {
+    client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await
+}
+
+/// Has a client carry out operations, none of which may fail.
+async fn carry_out(client: &Client, operations: Vec<Value>) {
+    for result in client.transact(operations).await.unwrap() {
+        assert!(result.get("error").is_none(), "{result}");
+    }
+}
+
 /// What a control command answers.
 fn ask(dir: &Path, command: &str, arguments: &[&str]) -> Result<String, String> {
     let mut stream = UnixStream::connect(dir.join("ctl")).map_err(|e| e.to_string())?;
@@ -95,9 +114,7 @@ async fn make(nb: &Client, switch: &str) {
             "row": {"name": format!("{switch}-p"), "addresses": "02:00:00:00:00:01 10.0.0.1"}}),
         json!({"op": "insert", "table": "Logical_Switch", "row": {"name": switch, "ports": ["named-uuid", "p"]}}),
     ];
-    for result in nb.transact(operations.to_vec()).await.unwrap() {
-        assert!(result.get("error").is_none(), "{result}");
-    }
+    carry_out(nb, operations.to_vec()).await;
 }
 
 fn has_port(sb: &Client, name: &str) -> Option<()> {
@@ -108,9 +125,7 @@ fn has_port(sb: &Client, name: &str) -> Option<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_count_is_overlooked() {
     let dir = tempfile::tempdir().unwrap();
-    let _northd = start(dir.path());
-    until("sockets", || dir.path().join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir.path(), "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    let (_northd, nb) = start_served(dir.path(), &["NB_Global"]).await;
     make(&nb, "one").await;
     let count = json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["nb_cfg", "+=", 1]]});
     let port = json!([["name", "==", "one-p"]]);
@@ -156,10 +171,8 @@ fn no_database_comes_after_the_first_client() {
 async fn flows_are_kept_as_they_should_be() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let northd = start(dir);
-    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["Logical_Switch"]).await;
-    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    let (northd, nb) = start_served(dir, &["Logical_Switch"]).await;
+    let sb = southbound(dir).await;
     make(&nb, "one").await;
     until("flows", || has_port(&sb, "one-p")).await;
     let before = flows(&sb);
@@ -232,10 +245,8 @@ async fn nb_again(dir: &Path) -> Client {
 async fn who_waits_finds_the_flows_of_dynamic_addresses() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let _northd = start(dir);
-    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
-    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    let (_northd, nb) = start_served(dir, &["NB_Global"]).await;
+    let sb = southbound(dir).await;
     until("NB_Global", || nb.replica(|r| r.rows("NB_Global").next().map(|_| ()))).await;
     for n in 1..=20 {
         let operations = vec![
@@ -245,9 +256,7 @@ async fn who_waits_finds_the_flows_of_dynamic_addresses() {
                 "ports": ["named-uuid", "p"], "other_config": ["map", [["subnet", format!("10.0.{n}.0/24")]]]}}),
             json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["nb_cfg", "+=", 1]]}),
         ];
-        for result in nb.transact(operations).await.unwrap() {
-            assert!(result.get("error").is_none(), "{result}");
-        }
+        carry_out(&nb, operations).await;
         let sb_cfg = || {
             let schema = nb.schema()?;
             let table = schema.table("NB_Global").ok()?;
@@ -273,20 +282,14 @@ fn figure(dir: &Path, name: &str) -> u64 {
 async fn room_is_given_back_when_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let _northd = start(dir);
-    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    let (_northd, nb) = start_served(dir, &["NB_Global"]).await;
     until("NB_Global", || nb.replica(|r| r.rows("NB_Global").next().map(|_| ()))).await;
-    let carry_out = async |operations: Vec<Value>| {
-        for result in nb.transact(operations).await.unwrap() {
-            assert!(result.get("error").is_none(), "{result}");
-        }
-    };
     // The least that there is, 1,000 ms, as with ovn-northd.
     let pairs = json!(["map", [["northd_trim_timeout", "1"]]]);
-    carry_out(vec![
-        json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["options", "insert", pairs]]}),
-    ])
+    carry_out(
+        &nb,
+        vec![json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["options", "insert", pairs]]})],
+    )
     .await;
     let many = (0..200).flat_map(|n| {
         let (port, switch) = (format!("p{n}"), format!("s{n}"));
@@ -296,14 +299,14 @@ async fn room_is_given_back_when_nothing_changes() {
             json!({"op": "insert", "table": "Logical_Switch", "row": {"name": switch, "ports": ["named-uuid", port]}}),
         ]
     });
-    carry_out(many.collect()).await;
+    carry_out(&nb, many.collect()).await;
     until("flows", || (figure(dir, "northd-outputs") > 2000).then_some(())).await;
     assert!(figure(dir, "idl-cells-OVN_Northbound") > 400);
     until("rows", || (figure(dir, "idl-cells-OVN_Southbound") > 400).then_some(())).await;
     let room = figure(dir, "northd-room-for-outputs");
     let counter = |name: &str| ask(dir, "coverage/read-counter", &[name]).unwrap().trim().parse::<u64>().unwrap();
     let before = counter("northd_trim");
-    carry_out(vec![json!({"op": "delete", "table": "Logical_Switch", "where": []})]).await;
+    carry_out(&nb, vec![json!({"op": "delete", "table": "Logical_Switch", "where": []})]).await;
     until("no flows", || (figure(dir, "northd-outputs") < 1000).then_some(())).await;
     // What is left may be anywhere in the tables, so how much can be given back differs (incremental's test has that).
     until("another trim", || (counter("northd_trim") > before).then_some(())).await;
@@ -319,10 +322,8 @@ async fn room_is_given_back_when_nothing_changes() {
 async fn stopwatches_of_nodes() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let _northd = start(dir);
-    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
-    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    let (_northd, nb) = start_served(dir, &["NB_Global"]).await;
+    let sb = southbound(dir).await;
     make(&nb, "one").await;
     until("flows", || has_port(&sb, "one-p")).await;
     let total = |node: &str| {
@@ -355,10 +356,8 @@ async fn stopwatches_of_nodes() {
 async fn a_prefix_that_is_none_is_made_up() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let _northd = start(dir);
-    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
-    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
-    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    let (_northd, nb) = start_served(dir, &["NB_Global"]).await;
+    let sb = southbound(dir).await;
     let prefix = || {
         let schema = nb.schema()?;
         let table = schema.table("NB_Global").ok()?;
