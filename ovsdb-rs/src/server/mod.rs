@@ -402,8 +402,8 @@ impl Server {
     /// A connection within the process.
     pub fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
-        let peer =
-            session::Peer { name: "internal".into(), client: Str::default(), remote: remotes::Shared::internal() };
+        let name = session::PeerName::Address("internal".into());
+        let peer = session::Peer { name, client: Str::default(), remote: remotes::Shared::internal() };
         tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), peer));
         ours
     }

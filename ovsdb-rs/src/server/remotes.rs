@@ -1,6 +1,6 @@
 //! The remotes of a server: listeners, and connections that the server opens itself.
 
-use super::session::{self, Peer};
+use super::session::{self, Peer, PeerName};
 use super::{Inner, locks};
 use crate::lazy_writable::LazyWritable;
 use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark, socket_file};
@@ -199,14 +199,14 @@ enum Listener {
 }
 
 enum Accepted {
-    Ready(BoxStream),
+    Unix(BoxStream),
     Tcp(TcpStream, String, bool),
 }
 
 impl Listener {
     async fn accept(&self, shared: &Shared) -> std::io::Result<Accepted> {
         Ok(match self {
-            Listener::Unix(l) => Accepted::Ready(Box::new(LazyWritable::new(l.accept().await?.0.into_std()?)?)),
+            Listener::Unix(l) => Accepted::Unix(Box::new(LazyWritable::new(l.accept().await?.0.into_std()?)?)),
             Listener::Tcp { listener, secure } => {
                 let (s, peer) = listener.accept().await?;
                 // A socket that cannot be tuned works as well.
@@ -242,8 +242,8 @@ async fn accept(listener: Listener, inner: std::sync::Weak<Inner>, shared: Arc<S
 
 async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
     match accepted {
-        Accepted::Ready(s) => {
-            session::serve(server, s, Peer { name: "unix".into(), client: Str::default(), remote }).await
+        Accepted::Unix(s) => {
+            session::serve(server, s, Peer { name: PeerName::UnixClient, client: Str::default(), remote }).await
         }
         Accepted::Tcp(s, name, false) => {
             let stream = match s.into_std().and_then(LazyWritable::new) {
@@ -253,7 +253,7 @@ async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
             session::serve(
                 server,
                 Box::new(stream),
-                Peer { name: format!("tcp:{name}"), client: Str::default(), remote },
+                Peer { name: PeerName::Address(format!("tcp:{name}")), client: Str::default(), remote },
             )
             .await;
         }
@@ -267,7 +267,9 @@ async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
                 None => Err(std::io::Error::other("--private-key, --certificate and --ca-cert are not configured")),
             };
             match stream {
-                Ok((stream, client)) => session::serve(server, stream, Peer { name, client, remote }).await,
+                Ok((stream, client)) => {
+                    session::serve(server, stream, Peer { name: PeerName::Address(name), client, remote }).await
+                }
                 Err(e) => tracing::warn!(target: "stream_ssl", "{name}: {e}"),
             }
         }
@@ -288,7 +290,7 @@ async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: 
                     let mut p = shared.progress();
                     (p.state, p.connected) = (Some("ACTIVE"), Some(Instant::now()));
                 }
-                let peer = Peer { name: remote.to_string(), client, remote: shared.clone() };
+                let peer = Peer { name: PeerName::Address(remote.to_string()), client, remote: shared.clone() };
                 session::serve(server, stream, peer).await;
                 shared.progress().disconnected = Some(Instant::now());
             }

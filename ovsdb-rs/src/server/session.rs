@@ -38,10 +38,18 @@ pub(crate) struct Session {
     monitors: Mutex<HashMap<String, String>>,
 }
 
+/// What logs call the other end of a connection.
+pub(crate) enum PeerName {
+    /// Its address, with the kind of connection in front.
+    Address(String),
+    /// A client of a file's socket has no address of its own: the number of its session stands for one.
+    UnixClient,
+}
+
 /// Who is at the other end of a connection.
 pub(crate) struct Peer {
-    /// Its address.
-    pub name: String,
+    /// What it is called.
+    pub name: PeerName,
     /// The common name of its certificate.
     pub client: Str,
     /// The remote on which it came.
@@ -82,8 +90,10 @@ pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
     let id = server.next_session.fetch_add(1, Ordering::Relaxed);
     let session = Arc::new(Session {
         id,
-        // Sockets of files have no addresses that tell clients apart.
-        peer: if peer.name == "unix" { format!("unix#{id}") } else { peer.name },
+        peer: match peer.name {
+            PeerName::Address(name) => name,
+            PeerName::UnixClient => format!("unix#{id}"),
+        },
         out,
         remote: peer.remote,
         access: Arc::new(Access { read_only: options.read_only, role: options.role, client: peer.client }),
