@@ -4,7 +4,8 @@
 use super::difference::{Difference, Found, Remote, difference, neighbours, remote};
 use super::next_hops::{NextHops, Source, address};
 use super::wish::Wish;
-use futures::{FutureExt, StreamExt};
+use crate::routing::kernel_task::{END, KernelTask, Part};
+use futures::StreamExt;
 use nix::errno::Errno;
 use ovn_schema::Str;
 use packet::Mac;
@@ -19,16 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
 
-/// How long changes are gathered before devices are read.
-const GATHER: Duration = Duration::from_millis(20);
-/// The first and the longest pause after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
-/// How long the end may take.
-const END: Duration = Duration::from_secs(5);
 /// NUD_NOARP and NUD_PERMANENT of linux/neighbour.h: a state may have both.
 const NOARP: u16 = 0x40;
 const PERMANENT: u16 = 0x80;
@@ -46,21 +39,8 @@ pub struct Tables {
     pub bridges: BTreeMap<Str, BTreeMap<IpAddr, Mac>>,
 }
 
-enum Command {
-    Wish(Wish),
-    /// All that was put there is to go.
-    End,
-}
-
-/// A handle on the task; it ends with it, and leaves everything as it is.
-pub struct Kernel {
-    commands: mpsc::UnboundedSender<Command>,
-    tables: watch::Receiver<Arc<Tables>>,
-    task: JoinHandle<()>,
-}
-
-type Messages =
-    futures::channel::mpsc::UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, rtnetlink::sys::SocketAddr)>;
+/// A handle on the task that holds the devices to the wish.
+pub type Kernel = KernelTask<Wish, Arc<Tables>>;
 
 impl Kernel {
     /// Starts the task in the process's network namespace.
@@ -75,7 +55,6 @@ impl Kernel {
         if let Err(e) = &next_hops {
             tracing::warn!(target: "neighbor_exchange_netlink", "the kernel's next hops cannot be read, Ethernet addresses behind several VTEPs are left out: {e}");
         }
-        let (commands, rx) = mpsc::unbounded_channel();
         let (tx, tables) = watch::channel(Arc::<Tables>::default());
         let worker = Worker {
             handle,
@@ -85,33 +64,12 @@ impl Kernel {
             filled: BTreeSet::new(),
             devices: BTreeMap::new(),
         };
-        let task = tokio::spawn(worker.run(rx, messages));
-        Ok(Kernel { commands, tables, task })
-    }
-
-    /// Says what the devices are to hold.
-    pub fn wish(&self, wish: Wish) {
-        // The task ends with the handle only.
-        let _ = self.commands.send(Command::Wish(wish));
-    }
-
-    /// What they hold of others.
-    pub fn tables(&self) -> Arc<Tables> {
-        self.tables.borrow().clone()
-    }
-
-    /// Waits until that is something else.
-    pub async fn changed(&mut self) {
-        if self.tables.changed().await.is_err() {
-            std::future::pending().await
-        }
+        Ok(Kernel::spawn(worker, tables, messages, true))
     }
 
     /// Takes away what was put there.
     pub async fn clean_up(self) {
-        // The task is there as long as this is.
-        let _ = self.commands.send(Command::End);
-        if tokio::time::timeout(END, self.task).await.is_err() {
+        if !self.end().await {
             tracing::warn!(target: "neighbor_exchange", "what EVPN advertises could not be taken out of the kernel in {} s", END.as_secs());
         }
     }
@@ -136,50 +94,17 @@ struct Worker {
     devices: BTreeMap<u32, Str>,
 }
 
-impl Worker {
-    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>, mut messages: Messages) {
-        let mut pause = None;
-        loop {
-            pause = match self.sync().await {
-                true => None,
-                false => Some(pause.map_or(RETRY.0, |p: Duration| (p * 2).min(RETRY.1))),
-            };
-            loop {
-                let retry = async {
-                    match pause {
-                        Some(p) => tokio::time::sleep(p).await,
-                        None => std::future::pending().await,
-                    }
-                };
-                let next_hops = async {
-                    match &mut self.next_hops {
-                        Some(s) => s.changed().await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    c = commands.recv() => match c {
-                        Some(Command::Wish(w)) => self.wish = w,
-                        Some(Command::End) => {
-                            self.wish = Wish::default();
-                            // What cannot be taken away was said.
-                            let _ = self.sync().await;
-                            return;
-                        }
-                        None => return,
-                    },
-                    Some((m, _)) = messages.next() => {
-                        if !self.concerns(&m.payload) {
-                            continue;
-                        }
-                        tokio::time::sleep(GATHER).await;
-                        while let Some(Some(_)) = messages.next().now_or_never() {}
-                    }
-                    () = next_hops => tokio::time::sleep(GATHER).await,
-                    () = retry => {}
-                }
-                break;
-            }
+impl Part for Worker {
+    type Wish = Wish;
+
+    fn set_wish(&mut self, wish: Wish) {
+        self.wish = wish;
+    }
+
+    async fn changed(&mut self) {
+        match &mut self.next_hops {
+            Some(s) => s.changed().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -234,7 +159,9 @@ impl Worker {
         });
         good
     }
+}
 
+impl Worker {
     /// Brings one device into line: its forwarding table, if it is one that addresses are advertised by; its neighbours, if it is a bridge.
     async fn fill(&mut self, index: u32, device: &Str, forwarding: &[Found], neighbours: &[Found]) -> bool {
         let (macs, ips) = (self.wish.advertise.get(device), self.wish.bridges.get(device));

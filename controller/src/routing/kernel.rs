@@ -2,8 +2,9 @@
 //! when the kernel says that something changed, and after a failure; never by the clock alone.
 
 use super::difference::{Difference, Found, Learned, OVN, Route, difference};
+use super::kernel_task::{END, KernelTask, Part};
 use super::wish::Wish;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use nix::errno::Errno;
 use ovn_schema::Str;
 use rtnetlink::packet_core::NetlinkPayload;
@@ -15,37 +16,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-
-/// How long changes are gathered before the tables are read.
-const GATHER: Duration = Duration::from_millis(20);
-/// The first and the longest pause after a failure.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(8));
-/// How long the end may take.
-const END: Duration = Duration::from_secs(5);
+use tokio::sync::watch;
 
 /// What routing daemons have put into the tables that are in use; a table that was not read yet is absent.
 pub type Tables = Arc<BTreeMap<u32, BTreeSet<Learned>>>;
 
-enum Command {
-    Wish(Wish),
-    /// All that was put there is to go.
-    End,
-}
-
-/// A handle on the task; it ends with it, and leaves everything as it is.
-pub struct Kernel {
-    commands: mpsc::UnboundedSender<Command>,
-    tables: watch::Receiver<Tables>,
-    task: JoinHandle<()>,
-}
-
-type Messages = futures::channel::mpsc::UnboundedReceiver<(
-    rtnetlink::packet_core::NetlinkMessage<RouteNetlinkMessage>,
-    rtnetlink::sys::SocketAddr,
-)>;
+/// A handle on the task that holds the kernel's tables to the wish.
+pub type Kernel = KernelTask<Wish, Tables>;
 
 impl Kernel {
     /// Starts the task in the process's network namespace.
@@ -56,37 +33,15 @@ impl Kernel {
         let groups = [MulticastGroup::Link, MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
         let (connection, handle, messages) = rtnetlink::new_multicast_connection(&groups)?;
         tokio::spawn(connection);
-        let (commands, rx) = mpsc::unbounded_channel();
         let (tx, tables) = watch::channel(Tables::default());
         let worker =
             Worker { handle, tables: tx, wish: Wish::default(), filled: BTreeSet::new(), vrfs: BTreeSet::new() };
-        let task = tokio::spawn(worker.run(rx, messages));
-        Ok(Kernel { commands, tables, task })
-    }
-
-    /// Says what the tables are to hold.
-    pub fn wish(&self, wish: Wish) {
-        // The task ends with the handle only.
-        let _ = self.commands.send(Command::Wish(wish));
-    }
-
-    /// What the tables hold of others.
-    pub fn tables(&self) -> Tables {
-        self.tables.borrow().clone()
-    }
-
-    /// Waits until that is something else.
-    pub async fn changed(&mut self) {
-        if self.tables.changed().await.is_err() {
-            std::future::pending().await
-        }
+        Ok(Kernel::spawn(worker, tables, messages, false))
     }
 
     /// Takes away what was put there: routes, and the VRFs that were made.
     pub async fn clean_up(self) {
-        // The task is there as long as this is.
-        let _ = self.commands.send(Command::End);
-        if tokio::time::timeout(END, self.task).await.is_err() {
+        if !self.end().await {
             tracing::warn!(target: "route_exchange", "routes and VRFs could not be taken out of the kernel in {} s", END.as_secs());
         }
     }
@@ -102,41 +57,11 @@ struct Worker {
     vrfs: BTreeSet<Str>,
 }
 
-impl Worker {
-    async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>, mut messages: Messages) {
-        let mut pause = None;
-        loop {
-            let retry = async {
-                match pause {
-                    Some(p) => tokio::time::sleep(p).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                c = commands.recv() => match c {
-                    Some(Command::Wish(w)) => self.wish = w,
-                    Some(Command::End) => {
-                        self.wish = Wish::default();
-                        // What cannot be taken away was said.
-                        let _ = self.sync().await;
-                        return;
-                    }
-                    None => return,
-                },
-                Some((m, _)) = messages.next() => {
-                    if !self.concerns(&m.payload) {
-                        continue;
-                    }
-                    tokio::time::sleep(GATHER).await;
-                    while let Some(Some(_)) = messages.next().now_or_never() {}
-                }
-                () = retry => {}
-            }
-            pause = match self.sync().await {
-                true => None,
-                false => Some(pause.map_or(RETRY.0, |p: Duration| (p * 2).min(RETRY.1))),
-            };
-        }
+impl Part for Worker {
+    type Wish = Wish;
+
+    fn set_wish(&mut self, wish: Wish) {
+        self.wish = wish;
     }
 
     /// Whether what the kernel says may change a table that is in use. What this task does itself it knows.
@@ -171,7 +96,9 @@ impl Worker {
         }
         good & self.remove_vrfs().await
     }
+}
 
+impl Worker {
     async fn make_vrfs(&mut self) -> bool {
         // What others look after now is not taken away, though it may have been made here.
         self.vrfs.retain(|name| !self.wish.left.contains(name));

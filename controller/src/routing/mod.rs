@@ -13,10 +13,12 @@
 //! | [`wish`] | what the kernel's tables are to hold, and who learns from them |
 //! | [`difference`] | what is between a table and the wish, without I/O |
 //! | [`kernel`] | reading, changing and watching the kernel's tables |
+//! | [`kernel_task`] | the task that does so, when there is something to do; EVPN has one as well |
 //! | [`learned`] | `Learned_Route` rows |
 
 pub mod difference;
 pub mod kernel;
+pub mod kernel_task;
 pub mod learned;
 pub mod rows;
 pub mod wish;
