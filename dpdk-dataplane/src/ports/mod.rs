@@ -25,6 +25,8 @@ pub mod dummy;
 pub mod frame;
 pub mod held;
 pub mod lldp;
+#[cfg(test)]
+mod mesh;
 pub mod neighbours;
 pub mod netdev;
 pub mod qos;

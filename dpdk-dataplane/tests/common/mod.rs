@@ -133,30 +133,35 @@ impl Drop for Switch {
 }
 
 impl Switch {
+    /// A run directory in which nothing runs yet.
+    fn without_programs() -> Switch {
+        Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() }
+    }
+
     /// Our dataplane with its database embedded.
     pub fn ours(ns: &Namespace) -> Switch {
-        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let mut s = Switch::without_programs();
         s.start_ours(ns);
         s
     }
 
     /// The same with more in its environment.
     pub fn ours_with(ns: &Namespace, env: &[(&str, &str)]) -> Switch {
-        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let mut s = Switch::without_programs();
         s.run_ours(ns, env, &[]);
         s
     }
 
     /// Our dataplane with dummy devices in the place of the machine's, and without the kernel's routes.
     pub fn test_bed(ns: &Namespace) -> Switch {
-        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let mut s = Switch::without_programs();
         s.start_test_bed(ns);
         s
     }
 
     /// As [`Switch::test_bed`], but that nobody says that the kernel's routes are not to be used.
     pub fn dummies(ns: &Namespace) -> Switch {
-        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let mut s = Switch::without_programs();
         s.run_ours(ns, &[], &["--enable-dummy=system"]);
         s
     }
@@ -190,7 +195,7 @@ impl Switch {
     }
 
     fn of_debian(ns: &Namespace, program: &str, set_up: &[&str]) -> Switch {
-        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let mut s = Switch::without_programs();
         let (conf, sock) = (s.path("conf.db"), s.path("db.sock"));
         run("ovsdb-tool", &["create", &conf, "/usr/share/openvswitch/vswitch.ovsschema"], &[]).expect("database");
         s.spawn(ns, "ovsdb-server", &["--no-chdir", "--pidfile", &format!("--remote=punix:{sock}"), &conf]);

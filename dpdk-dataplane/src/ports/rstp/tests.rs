@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::stp::TreeSettings;
+use crate::ports::mesh::{Numbers, Wire, as_received, assert_no_loop, other_end};
 use crate::ports::stp::{Tree, TreeOutput};
 use switch::StpState;
 
@@ -14,7 +15,7 @@ enum Any {
 /// Bridges, and which port of which is wired to which.
 struct Lab {
     bridges: Vec<Any>,
-    wires: Vec<((usize, usize), (usize, usize))>,
+    wires: Vec<Wire>,
     up: Vec<bool>,
     flushes: Vec<usize>,
     now: Duration,
@@ -125,14 +126,9 @@ impl Lab {
                 return;
             }
             for (from, m) in sent {
-                let to = self.wires.iter().zip(&self.up).filter(|(_, up)| **up).find_map(|((a, b), _)| match from {
-                    x if x == *a => Some(*b),
-                    x if x == *b => Some(*a),
-                    _ => None,
-                });
-                // As on a wire: what is told is what comes of the frame.
-                let frame = packet::bpdu::compose(packet::Mac([2; 6]), &m);
-                let m = packet::bpdu::parse(&frame).expect("a BPDU");
+                let up = self.wires.iter().zip(&self.up).filter(|(_, up)| **up).map(|(wire, _)| wire);
+                let to = other_end(up, from);
+                let m = as_received(&m);
                 let Some((b, p)) = to else { continue };
                 match &mut self.bridges[b] {
                     Any::Rapid(b) => b.receive(p, &m),
@@ -164,13 +160,7 @@ impl Lab {
     }
 
     fn check_loops(&self) {
-        let mut group: Vec<usize> = (0..self.bridges.len()).collect();
-        for w in self.active() {
-            let ((a, _), (b, _)) = self.wires[w];
-            let (x, y) = (group[a], group[b]);
-            assert_ne!(x, y, "a loop at {:?}", self.now);
-            group.iter_mut().filter(|g| **g == y).for_each(|g| *g = x);
-        }
+        assert_no_loop(self.bridges.len(), self.active().into_iter().map(|w| self.wires[w]), self.now);
     }
 
     fn reaches_all(&self) -> bool {
@@ -290,23 +280,12 @@ fn older_bridges_are_spoken_to_in_their_way() {
 /// time, whatever wires go and come.
 #[test]
 fn meshes_become_trees() {
-    let mut seed = 11u64;
-    let mut next = |n: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize % n
-    };
+    let mut numbers = Numbers(11);
     for round in 0..24 {
         let size = 2 + round % 6;
         let mixed = round % 3 == 2;
-        let bridges = (1..=size).map(|n| if mixed && next(3) == 0 { older(n) } else { rapid(n) }).collect();
-        // A line, so that all are connected, and as many wires besides.
-        let mut wires: Vec<(usize, usize, u32)> = (1..size).map(|i| (i - 1, i, 4 + next(100) as u32)).collect();
-        for _ in 0..size {
-            let (a, b) = (next(size), next(size));
-            if a != b {
-                wires.push((a, b, 4 + next(100) as u32));
-            }
-        }
+        let bridges = (1..=size).map(|n| if mixed && numbers.below(3) == 0 { older(n) } else { rapid(n) }).collect();
+        let wires = numbers.wires(size);
         let mut lab = Lab::new(bridges, &wires);
         let settle = if mixed { 120 } else { 12 };
         lab.pass(settle);
@@ -314,11 +293,11 @@ fn meshes_become_trees() {
         for _ in 0..6 {
             // Wires besides the line go and come.
             if wires.len() >= size {
-                let w = size - 1 + next(wires.len() - size + 1);
+                let w = size - 1 + numbers.below(wires.len() - size + 1);
                 lab.set_wire(w, false);
-                lab.pass(next(8) as u64);
+                lab.pass(numbers.below(8) as u64);
                 lab.set_wire(w, true);
-                lab.pass(next(8) as u64);
+                lab.pass(numbers.below(8) as u64);
             }
         }
         lab.pass(settle);

@@ -1,11 +1,12 @@
 //! Bridges on a virtual clock, with wires between their ports.
 
 use super::*;
+use crate::ports::mesh::{Numbers, Wire, as_received, assert_no_loop, other_end};
 
 /// Bridges, and which port of which is wired to which.
 struct Lab {
     bridges: Vec<Tree>,
-    wires: Vec<((usize, usize), (usize, usize))>,
+    wires: Vec<Wire>,
     flushes: Vec<usize>,
     now: Duration,
 }
@@ -58,14 +59,8 @@ impl Lab {
                 return;
             }
             for (from, m) in sent {
-                let other = self.wires.iter().find_map(|(a, b)| match from {
-                    x if x == *a => Some(*b),
-                    x if x == *b => Some(*a),
-                    _ => None,
-                });
-                // As on a wire: what is told is what comes of the frame.
-                let frame = packet::bpdu::compose(packet::Mac([2; 6]), &m);
-                let m = packet::bpdu::parse(&frame).expect("a BPDU");
+                let other = other_end(self.wires.iter(), from);
+                let m = as_received(&m);
                 if let Some((b, p)) = other {
                     self.bridges[b].receive(p, &m, self.now);
                 }
@@ -91,13 +86,7 @@ impl Lab {
 
     /// At no time is there a loop over which packets go.
     fn check_loops(&self) {
-        let mut group: Vec<usize> = (0..self.bridges.len()).collect();
-        for w in self.active() {
-            let ((a, _), (b, _)) = self.wires[w];
-            let (x, y) = (group[a], group[b]);
-            assert_ne!(x, y, "a loop at {:?}", self.now);
-            group.iter_mut().filter(|g| **g == y).for_each(|g| *g = x);
-        }
+        assert_no_loop(self.bridges.len(), self.active().into_iter().map(|w| self.wires[w]), self.now);
     }
 
     fn reaches_all(&self) -> bool {
@@ -178,27 +167,16 @@ fn the_cheaper_way_is_taken() {
 /// time, whatever wires go and come.
 #[test]
 fn meshes_become_trees() {
-    let mut seed = 7u64;
-    let mut next = |n: usize| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as usize % n
-    };
+    let mut numbers = Numbers(7);
     for size in 2..8 {
-        // A line, so that all are connected, and as many wires besides.
-        let mut wires: Vec<(usize, usize, u32)> = (1..size).map(|i| (i - 1, i, 4 + next(100) as u32)).collect();
-        for _ in 0..size {
-            let (a, b) = (next(size), next(size));
-            if a != b {
-                wires.push((a, b, 4 + next(100) as u32));
-            }
-        }
+        let wires = numbers.wires(size);
         let mut lab = Lab::new(size, &wires);
         lab.pass(120);
         assert!(lab.reaches_all(), "{size} bridges: {:?} of {wires:?}", lab.active());
         for _ in 0..4 {
             // Wires besides the line go and come.
             if wires.len() >= size {
-                let w = size - 1 + next(wires.len() - size + 1);
+                let w = size - 1 + numbers.below(wires.len() - size + 1);
                 lab.set_wire(w, false);
                 lab.pass(20);
                 lab.set_wire(w, true);
