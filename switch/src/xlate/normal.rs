@@ -211,12 +211,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.decides(F::EthDst);
         let its = self.packet.buf.data().get(..6) == Some(&SLOW_ADDRESS[..]);
         if its {
-            self.observer.slow_path(SlowPath::Lacp);
-        }
-        if its && !self.observer.dry() {
-            self.pipeline.sent += 1;
-            let packet = self.packet.buf.data().to_vec();
-            self.out.events.push(Event::Slow { bridge: self.pipeline.bridge, port: no, packet });
+            self.ends_at_daemon(SlowPath::Lacp, |bridge, packet| Event::Slow { bridge, port: no, packet });
         }
         its
     }

@@ -552,6 +552,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         b.and_then(|b| b.ports.get(&self.own_port())).is_some_and(|p| !p.stp_forwards())
     }
 
+    /// The packet goes no further than to the daemon, which is told of it by an event.
+    pub(crate) fn ends_at_daemon(&mut self, why: SlowPath, event: impl FnOnce(usize, Vec<u8>) -> Event) {
+        self.observer.slow_path(why);
+        if !self.observer.dry() {
+            self.pipeline.sent += 1;
+            self.out.events.push(event(self.pipeline.bridge, self.packet.buf.data().to_vec()));
+        }
+    }
+
     /// Hands a BPDU to the spanning tree; false if it is another packet.
     fn bpdu(&mut self, no: PortNo) -> bool {
         if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
@@ -560,12 +569,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.decides(F::EthDst);
         let its = self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64();
         if its {
-            self.observer.slow_path(SlowPath::Stp);
-        }
-        if its && !self.observer.dry() {
-            self.pipeline.sent += 1;
-            let packet = self.packet.buf.data().to_vec();
-            self.out.events.push(Event::Bpdu { bridge: self.pipeline.bridge, port: no, packet });
+            self.ends_at_daemon(SlowPath::Stp, |bridge, packet| Event::Bpdu { bridge, port: no, packet });
         }
         its
     }
@@ -584,12 +588,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
             && !(wanted.no_key && tunnel != 0);
         if its {
-            self.observer.slow_path(SlowPath::Bfd);
-        }
-        if its && !self.observer.dry() {
-            self.pipeline.sent += 1;
-            let packet = self.packet.buf.data().to_vec();
-            self.out.events.push(Event::Bfd { bridge: self.pipeline.bridge, port: no, packet });
+            self.ends_at_daemon(SlowPath::Bfd, |bridge, packet| Event::Bfd { bridge, port: no, packet });
         }
         its
     }
@@ -603,12 +602,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let [to, key] = [F::EthDst, F::TunId].map(|f| self.packet.key.get(f));
         let its = to == u128::from(wanted.eth_dst.to_u64()) && !(wanted.no_key && key != 0);
         if its {
-            self.observer.slow_path(SlowPath::Cfm);
-        }
-        if its && !self.observer.dry() {
-            self.pipeline.sent += 1;
-            let packet = self.packet.buf.data().to_vec();
-            self.out.events.push(Event::Ccm { bridge: self.pipeline.bridge, port: no, packet });
+            self.ends_at_daemon(SlowPath::Cfm, |bridge, packet| Event::Ccm { bridge, port: no, packet });
         }
         its
     }
@@ -617,12 +611,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn lldp(&mut self, no: PortNo) -> bool {
         let its = self.packet.key.get(F::EthType) == lldp::ETHERTYPE.into();
         if its {
-            self.observer.slow_path(SlowPath::Lldp);
-        }
-        if its && !self.observer.dry() {
-            self.pipeline.sent += 1;
-            let packet = self.packet.buf.data().to_vec();
-            self.out.events.push(Event::Lldp { bridge: self.pipeline.bridge, port: no, packet });
+            self.ends_at_daemon(SlowPath::Lldp, |bridge, packet| Event::Lldp { bridge, port: no, packet });
         }
         its
     }
