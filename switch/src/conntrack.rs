@@ -16,12 +16,14 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod window;
+mod zone;
 
 pub use limits::Refusal;
 pub use shared::{Held, SharedConntrack};
 pub use state::{Phase, TcpState, Timeouts};
 pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use window::{Segment, Window};
+pub use zone::Zone;
 
 use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
@@ -125,7 +127,7 @@ impl Translates {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
     /// Zone.
-    pub zone: u16,
+    pub zone: Zone,
     /// First packet's tuple, before translation.
     pub original: Tuple,
     /// The tuple of replies, before they are translated back.
@@ -217,7 +219,7 @@ pub struct ConnId {
 /// The last pass of a packet through connection tracking, if it has a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
-    pub(crate) zone: u16,
+    pub(crate) zone: Zone,
     pub(crate) id: ConnId,
     /// `ct_state`.
     pub(crate) state: u32,
@@ -231,7 +233,7 @@ pub(crate) struct Pass {
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     /// Zone.
-    pub zone: u16,
+    pub zone: Zone,
     /// Put new connections into the table.
     pub commit: bool,
     /// Make this direction the original one.
@@ -271,7 +273,7 @@ pub struct Conntrack {
     seed: u64,
     /// TCP segments outside their windows are invalid; see [`crate::Switch::check_tcp_windows`].
     pub windows: bool,
-    timeouts: HashMap<u16, Timeouts>,
+    timeouts: HashMap<Zone, Timeouts>,
     zones: limits::Zones,
     habits: nat::ReplyTuplePrefetch,
     journal: journal::Journal,
@@ -363,12 +365,12 @@ impl Conntrack {
     }
 
     /// The slot of a tuple's connection, expired or not.
-    fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
+    fn find(&self, zone: Zone, t: &Tuple) -> Option<(u32, Direction)> {
         self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
     }
 
     /// The connection of a tuple, expired or not.
-    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<ConnSnapshot> {
+    pub(crate) fn seen(&self, zone: Zone, tuple: &Tuple) -> Option<ConnSnapshot> {
         let (i, _) = self.find(zone, tuple)?;
         self.seen_at(i)
     }
@@ -393,7 +395,7 @@ impl Conntrack {
     }
 
     /// A place and its generation, which moves when the tuple gets a connection.
-    pub(crate) fn arrivals(&self, zone: u16, tuple: &Tuple) -> (u32, u32) {
+    pub(crate) fn arrivals(&self, zone: Zone, tuple: &Tuple) -> (u32, u32) {
         self.index.arrivals(zone, tuple)
     }
 
@@ -685,7 +687,7 @@ impl Conntrack {
     }
 
     /// Removes all connections of a zone; returns their number.
-    pub fn flush_zone(&mut self, zone: u16) -> usize {
+    pub fn flush_zone(&mut self, zone: Zone) -> usize {
         self.delete_if(|c| c.zone == zone)
     }
 
@@ -708,7 +710,8 @@ impl Conntrack {
         let o = &f.original;
         let ports = matches!(f.proto, 1 | 58) || o.src_port.is_some() && o.dst_port.is_some();
         let full = o.src.is_some() && o.dst.is_some() && ports && f.reply == Default::default();
-        let zone = f.zone.or((full && f.mark.is_none() && f.label.is_none()).then_some(0));
+        let whole = full && f.mark.is_none() && f.label.is_none();
+        let zone = f.zone.map(Zone).or(whole.then_some(Zone::DEFAULT));
         self.delete_if(|c| {
             (f.proto == 0 || f.proto == c.original.proto)
                 && zone.is_none_or(|z| z == c.zone)

@@ -4,7 +4,7 @@ use crate::bridge::bond::{BUCKETS, Bond};
 use crate::bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
 use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
 use crate::buf::PacketBuf;
-use crate::conntrack::Timeouts;
+use crate::conntrack::{Timeouts, Zone};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
@@ -189,7 +189,7 @@ impl Switch {
     }
 
     /// Sets the timeouts of zones that have some of their own.
-    pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+    pub fn set_timeouts(&mut self, timeouts: HashMap<Zone, Timeouts>) {
         self.backer.conntrack.lock().set_timeouts(timeouts);
         self.backer.opened += 1;
     }
@@ -419,7 +419,7 @@ impl Switch {
         let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
         match m {
             Message::CtFlushZone(z) => {
-                self.backer.conntrack.lock().flush_zone(*z);
+                self.backer.conntrack.lock().flush_zone(Zone(*z));
                 Ok(())
             }
             Message::CtFlush(f) => {

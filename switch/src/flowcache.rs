@@ -32,7 +32,7 @@ use crate::bridge::Invalidation;
 use crate::bridge::changes::Changes;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
-use crate::conntrack::{ConnSnapshot, Tuple};
+use crate::conntrack::{ConnSnapshot, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
 use crate::events::Outputs;
@@ -137,7 +137,7 @@ pub(crate) enum Condition {
     /// The connection is as it was.
     Connection(ConnSnapshot),
     /// There is no connection.
-    NoConnection { zone: u16, tuple: Tuple },
+    NoConnection { zone: Zone, tuple: Tuple },
     /// A learned address is where it was, or still unknown.
     Address { bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo> },
     /// The source address is known at this port; its age is refreshed.

@@ -12,6 +12,7 @@ mod tunnel;
 use crate::bridge::{Bridge, BridgeId, PortKind};
 use crate::buf::{PacketBuf, destination};
 use crate::classifier::{Rule, Wildcards};
+use crate::conntrack::Zone;
 use crate::conntrack::flag;
 use crate::dependency::Dependency;
 use crate::events::Outputs;
@@ -21,7 +22,7 @@ use crate::xlate::segment::Segment;
 use crate::xlate::{
     Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
 };
-use openflow_rs::action::{Action, CtAction, PacketType, ZoneSpec};
+use openflow_rs::action::{Action, CtAction, PacketType};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::VlanId;
 use std::collections::{BTreeSet, VecDeque};
@@ -309,13 +310,13 @@ impl Observer for Tracer {
 
     fn ct_from_fields(&mut self) {}
 
-    fn ct_again(&mut self, _: u16, _: bool, _: bool) {}
+    fn ct_again(&mut self, _: Zone, _: bool, _: bool) {}
 
     fn ct_exec_begins(&mut self) {}
 
     fn ct_exec_done(&mut self) {}
 
-    fn ct_marks(&mut self, _: u16, _: u32, _: u128) {}
+    fn ct_marks(&mut self, _: Zone, _: u32, _: u128) {}
 
     fn translations(&self) -> usize {
         0
@@ -477,10 +478,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
 
     /// `ct` in a trace: no connection is made or looked for.
     pub(crate) fn ct_told(&mut self, c: &CtAction) {
-        let zone = match &c.zone {
-            ZoneSpec::Imm(z) => *z,
-            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
-        };
+        let zone = self.zone_of(c);
         let mut nested: Vec<Action> = c.nat.iter().map(|n| Action::Nat(Box::new(n.clone()))).collect();
         nested.extend(c.exec.iter().cloned());
         if nested.is_empty() {

@@ -10,13 +10,13 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use switch::conntrack::journal::{Change, ReaderId};
-use switch::conntrack::{Connection, Tuple};
+use switch::conntrack::{Connection, Tuple, Zone};
 use switch::{FastPath, Outputs, Port, PortKind, Switch, Upcall};
 
 const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// Zones in which UDP and TCP are translated.
-const ZONES: [u16; 2] = [6, 7];
+const ZONES: [Zone; 2] = [Zone(6), Zone(7)];
 
 /// A switch that translates what hosts behind port 1 send to as many ports as `ports` says.
 fn gateway(cache: bool, room: usize, ports: &str) -> Switch {
@@ -93,7 +93,7 @@ fn unique(s: &Switch) -> bool {
     s.conntrack.lock().export().all(|c| seen.insert((c.zone, c.reply)) && seen.insert((c.zone, c.original)))
 }
 
-type Told = (u16, Tuple, Tuple, String);
+type Told = (Zone, Tuple, Tuple, String);
 
 fn told(c: &Connection) -> Told {
     (c.zone, c.original, c.reply, format!("{:?} {:?} {} {}", c.ends, c.phase, c.replied, c.mark))
@@ -255,13 +255,13 @@ impl Both {
             }
             Op::Flush(zone) => {
                 for s in [&self.with, &self.plain] {
-                    s.conntrack.lock().flush_zone(*zone);
-                    prop_assert!(s.conntrack.lock().export().all(|c| c.zone != *zone));
+                    s.conntrack.lock().flush_zone(Zone(*zone));
+                    prop_assert!(s.conntrack.lock().export().all(|c| c.zone != Zone(*zone)));
                 }
             }
             Op::Limit(zone, limit) => {
                 for s in [&self.with, &self.plain] {
-                    s.conntrack.lock().set_limit(Some(*zone), *limit);
+                    s.conntrack.lock().set_limit(Some(Zone(*zone)), *limit);
                 }
             }
             Op::Later(seconds) => {

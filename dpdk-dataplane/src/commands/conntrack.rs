@@ -3,6 +3,7 @@
 use crate::pmd::MainPmd;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
+use switch::conntrack::Zone;
 
 type Answer = Result<String, String>;
 
@@ -41,7 +42,7 @@ fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("failed to parse {name}: \"{text}\""))
 }
 
-fn zone(args: &[String]) -> Result<Option<u16>, String> {
+fn zone(args: &[String]) -> Result<Option<Zone>, String> {
     args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
 }
 
@@ -79,7 +80,7 @@ fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
 /// Parses the arguments of a flush: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple
 /// matches every connection.
 fn flushed(args: &[String]) -> Result<CtFlush, String> {
-    let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
+    let mut f = CtFlush { zone: zone(args)?.map(|z| z.0), ..Default::default() };
     if let Some(text) = args.iter().find_map(|a| a.strip_prefix("mark=")) {
         let (v, m) = masked("mark", text, u32::MAX.into())?;
         f.mark = Some((v as u32, m as u32));
@@ -182,7 +183,7 @@ fn own_limits(w: &MainPmd, command: &str) -> Result<(), String> {
 }
 
 fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
-    let mut list: Vec<(Option<u16>, u32)> = Vec::new();
+    let mut list: Vec<(Option<Zone>, u32)> = Vec::new();
     for a in args {
         if let Some(l) = a.strip_prefix("default=") {
             list.push((None, l.parse().map_err(|_| "invalid default limit (Invalid argument)")?));
@@ -210,7 +211,7 @@ fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(String::new())
 }
 
-fn zones(args: &[String]) -> Result<Vec<u16>, String> {
+fn zones(args: &[String]) -> Result<Vec<Zone>, String> {
     let Some(list) = args.iter().find_map(|a| a.strip_prefix("zone=")) else { return Ok(Vec::new()) };
     list.split(',').map(|z| number("zone", z)).collect()
 }

@@ -2,15 +2,15 @@
 
 use ovn_schema::ovs;
 use std::collections::HashMap;
-use switch::conntrack::Timeouts;
+use switch::conntrack::{Timeouts, Zone};
 
 /// Limits and timeouts of zones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZoneSpecs {
     /// Timeouts of zones with a policy.
-    pub timeouts: HashMap<u16, Timeouts>,
+    pub timeouts: HashMap<Zone, Timeouts>,
     /// The most connections of zones with a limit; 0: no limit.
-    pub limits: HashMap<u16, u32>,
+    pub limits: HashMap<Zone, u32>,
     /// The limit of other zones; 0: none.
     pub default_limit: u32,
     /// Some limit is set, even if to 0.
@@ -26,7 +26,7 @@ pub fn zones(db: &ovs::Database) -> ZoneSpecs {
         z.default_limit = limit(d.ct_zone_default_limit).unwrap_or(z.default_limit);
         z.limited |= d.ct_zone_default_limit.is_some();
         for (number, zone) in
-            d.ct_zones.iter().filter_map(|(n, id)| Some((u16::try_from(*n).ok()?, db.ct_zone.get(id)?)))
+            d.ct_zones.iter().filter_map(|(n, id)| Some((Zone(u16::try_from(*n).ok()?), db.ct_zone.get(id)?)))
         {
             if let Some(l) = limit(zone.limit) {
                 z.limits.insert(number, l);

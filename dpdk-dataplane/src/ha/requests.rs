@@ -4,6 +4,7 @@ use crate::pmd::conn_sync::{Batch, News, Remote, told_connection};
 use crate::pmd::{Handle, Jobs, PmdEnded};
 use gateway_ha::sync::Connection;
 use std::time::Duration;
+use switch::conntrack::Zone;
 use switch::conntrack::replica::{Owner, RemoteConnection, ReplicaCounters};
 use tokio::sync::mpsc;
 
@@ -16,7 +17,7 @@ impl Handle {
     pub(super) async fn tell_connections(
         &self,
         peer: String,
-        zones: Vec<u16>,
+        zones: Vec<Zone>,
         to: mpsc::Sender<Batch>,
     ) -> Result<bool, PmdEnded> {
         self.run(move |w| w.conn_sync.tell(&mut w.switch.conntrack.lock(), peer, zones, to)).await

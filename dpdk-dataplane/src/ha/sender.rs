@@ -5,6 +5,7 @@ use super::{Common, SenderKey, tls};
 use crate::pmd::conn_sync::Batch;
 use gateway_ha::sync::{Decoder, Outgoing, Record, Reply};
 use std::time::Duration;
+use switch::conntrack::Zone;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -71,7 +72,7 @@ async fn once(common: &Common, peer: &str, key: &SenderKey) -> Result<(), String
                             let zones = key.zones.iter().map(|(name, n)| Record::Zone(*n, name.clone()));
                             frames.send(Frame::of(zones)).await.map_err(gone)?;
                             told = Some(Told(common, peer));
-                            let numbers = key.zones.values().copied().collect();
+                            let numbers = key.zones.values().map(|n| Zone(*n)).collect();
                             if !common.pmd.tell_connections(peer.to_owned(), numbers, to).await? {
                                 return Err("this switch has as many peers as it can tell".into());
                             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use switch::classifier::Rule;
 use switch::conntrack::journal::{Change, Put, ReaderId};
 use switch::conntrack::replica::{Lack, Owner, RemoteConnection, RemoteState, Replica, ReplicaCounters};
-use switch::conntrack::{Connection, Phase, TcpState, Translates, Tuple};
+use switch::conntrack::{Connection, Phase, TcpState, Translates, Tuple, Zone};
 use switch::{BridgeId, Conntrack, SharedConntrack, Switch};
 use tokio::sync::mpsc;
 
@@ -117,7 +117,7 @@ impl ConnSync {
         &mut self,
         ct: &mut Conntrack,
         peer: String,
-        zones: impl IntoIterator<Item = u16>,
+        zones: impl IntoIterator<Item = Zone>,
         to: mpsc::Sender<Batch>,
     ) -> bool {
         self.silence(ct, &peer);
@@ -354,7 +354,7 @@ fn told(p: &Put<'_>, peer: Owner) -> sync::Connection {
 /// A connection as it is sent or saved.
 pub fn told_connection(c: &Connection) -> sync::Connection {
     sync::Connection {
-        zone: c.zone,
+        zone: c.zone.0,
         v6: c.original.v6,
         proto: c.original.proto,
         original: told_tuple(&c.original),
@@ -389,7 +389,7 @@ pub fn taken_connection(c: &sync::Connection) -> Option<RemoteConnection> {
         Tuple { v6: c.v6, proto: c.proto, src, dst, sport, dport, icmp_type, icmp_code }
     };
     Some(RemoteConnection {
-        zone: c.zone,
+        zone: Zone(c.zone),
         original: tuple(&c.original),
         reply: tuple(&c.reply),
         translates: match c.translates {

@@ -1,6 +1,6 @@
 //! The table as text: `ovs-appctl dpctl/dump-conntrack`.
 
-use super::{Connection, Conntrack, TcpState, Tuple};
+use super::{Connection, Conntrack, TcpState, Tuple, Zone};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Connection {
     fn line(&self, more: Option<Duration>) -> String {
         let proto = protocol(self.original.proto);
         let mut out = format!("{proto},orig=({}),reply=({})", self.original.text(), self.reply.text());
-        if self.zone != 0 {
+        if self.zone != Zone::DEFAULT {
             let _ = write!(out, ",zone={}", self.zone);
         }
         if let Some(now) = more {
@@ -65,7 +65,7 @@ impl Connection {
 
 impl Conntrack {
     /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
-    pub fn dump(&self, zone: Option<u16>, more: Option<Duration>) -> String {
+    pub fn dump(&self, zone: Option<Zone>, more: Option<Duration>) -> String {
         let time = |mut c: Connection| {
             if c.owner != 0 {
                 c.expires = more.unwrap_or_default() + self.timeout(c.zone, c.phase);

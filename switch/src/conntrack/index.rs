@@ -10,7 +10,7 @@
 //! The number of lines doubles line by line (linear hashing): once there are too few, each new tuple splits one line
 //! into itself and a new one at the end. No packet waits for more than one split.
 
-use super::{Connection, Direction, Tuple};
+use super::{Connection, Direction, Tuple, Zone};
 use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -284,7 +284,7 @@ pub(super) struct Index {
 
 /// Whether an entry belongs to a tuple.
 #[inline(always)]
-fn is(slots: &[Option<Connection>], e: u64, zone: u16, t: &Tuple) -> bool {
+fn is(slots: &[Option<Connection>], e: u64, zone: Zone, t: &Tuple) -> bool {
     let (place, d) = connection(e);
     slots.get(place as usize).and_then(Option::as_ref).is_some_and(|c| c.zone == zone && c.tuple(d) == t)
 }
@@ -309,13 +309,13 @@ impl Index {
 
     /// A tuple's hash, for the calls below.
     #[inline]
-    pub(super) fn hash(&self, zone: u16, t: &Tuple) -> Hash {
+    pub(super) fn hash(&self, zone: Zone, t: &Tuple) -> Hash {
         let [.., k3] = self.seed;
         let line = self.anywhere(t);
-        let all = folded(line ^ u64::from(zone), k3 | 1);
+        let all = folded(line ^ u64::from(zone.0), k3 | 1);
         let low = (1 << CHOOSE) - 1;
         // A tuple passes few zones with near numbers: multiples of the golden ratio spread them.
-        let zoned = ((line >> 32) as u32).wrapping_add(u32::from(zone).wrapping_mul(0x9e37_79b1));
+        let zoned = ((line >> 32) as u32).wrapping_add(u32::from(zone.0).wrapping_mul(0x9e37_79b1));
         Hash { own: line as u32 & low | zoned & !low, arrival: (all >> 32) as u32 % ARRIVALS as u32 }
     }
 
@@ -326,7 +326,7 @@ impl Index {
     }
 
     /// The place and current generation of a tuple.
-    pub(super) fn arrivals(&self, zone: u16, t: &Tuple) -> (u32, u32) {
+    pub(super) fn arrivals(&self, zone: Zone, t: &Tuple) -> (u32, u32) {
         let at = self.hash(zone, t).arrival;
         (at, self.arrivals.get(at))
     }
@@ -342,7 +342,7 @@ impl Index {
         &self,
         slots: &[Option<Connection>],
         hash: Hash,
-        zone: u16,
+        zone: Zone,
         t: &Tuple,
     ) -> Option<(u32, Direction)> {
         self.lines.find(hash.own, |e| is(slots, e, zone, t)).map(connection)
@@ -353,7 +353,7 @@ impl Index {
         &mut self,
         slots: &[Option<Connection>],
         hash: Hash,
-        (zone, t): (u16, &Tuple),
+        (zone, t): (Zone, &Tuple),
         slot: u32,
         d: Direction,
     ) {
@@ -365,7 +365,7 @@ impl Index {
     }
 
     /// Removes a tuple of a connection, unless it belongs to another one by now.
-    pub(super) fn remove(&mut self, (zone, t): (u16, &Tuple), slot: u32, d: Direction) {
+    pub(super) fn remove(&mut self, (zone, t): (Zone, &Tuple), slot: u32, d: Direction) {
         self.lines.remove(entry(self.hash(zone, t).own, slot, d));
     }
 }
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    fn connection_of(zone: u16, original: Tuple, reply: Tuple) -> Connection {
+    fn connection_of(zone: Zone, original: Tuple, reply: Tuple) -> Connection {
         Connection {
             zone,
             original,
@@ -422,7 +422,7 @@ mod tests {
     /// An index beside the plain map that it is to be the same as.
     struct Both {
         index: Index,
-        map: HashMap<(u16, Tuple), (u32, Direction)>,
+        map: HashMap<(Zone, Tuple), (u32, Direction)>,
         slots: Vec<Option<Connection>>,
     }
 
@@ -432,7 +432,7 @@ mod tests {
         }
 
         /// As [`super::super::Conntrack::store`] does.
-        fn come(&mut self, zone: u16, original: Tuple, reply: Tuple) {
+        fn come(&mut self, zone: Zone, original: Tuple, reply: Tuple) {
             let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
             self.slots.resize(self.slots.len().max(slot + 1), None);
             self.slots[slot] = Some(connection_of(zone, original, reply));
@@ -454,7 +454,7 @@ mod tests {
             }
         }
 
-        fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
+        fn find(&self, zone: Zone, t: &Tuple) -> Option<(u32, Direction)> {
             self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
         }
 
@@ -499,9 +499,9 @@ mod tests {
                 if goes {
                     b.go(u32::from(zone) * x % 97);
                 } else {
-                    b.come(zone % 20, tuple(x), tuple(y));
+                    b.come(Zone(zone % 20), tuple(x), tuple(y));
                 }
-                prop_assert_eq!(b.find(zone, &tuple(y)), b.map.get(&(zone, tuple(y))).copied());
+                prop_assert_eq!(b.find(Zone(zone), &tuple(y)), b.map.get(&(Zone(zone), tuple(y))).copied());
             }
             b.check();
         }
@@ -517,10 +517,10 @@ mod tests {
         for n in 0..N {
             let (before, slot) = (b.index.lines.main.len(), b.slots.len() as u32);
             let (original, reply) = (tuple(2 * n), tuple(2 * n + 1));
-            b.slots.push(Some(connection_of(1, original, reply)));
+            b.slots.push(Some(connection_of(Zone(1), original, reply)));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
-                b.index.insert(&b.slots, b.index.hash(1, &t), (1, &t), slot, d);
-                b.map.insert((1, t), (slot, d));
+                b.index.insert(&b.slots, b.index.hash(Zone(1), &t), (Zone(1), &t), slot, d);
+                b.map.insert((Zone(1), t), (slot, d));
             }
             let l = &b.index.lines;
             assert!(l.main.len() <= before + 2, "a line for each tuple at most");
@@ -544,7 +544,7 @@ mod tests {
         let t = tuple(4);
         let mut seen = std::collections::HashSet::new();
         for (zone, dst) in (0..40).flat_map(|z| (0..250).map(move |d| (z, d))) {
-            let own = index.hash(zone, &Tuple { dst, ..t }).own;
+            let own = index.hash(Zone(zone), &Tuple { dst, ..t }).own;
             assert_eq!(own % 64, index.anywhere(&Tuple { dst, ..t }) as u32 % 64);
             seen.insert(own);
         }

@@ -16,7 +16,7 @@
 //! ```
 
 use super::replica::Owner;
-use super::{Connection, Conntrack};
+use super::{Connection, Conntrack, Zone};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -98,8 +98,8 @@ enum Dump {
 }
 
 impl Reader {
-    fn wants(&self, zone: u16) -> bool {
-        self.zones.get(usize::from(zone) / 64).is_some_and(|w| w >> (zone % 64) & 1 != 0)
+    fn wants(&self, zone: Zone) -> bool {
+        self.zones.get(zone.index() / 64).is_some_and(|w| w >> (zone.0 % 64) & 1 != 0)
     }
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Journal {
 impl Journal {
     /// The slot has a connection of this zone, or has one no longer.
     #[inline(always)]
-    pub(super) fn content(&mut self, slot: u32, zone: u16) {
+    pub(super) fn content(&mut self, slot: u32, zone: Zone) {
         if self.any {
             self.mark(slot, zone, CONTENT);
         }
@@ -123,7 +123,7 @@ impl Journal {
 
     /// Its connection has another state, mark or label.
     #[inline(always)]
-    pub(super) fn state(&mut self, slot: u32, zone: u16) {
+    pub(super) fn state(&mut self, slot: u32, zone: Zone) {
         if self.any {
             self.mark(slot, zone, STATE);
         }
@@ -138,7 +138,7 @@ impl Journal {
         }
     }
 
-    fn mark(&mut self, slot: u32, zone: u16, what: u16) {
+    fn mark(&mut self, slot: u32, zone: Zone, what: u16) {
         let at = slot as usize;
         if self.marks.len() <= at {
             self.marks.resize((at + 1).next_power_of_two(), 0);
@@ -157,11 +157,11 @@ impl Journal {
 
 impl Conntrack {
     /// Adds a reader of these zones; a dump of them is due at once. `None`: there are [`READERS`] already.
-    pub fn add_reader(&mut self, zones: impl IntoIterator<Item = u16>) -> Option<ReaderId> {
+    pub fn add_reader(&mut self, zones: impl IntoIterator<Item = Zone>) -> Option<ReaderId> {
         let mut bits = vec![0; 1024];
         for z in zones {
-            if let Some(w) = bits.get_mut(usize::from(z) / 64) {
-                *w |= 1u64 << (z % 64);
+            if let Some(w) = bits.get_mut(z.index() / 64) {
+                *w |= 1u64 << (z.0 % 64);
             }
         }
         let j = &mut self.journal;

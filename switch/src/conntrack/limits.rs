@@ -1,6 +1,6 @@
 //! Zones: limits of connections, and timeouts (`CT_Zone`, `CT_Timeout_Policy`, `dpctl/ct-set-limits`).
 
-use super::{Conntrack, Phase, Timeouts};
+use super::{Conntrack, Phase, Timeouts, Zone};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ pub enum Refusal {
 pub(super) struct Zones {
     /// By zone, up to the highest that has had connections.
     counts: Vec<u32>,
-    limits: HashMap<u16, u32>,
+    limits: HashMap<Zone, u32>,
     /// Zones that admit no new connection.
-    closed: HashSet<u16>,
+    closed: HashSet<Zone>,
     /// Default limit; 0: none.
     default: u32,
 }
 
 impl Zones {
-    pub(super) fn come(&mut self, zone: u16) {
-        let zone = usize::from(zone);
+    pub(super) fn come(&mut self, zone: Zone) {
+        let zone = zone.index();
         if self.counts.len() <= zone {
             self.counts.resize(zone + 1, 0);
         }
@@ -38,43 +38,43 @@ impl Zones {
         }
     }
 
-    pub(super) fn gone(&mut self, zone: u16) {
-        if let Some(n) = self.counts.get_mut(usize::from(zone)) {
+    pub(super) fn gone(&mut self, zone: Zone) {
+        if let Some(n) = self.counts.get_mut(zone.index()) {
             *n -= 1;
         }
     }
 
-    fn count(&self, zone: u16) -> u32 {
-        self.counts.get(usize::from(zone)).copied().unwrap_or(0)
+    fn count(&self, zone: Zone) -> u32 {
+        self.counts.get(zone.index()).copied().unwrap_or(0)
     }
 
-    fn limit(&self, zone: u16) -> u32 {
+    fn limit(&self, zone: Zone) -> u32 {
         self.limits.get(&zone).copied().unwrap_or(self.default)
     }
 
-    pub(super) fn full(&self, zone: u16) -> bool {
+    pub(super) fn full(&self, zone: Zone) -> bool {
         let limit = self.limit(zone);
         limit != 0 && self.count(zone) >= limit || limit == 0 && self.closed.contains(&zone)
     }
 }
 
 /// The timeouts of a zone.
-pub(super) fn of(all: &HashMap<u16, Timeouts>, zone: u16) -> Timeouts {
+pub(super) fn of(all: &HashMap<Zone, Timeouts>, zone: Zone) -> Timeouts {
     all.get(&zone).copied().unwrap_or_default()
 }
 
 impl Conntrack {
-    pub(super) fn timeout(&self, zone: u16, phase: Phase) -> Duration {
+    pub(super) fn timeout(&self, zone: Zone, phase: Phase) -> Duration {
         of(&self.timeouts, zone).get(phase)
     }
 
     /// Sets the timeouts of all zones with a policy. Connections adopt them with their next packet.
-    pub(crate) fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+    pub(crate) fn set_timeouts(&mut self, timeouts: HashMap<Zone, Timeouts>) {
         self.timeouts = timeouts;
     }
 
     /// Sets the limit of a zone, or the default limit; 0: no limit.
-    pub fn set_limit(&mut self, zone: Option<u16>, limit: u32) {
+    pub fn set_limit(&mut self, zone: Option<Zone>, limit: u32) {
         match zone {
             Some(z) => {
                 self.zones.closed.remove(&z);
@@ -85,23 +85,23 @@ impl Conntrack {
     }
 
     /// Closes a zone for new connections until it gets another limit.
-    pub fn close_zone(&mut self, zone: u16) {
+    pub fn close_zone(&mut self, zone: Zone) {
         self.zones.limits.insert(zone, 0);
         self.zones.closed.insert(zone);
     }
 
     /// Removes the limit of a zone; false if it has none of its own.
-    pub fn delete_limit(&mut self, zone: u16) -> bool {
+    pub fn delete_limit(&mut self, zone: Zone) -> bool {
         self.zones.closed.remove(&zone);
         self.zones.limits.remove(&zone).is_some()
     }
 
     /// The default limit, and (zone, limit, connections) of zones with a limit of their own, or of the zones given.
-    pub fn limits(&self, zones: &[u16]) -> (u32, Vec<(u16, u32, u32)>) {
-        let mut list: Vec<u16> =
+    pub fn limits(&self, zones: &[Zone]) -> (u32, Vec<(Zone, u32, u32)>) {
+        let mut list: Vec<Zone> =
             if zones.is_empty() { self.zones.limits.keys().copied().collect() } else { zones.to_vec() };
         list.sort_unstable();
-        let row = |z: u16| (z, self.zones.limit(z), self.zones.count(z));
+        let row = |z: Zone| (z, self.zones.limit(z), self.zones.count(z));
         (self.zones.default, list.into_iter().map(row).collect())
     }
 }

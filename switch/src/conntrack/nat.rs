@@ -3,7 +3,7 @@
 //! Where the search for a free port begins follows from the connection alone. So two gateways, even if neither is told of
 //! the other's connections, give a connection the same port, and different connections different ones where they can.
 
-use super::{Conntrack, Request, Tuple};
+use super::{Conntrack, Request, Tuple, Zone};
 use openflow_rs::action::NatSpec;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl ReplyTuplePrefetch {
 }
 
 impl Conntrack {
-    fn taken(&self, zone: u16, t: &Tuple, now: Duration) -> bool {
+    fn taken(&self, zone: Zone, t: &Tuple, now: Duration) -> bool {
         self.find(zone, t).is_some_and(|(i, _)| self.expires(i) > now)
     }
 
@@ -98,7 +98,7 @@ impl Conntrack {
         self.choose_port(t, n, reply, req.zone, now)
     }
 
-    fn choose_port(&mut self, t: &Tuple, n: &NatSpec, reply: Tuple, zone: u16, now: Duration) -> Option<Tuple> {
+    fn choose_port(&mut self, t: &Tuple, n: &NatSpec, reply: Tuple, zone: Zone, now: Duration) -> Option<Tuple> {
         let icmp = matches!(t.proto, 1 | 58);
         let ports = icmp || matches!(t.proto, 6 | 17 | 132);
         let current = if n.src { t.sport } else { t.dport };
@@ -153,7 +153,7 @@ impl Conntrack {
     /// The first free reply tuple with a port of this range.
     fn search(
         &self,
-        zone: u16,
+        zone: Zone,
         now: Duration,
         mut reply: Tuple,
         (lo, hi): (u16, u16),

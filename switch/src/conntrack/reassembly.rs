@@ -3,6 +3,7 @@
 //! A fragment waits at its `ct` action until its datagram is complete; the datagram is tracked, and then each fragment
 //! continues with the verdict. Memory is bounded; incomplete datagrams are dropped after some seconds.
 
+use super::Zone;
 use crate::classifier::{Frames, Origin};
 use crate::conntrack::Pass;
 use openflow_rs::FlowKey;
@@ -27,7 +28,7 @@ const LEAST: [usize; 2] = [1200, 1280];
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Datagram {
     v6: bool,
-    zone: u16,
+    zone: Zone,
     src: u128,
     dst: u128,
     id: u32,
@@ -42,7 +43,7 @@ pub(crate) struct Held {
     /// What an earlier `ct` said of its datagram.
     pub(crate) pass: Option<Pass>,
     pub(crate) ct: Box<CtAction>,
-    pub(crate) zone: u16,
+    pub(crate) zone: Zone,
     pub(crate) bridge: usize,
     pub(crate) table: u8,
     pub(crate) cookie: Origin,
@@ -146,7 +147,7 @@ fn v6_header(p: &[u8], l3: usize) -> Option<(usize, usize)> {
     }
 }
 
-fn place(p: &[u8], h: &Headers, zone: u16) -> Option<(Datagram, Place)> {
+fn place(p: &[u8], h: &Headers, zone: Zone) -> Option<(Datagram, Place)> {
     let (src, dst) = h.addresses(p)?;
     if h.is_ipv4() {
         let word = be16(p, h.l3 + 6)?;

@@ -14,7 +14,7 @@
 //! as inherited, where their names decide, which take no time. A connection that was given up is removed by its new
 //! owner's word alone ([`Replica::close`]), not because a dump does not tell it.
 
-use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple};
+use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple, Zone};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct RemoteState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteConnection {
     /// Zone, as numbered here.
-    pub zone: u16,
+    pub zone: Zone,
     /// First packet's tuple, before translation.
     pub original: Tuple,
     /// The tuple of replies, before they are translated back.

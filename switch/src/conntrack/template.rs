@@ -7,7 +7,7 @@
 
 use super::index::Hash;
 use super::replica;
-use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, flag, stamp, state};
+use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, Zone, flag, stamp, state};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What a template expects of a pass through a zone.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Expected {
-    pub(crate) zone: u16,
+    pub(crate) zone: Zone,
     pub(crate) outcome: Outcome,
 }
 
@@ -78,7 +78,7 @@ impl Expected {
         let marks = [(FieldId::CtMark, mark.into()), (FieldId::CtLabel, label)];
         Action::Ct(Box::new(CtAction {
             commit,
-            zone: ZoneSpec::Imm(self.zone),
+            zone: ZoneSpec::Imm(self.zone.0),
             nat,
             exec: marks.into_iter().filter(|(_, v)| *v != 0).map(|(f, v)| set(f, v)).collect(),
             ..CtAction::default()
@@ -104,7 +104,7 @@ pub(crate) enum Found {
     Connection(Stamp, Duration),
     /// The place and generation are those of [`Conntrack::arrivals`] then.
     None {
-        zone: u16,
+        zone: Zone,
         tuple: Tuple,
         arrivals: (u32, u32),
     },

@@ -23,8 +23,8 @@ fn snat(a: u32, ports: Option<(u16, u16)>) -> NatSpec {
 fn tcp_walks_its_states() {
     let mut ct = Conntrack::new(10);
     let t = tuple(6, 1, 1000, 2, 80);
-    let commit = Request { zone: 5, commit: true, ..Default::default() };
-    let look = Request { zone: 5, ..Default::default() };
+    let commit = Request { zone: Zone(5), commit: true, ..Default::default() };
+    let look = Request { zone: Zone(5), ..Default::default() };
     let v = ct.process(&packet(t, 2), &commit, NOW);
     assert_eq!(v.state, flag::TRK | flag::NEW);
     assert_eq!(
@@ -56,7 +56,7 @@ fn tcp_walks_its_states() {
 fn source_translation_and_back() {
     let mut ct = Conntrack::new(10);
     let nat = snat(77, None);
-    let commit = Request { zone: 1, commit: true, nat: Some(&nat), ..Default::default() };
+    let commit = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
     let t = tuple(17, 1, 5000, 2, 53);
     let v = ct.process(&packet(t, 0), &commit, NOW);
     let out = v.translated.expect("translated");
@@ -66,7 +66,7 @@ fn source_translation_and_back() {
     let second = v.translated.expect("translated");
     assert!(second.src == 77 && second.sport != 5000, "the port was taken");
     let plain = NatSpec::default();
-    let look = Request { zone: 1, nat: Some(&plain), ..Default::default() };
+    let look = Request { zone: Zone(1), nat: Some(&plain), ..Default::default() };
     let v = ct.process(&packet(out.reversed(), 0), &look, NOW);
     assert_eq!(v.translated.expect("translated back"), t.reversed());
     assert_eq!(v.state, flag::TRK | flag::EST | flag::RPL | flag::DNAT);
@@ -91,7 +91,7 @@ fn errors_are_related() {
 #[test]
 fn ports_follow_from_the_connection() {
     let nat = snat(77, None);
-    let commit = Request { zone: 1, commit: true, nat: Some(&nat), ..Default::default() };
+    let commit = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
     let port = |ct: &mut Conntrack, src| {
         ct.process(&packet(tuple(17, src, 5000, 2, 53), 0), &commit, NOW).translated.expect("translated").sport
     };
@@ -129,13 +129,13 @@ fn a_port_range_runs_out() {
 #[test]
 fn flush_and_bounds() {
     let mut ct = Conntrack::new(2);
-    let r = |zone| Request { zone, commit: true, ..Default::default() };
+    let r = |zone| Request { zone: Zone(zone), commit: true, ..Default::default() };
     for z in 1..=2 {
         ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(z), NOW);
     }
     assert_eq!(ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(3), NOW).state, flag::TRK | flag::INV, "full");
     let copies: Vec<Connection> = ct.export().collect();
-    assert_eq!(ct.flush_zone(1), 1);
+    assert_eq!(ct.flush_zone(Zone(1)), 1);
     let f = CtFlush { proto: 17, zone: Some(2), ..Default::default() };
     assert_eq!(ct.flush(&f), 1);
     for c in copies {
@@ -180,15 +180,15 @@ proptest::proptest! {
 #[test]
 fn zones_have_limits_and_timeouts() {
     let mut ct = Conntrack::new(100);
-    ct.set_limit(Some(1), 2);
+    ct.set_limit(Some(Zone(1)), 2);
     ct.set_limit(None, 3);
     let mut short = Timeouts::default();
     assert!(short.set("udp_first", 5) && short.set("tcp_unack", 9) && !short.set("udp_forever", 1));
-    ct.set_timeouts(HashMap::from([(1, short)]));
+    ct.set_timeouts(HashMap::from([(Zone(1), short)]));
     let made = |ct: &mut Conntrack, zone, port| {
         let v = ct.process(
             &packet(tuple(17, 1, port, 2, 2), 0),
-            &Request { zone, commit: true, ..Default::default() },
+            &Request { zone: Zone(zone), commit: true, ..Default::default() },
             NOW,
         );
         (v.conn.is_some(), v.refused)
@@ -200,18 +200,21 @@ fn zones_have_limits_and_timeouts() {
         }
         assert_eq!(made(&mut ct, zone, 9), (false, Some(Refusal::ZoneLimit)));
     }
-    assert_eq!(ct.limits(&[]), (3, vec![(1, 2, 2)]));
-    assert_eq!(ct.limits(&[2, 7]), (3, vec![(2, 3, 3), (7, 3, 0)]));
+    assert_eq!(ct.limits(&[]), (3, vec![(Zone(1), 2, 2)]));
+    assert_eq!(ct.limits(&[Zone(2), Zone(7)]), (3, vec![(Zone(2), 3, 3), (Zone(7), 3, 0)]));
     ct.sweep(100, NOW + Duration::from_secs(6));
-    assert_eq!(ct.limits(&[1, 2]).1, [(1, 2, 0), (2, 3, 3)], "a zone's own timeout");
-    assert!(ct.delete_limit(1) && !ct.delete_limit(1));
+    assert_eq!(ct.limits(&[Zone(1), Zone(2)]).1, [(Zone(1), 2, 0), (Zone(2), 3, 3)], "a zone's own timeout");
+    assert!(ct.delete_limit(Zone(1)) && !ct.delete_limit(Zone(1)));
     for port in 1..=3 {
         assert_eq!(made(&mut ct, 1, port), (true, None));
     }
     assert_eq!(made(&mut ct, 1, 9), (false, Some(Refusal::ZoneLimit)), "the default");
-    ct.close_zone(5);
-    assert_eq!((made(&mut ct, 5, 1), ct.limits(&[5]).1), ((false, Some(Refusal::ZoneLimit)), vec![(5, 0, 0)]));
-    ct.set_limit(Some(5), 0);
+    ct.close_zone(Zone(5));
+    assert_eq!(
+        (made(&mut ct, 5, 1), ct.limits(&[Zone(5)]).1),
+        ((false, Some(Refusal::ZoneLimit)), vec![(Zone(5), 0, 0)])
+    );
+    ct.set_limit(Some(Zone(5)), 0);
     assert_eq!(made(&mut ct, 5, 1), (true, None), "no limit");
 }
 

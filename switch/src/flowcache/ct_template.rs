@@ -320,7 +320,7 @@ fn state(p: &Expected) -> String {
         (flag::DNAT, "dnat"),
     ];
     let words: String = names.iter().filter(|(f, _)| state & f != 0).map(|(_, name)| format!("+{name}")).collect();
-    let mut text = format!("ct_state({words}),ct_zone({:#x})", p.zone);
+    let mut text = format!("ct_state({words}),ct_zone({:#x})", p.zone.0);
     let mut put = |name: &str, value: u128, bits: u128, all: u128| match bits {
         0 => {}
         bits if bits == all => text += &format!(",{name}({value:#x})"),

@@ -10,7 +10,7 @@
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
-use crate::conntrack::{Stamp, Tuple};
+use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
 use crate::tunnel::SourcePorts;
 use packet::{be16, checksum, ipproto};
@@ -45,7 +45,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 struct Rare {
     /// Tuples that had no connection, by zone, in the order of their checks.
-    absent: Vec<(u16, Tuple)>,
+    absent: Vec<(Zone, Tuple)>,
     /// The words, if there are more of them than there is room for.
     words: Box<[u64]>,
 }
@@ -452,7 +452,7 @@ impl Entry {
         steps: &[Step],
         (path, generation): (u32, u32),
         drop: Option<DropReason>,
-        absent: Vec<(u16, Tuple)>,
+        absent: Vec<(Zone, Tuple)>,
     ) -> Option<Entry> {
         let mut words = key.as_flattened().to_vec();
         checks.iter().for_each(|c| words.extend(c.words()));
@@ -585,12 +585,12 @@ impl Entry {
     }
 
     /// Tuples that had no connection, by zone.
-    pub(crate) fn absent(&self) -> &[(u16, Tuple)] {
+    pub(crate) fn absent(&self) -> &[(Zone, Tuple)] {
         self.rare.as_ref().map_or(&[], |r| &r.absent)
     }
 
     /// None of them has one: these are the numbers for that.
-    pub(crate) fn set_arrivals(&mut self, arrivals: impl Fn(u16, &Tuple) -> (u32, u32)) {
+    pub(crate) fn set_arrivals(&mut self, arrivals: impl Fn(Zone, &Tuple) -> (u32, u32)) {
         let Some(rare) = &mut self.rare else { return };
         let words = if self.len == 0 { &mut *rare.words } else { &mut self.words };
         let checks =

@@ -8,7 +8,7 @@ use super::{Condition, Count, Encap};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
-use crate::conntrack::{Bits, Commit, Outcome, flag};
+use crate::conntrack::{Bits, Commit, Outcome, Zone, flag};
 use crate::dependency::Dependency;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
@@ -405,7 +405,7 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn ct_again(&mut self, zone: u16, nat: bool, translated: bool) {
+    fn ct_again(&mut self, zone: Zone, nat: bool, translated: bool) {
         if let Some(r) = &mut self.recorder {
             // What the first pass expects of a connection says nothing of its translation, unless it asked for that
             // itself.
@@ -428,7 +428,7 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn ct_marks(&mut self, zone: u16, mark: u32, label: u128) {
+    fn ct_marks(&mut self, zone: Zone, mark: u32, label: u128) {
         if let Some(r) = &mut self.recorder {
             r.marked(zone, (mark, label));
         }

@@ -12,7 +12,7 @@ use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple};
+use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
@@ -85,7 +85,7 @@ struct Around {
 }
 
 /// Tuples that have no connection, by zone.
-type Absent = Vec<(u16, Tuple)>;
+type Absent = Vec<(Zone, Tuple)>;
 
 /// What the conditions of a walk are about: the connections, and the bridges with their learned addresses.
 #[derive(Clone, Copy)]
@@ -241,7 +241,7 @@ impl Recorder {
     }
 
     /// Notes what a pass through a zone found, for a template. False if there can be no template.
-    pub(crate) fn expects(&mut self, zone: u16, t: &Tuple, outcome: Outcome) -> bool {
+    pub(crate) fn expects(&mut self, zone: Zone, t: &Tuple, outcome: Outcome) -> bool {
         let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
         let here = [arrived, Layer::Translated].contains(&self.looked.layer);
         let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
@@ -265,7 +265,7 @@ impl Recorder {
     }
 
     /// Whether packets that match the last pass through a zone are translated in the same way.
-    pub(crate) fn expects_translation(&self, zone: u16) -> bool {
+    pub(crate) fn expects_translation(&self, zone: Zone) -> bool {
         let last = self.passes.iter().rfind(|p| p.zone == zone);
         last.is_some_and(|p| match &p.outcome {
             Outcome::None => false,
@@ -275,7 +275,7 @@ impl Recorder {
     }
 
     /// The packet's connection in a zone gets this mark and label.
-    pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
+    pub(crate) fn marked(&mut self, zone: Zone, new: (u32, u128)) {
         match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
             Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
             Some(Outcome::Has { mark, label, bits, .. }) => {
@@ -302,7 +302,7 @@ impl Recorder {
     /// False if the pass changed something.
     pub(crate) fn tracked(
         &mut self,
-        zone: u16,
+        zone: Zone,
         tuple: &Tuple,
         before: Option<ConnSnapshot>,
         after: Option<ConnSnapshot>,

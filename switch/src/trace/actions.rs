@@ -1,5 +1,6 @@
 //! Datapath actions in the format of ovs-dpctl(8).
 
+use crate::conntrack::Zone;
 use crate::extract::{CONTEXT, mac_text};
 use crate::xlate::encap;
 use crate::xlate::mpls::{self, pushed};
@@ -160,12 +161,12 @@ fn nsh(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
 }
 
 /// `ct(…)`, given what its `exec` sets.
-pub(super) fn ct(c: &CtAction, zone: u16, mark: u128, label: u128) -> String {
+pub(super) fn ct(c: &CtAction, zone: Zone, mark: u128, label: u128) -> String {
     let mut parts = Vec::new();
     if c.commit {
         parts.push(if c.force { "force_commit".into() } else { String::from("commit") });
     }
-    if zone != 0 {
+    if zone != Zone::DEFAULT {
         parts.push(format!("zone={zone}"));
     }
     if let Some(m) = written(c, F::CtMark) {

@@ -3,7 +3,7 @@
 use crate::buf::PacketBuf;
 use crate::classifier::Origin;
 use crate::conntrack::reassembly::{Held, Taken};
-use crate::conntrack::{ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
 use crate::drops::DropReason;
 use crate::extract::{address, length_holds, put, put_icmp_id, store};
 use crate::xlate::controller::{Frozen, Wait};
@@ -182,10 +182,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.commit() {
             return;
         }
-        let zone = match &c.zone {
-            ZoneSpec::Imm(z) => *z,
-            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
-        };
+        let zone = self.zone_of(c);
         if self.packet.headers.fragment && self.packet.headers.ip_ok {
             return self.hold(c, zone);
         }
@@ -193,8 +190,16 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.tracked(c, zone, &verdict, tuple);
     }
 
+    /// The zone that a `ct` action names.
+    pub(crate) fn zone_of(&self, c: &CtAction) -> Zone {
+        Zone(match &c.zone {
+            ZoneSpec::Imm(z) => *z,
+            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
+        })
+    }
+
     /// Freezes a fragment until its datagram is complete.
-    fn hold(&mut self, c: &CtAction, zone: u16) {
+    fn hold(&mut self, c: &CtAction, zone: Zone) {
         let held = Held {
             bytes: self.packet.buf.data().to_vec(),
             key: self.packet.key.clone(),
@@ -265,7 +270,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it.
-    fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
+    fn track(&mut self, c: &CtAction, zone: Zone, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
         let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let windows = self.backer.conntrack.lock().windows;
@@ -331,10 +336,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// The connection of a packet that was translated before a pause, found by its fields.
-    fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
+    fn remembered(&self, zone: Zone, now: &Tuple) -> Option<Pass> {
         let state = self.packet.key.get(F::CtState) as u32;
         let proto = self.packet.key.get(F::CtNwProto) as u8;
-        let here = self.packet.key.get(F::CtZone) as u16 == zone;
+        let here = self.packet.key.get(F::CtZone) == zone.into();
         if state & (flag::SNAT | flag::DNAT) == 0 || proto != now.proto || !here {
             return None;
         }
@@ -351,7 +356,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Continues with the verdict of connection tracking.
-    fn tracked(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
+    fn tracked(&mut self, c: &CtAction, zone: Zone, verdict: &Verdict, tuple: Option<Tuple>) {
         if let Some(why) = verdict.refused {
             // As with the kernel's connection tracking, a packet whose connection cannot be made is dropped.
             return self.because(match why {
@@ -381,7 +386,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// The same where nothing follows the action: the packet itself goes on.
-    fn tracked_last(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
+    fn tracked_last(&mut self, c: &CtAction, zone: Zone, verdict: &Verdict, tuple: Option<Tuple>) {
         let mut view = std::mem::take(&mut self.packet.key);
         self.fill(&mut view, verdict, zone, tuple);
         self.packet.key = view;
@@ -404,7 +409,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Gives a connection the mark and label that its packet's key has by now.
-    fn set_mark_label(&mut self, zone: u16, id: ConnId, key: &FlowKey) {
+    fn set_mark_label(&mut self, zone: Zone, id: ConnId, key: &FlowKey) {
         let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
         self.backer.conntrack.lock().set_mark_label(id, mark, label);
         self.observer.ct_marks(zone, mark, label);
@@ -442,7 +447,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: u16, tuple: Option<Tuple>) {
+    fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: Zone, tuple: Option<Tuple>) {
         for w in CT_WORDS {
             if let Some(x) = k.0.get_mut(w) {
                 *x = 0;

@@ -10,7 +10,7 @@
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict};
+use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
 use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
@@ -228,12 +228,12 @@ pub(crate) trait Observer: Sized {
     /// The packet's connection was told from its fields alone.
     fn ct_from_fields(&mut self);
     /// The packet passed the zone of its connection once more; `nat`: translation was asked for.
-    fn ct_again(&mut self, zone: u16, nat: bool, translated: bool);
+    fn ct_again(&mut self, zone: Zone, nat: bool, translated: bool);
     /// The actions that make a connection's mark and label begin, and are done.
     fn ct_exec_begins(&mut self);
     fn ct_exec_done(&mut self);
     /// The packet's connection in a zone gets a mark and a label.
-    fn ct_marks(&mut self, zone: u16, mark: u32, label: u128);
+    fn ct_marks(&mut self, zone: Zone, mark: u32, label: u128);
     /// How often the packet was translated so far.
     fn translations(&self) -> usize;
     /// The packet is restored to what it was when it had been translated so often.

@@ -6,6 +6,7 @@ use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use proptest::prelude::*;
 use std::time::Duration;
+use switch::conntrack::Zone;
 use switch::{FastPath, Outputs, Switch};
 
 /// A switch, and perhaps a lane that repeats its flows.
@@ -99,7 +100,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
         }
         Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
         Op::Limit(zone, limit) => {
-            s.conntrack.lock().set_limit(Some(*zone), *limit);
+            s.conntrack.lock().set_limit(Some(Zone(*zone)), *limit);
             String::new()
         }
         Op::Port(p, up) => {

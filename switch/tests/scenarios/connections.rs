@@ -5,6 +5,7 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build};
 use std::time::Duration;
+use switch::conntrack::Zone;
 use switch::{DropReason, Outputs, Port, PortKind, Switch};
 
 #[test]
@@ -31,7 +32,7 @@ fn snat_and_back_with_marks() {
     good(&back[0].1);
     assert_eq!(back[0].1[30..34], [10, 0, 0, 1], "the error reaches the sender");
     assert_eq!(back[0].1[14 + 28 + 12..14 + 28 + 16], [10, 0, 0, 1], "and quotes what it sent");
-    assert!(s.conntrack.lock().dump(Some(5), None).contains("mark=7"));
+    assert!(s.conntrack.lock().dump(Some(Zone(5)), None).contains("mark=7"));
     s.apply(0, &Message::CtFlushZone(5), NOW).expect("flush");
     assert!(s.conntrack.lock().is_empty());
 }
@@ -64,7 +65,8 @@ fn a_damaged_packet_does_not_stop_its_connection() {
     }
 }
 
-/// `resubmit(,T,ct)` looks up what the connection began with; translation to what an address is says so in `ct_state`.
+/// `resubmit(,T,ct)` looks flows up by the tuple that the connection began with. A translation counts as one
+/// (`+dnat`) even where it leaves the address as it is.
 #[test]
 fn original_tuples_are_looked_up() {
     let mut s = one(&[
@@ -82,8 +84,8 @@ fn original_tuples_are_looked_up() {
     }
 }
 
-/// Whoever sent a packet that was translated is told of the packet as it left him, checksums included (RFC 5508 section 4.2), by an
-/// error with a right checksum, from an address that he knows.
+/// An ICMP error about a translated packet quotes the packet as its sender sent it, checksums included (RFC 5508
+/// section 4.2). It has a right checksum itself, and comes from an address that the sender knows.
 #[test]
 fn errors_tell_of_packets_as_they_were_sent() {
     let mut s = one(&[
@@ -145,7 +147,8 @@ fn errors_tell_of_packets_as_they_were_sent() {
     }
 }
 
-/// What cannot become a connection is dropped, and the reason is counted: a full table, a full zone, no port left to translate to.
+/// A packet whose connection cannot be made is dropped, and the reason is counted: the table is full, the zone is
+/// full, or no port is left to translate to.
 #[test]
 fn connections_that_cannot_be_say_why() {
     let mut s = one(&[
@@ -156,7 +159,7 @@ fn connections_that_cannot_be_say_why() {
         "table=1 actions=output:2",
         "table=2,ct_state=+est+rpl actions=output:1",
     ]);
-    s.conntrack.lock().set_limit(Some(2), 2);
+    s.conntrack.lock().set_limit(Some(Zone(2)), 2);
     let drops = |s: &Switch| [DropReason::NatExhausted, DropReason::ZoneLimit].map(|r| s.drops.get(r));
     for n in 0..5 {
         let out = send(&mut s, 1, &udp("10.0.0.1", 5000 + n, "10.0.0.2", 1));

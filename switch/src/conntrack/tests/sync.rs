@@ -58,7 +58,7 @@ impl Chassis {
 
     fn connect(&mut self) {
         self.disconnect();
-        self.reader = self.ct.add_reader([1, 2]);
+        self.reader = self.ct.add_reader([1, 2].map(Zone));
         if let Some(r) = self.reader {
             self.ct.set_chassis(r, self.replica.owner());
         }
@@ -97,8 +97,8 @@ impl Chassis {
     }
 
     /// Connections of this chassis (`own`), or of the other, by tuple; those whose time is over do not count.
-    fn connections(&self, own: bool, now: Duration) -> BTreeMap<(u16, Tuple), (Tuple, replica::RemoteState)> {
-        let alive = self.ct.export().filter(|c| (c.owner == 0) == own && c.expires > now && c.zone < 3);
+    fn connections(&self, own: bool, now: Duration) -> BTreeMap<(Zone, Tuple), (Tuple, replica::RemoteState)> {
+        let alive = self.ct.export().filter(|c| (c.owner == 0) == own && c.expires > now && c.zone < Zone(3));
         alive.map(|c| ((c.zone, c.original), (c.reply, c.state()))).collect()
     }
 }
@@ -169,12 +169,12 @@ fn packet_at(c: &mut Chassis, (zone, src, port): (u16, u32, u16), flags: u16, ba
     // Each connection has a port of its own: what two ask for at once is another test.
     let own = (src * 16 + u32::from(port)) as u16;
     let nat = if flags == 0x10 || flags == 0 { snat(77, Some((own, own))) } else { snat(77, Some((1, 20))) };
-    let out = c.ct.find(zone, &t).and_then(|(i, _)| c.ct.slots[i as usize].as_ref()).map(|c| c.reply);
+    let out = c.ct.find(Zone(zone), &t).and_then(|(i, _)| c.ct.slots[i as usize].as_ref()).map(|c| c.reply);
     let (p, nat) = match (back, out) {
         (true, Some(reply)) => (packet(reply, if flags == 2 { 0x12 } else { flags }), NatSpec::default()),
         _ => (packet(t, flags), nat),
     };
-    c.ct.process(&p, &Request { zone, commit: true, nat: Some(&nat), ..Default::default() }, now);
+    c.ct.process(&p, &Request { zone: Zone(zone), commit: true, nat: Some(&nat), ..Default::default() }, now);
 }
 
 fn run(ops: Vec<Op>) -> ([Chassis; 2], Duration) {
@@ -190,12 +190,12 @@ fn run(ops: Vec<Op>) -> ([Chassis; 2], Duration) {
             }
             Op::Mark(c, src, port, mark) => {
                 let t = tuple(17, src, port, 9, 53);
-                let commit = Request { zone: 1, ..Default::default() };
+                let commit = Request { zone: Zone(1), ..Default::default() };
                 if let Some(id) = pair[c].ct.process(&packet(t, 0), &commit, now).conn {
                     pair[c].ct.set_mark_label(id, mark, mark.into());
                 }
             }
-            Op::Flush(c, zone) => drop(pair[c].ct.flush_zone(zone)),
+            Op::Flush(c, zone) => drop(pair[c].ct.flush_zone(Zone(zone))),
             Op::Speak(c, n) => pair[c].speak(n, now),
             Op::Hear(c, n) => {
                 let n = n.min(pair[1 - c].wire.len());
@@ -314,9 +314,9 @@ proptest! {
             ask_again(&mut pair);
         }
         for c in &pair {
-            let all = c.ct.export().filter(|c| c.zone < 3);
+            let all = c.ct.export().filter(|c| c.zone < Zone(3));
             let there: std::collections::BTreeSet<(u16, u8, u32, u16)> =
-                all.map(|c| (c.zone, c.original.proto, c.original.src as u32, c.original.sport)).collect();
+                all.map(|c| (c.zone.0, c.original.proto, c.original.src as u32, c.original.sport)).collect();
             prop_assert_eq!(&there, &seen);
         }
         for (a, b) in [(0, 1), (1, 0)] {
@@ -332,11 +332,11 @@ fn a_connection_survives_its_gateway() {
     let mut pair = [Chassis::new(true), Chassis::new(false)];
     pair[0].connect();
     let nat = snat(77, Some((10, 11)));
-    let commit = Request { zone: 1, commit: true, nat: Some(&nat), ..Default::default() };
+    let commit = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
     let t = tuple(6, 1, 1000, 2, 80);
     let out = pair[0].ct.process(&packet(t, 2), &commit, NOW).translated.expect("translated");
     let back = NatSpec::default();
-    let look = Request { zone: 1, nat: Some(&back), ..Default::default() };
+    let look = Request { zone: Zone(1), nat: Some(&back), ..Default::default() };
     pair[0].ct.process(&packet(out.reversed(), 0x12), &look, NOW);
     settle(&mut pair, NOW);
     pair[1].ct.set_lost(1, true);
@@ -357,13 +357,13 @@ fn a_slow_reader_is_told_what_is_there() {
     pair[0].connect();
     settle(&mut pair, NOW);
     for n in 0..10_000u32 {
-        let req = Request { zone: 1, commit: true, ..Default::default() };
+        let req = Request { zone: Zone(1), commit: true, ..Default::default() };
         pair[0].ct.process(&packet(tuple(17, n, 1, 2, 2), 0), &req, NOW);
         if n % 100 != 0 {
-            pair[0].ct.flush_zone(1);
+            pair[0].ct.flush_zone(Zone(1));
         }
     }
-    pair[0].ct.flush_zone(1);
+    pair[0].ct.flush_zone(Zone(1));
     assert_eq!(pair[0].ct.behind(pair[0].reader.expect("connected")), Some(2));
     pair[0].speak(usize::MAX, NOW);
     assert!(pair[0].wire.is_empty(), "{:?}", pair[0].wire);
@@ -373,7 +373,7 @@ fn a_slow_reader_is_told_what_is_there() {
 #[test]
 fn what_was_refused_is_asked_for_again() {
     let mut pair = [Chassis::new(true), Chassis::new(false)];
-    let commit = Request { zone: 1, commit: true, ..Default::default() };
+    let commit = Request { zone: Zone(1), commit: true, ..Default::default() };
     let t = tuple(17, 1, 1, 2, 2);
     pair[0].ct.process(&packet(t, 0), &commit, NOW);
     let later = NOW + Duration::from_millis(5);
@@ -384,7 +384,7 @@ fn what_was_refused_is_asked_for_again() {
     let lacks = |c: &mut Chassis| c.replica.lacks(&mut c.ct);
     assert_eq!(lacks(&mut pair[1]), Lack::Slots(vec![0]));
     assert_eq!(lacks(&mut pair[1]), Lack::Nothing, "it has been asked for");
-    assert_eq!(pair[1].ct.flush_zone(1), 1);
+    assert_eq!(pair[1].ct.flush_zone(Zone(1)), 1);
     let r = pair[0].reader.expect("connected");
     pair[0].ct.tell_again(r, 0);
     pair[0].ct.tell_again(r, 1_000_000);
@@ -400,6 +400,6 @@ fn what_was_refused_is_asked_for_again() {
     pair[1].ct.limit = 100;
     assert_eq!(lacks(&mut pair[1]), Lack::Much);
     // A flush of what the other one still has.
-    assert_eq!((pair[1].ct.flush_zone(1), lacks(&mut pair[1])), (4, Lack::Much));
+    assert_eq!((pair[1].ct.flush_zone(Zone(1)), lacks(&mut pair[1])), (4, Lack::Much));
     assert_eq!(lacks(&mut pair[1]), Lack::Nothing);
 }
