@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use switch::Event;
 use tokio::sync::{mpsc, oneshot};
 
-/// Samples that wait for the exporters at most; more are dropped, and counted.
+/// The most samples that wait for the exporters; further ones are dropped and counted.
 const SAMPLES: usize = 4096;
-/// Packet-ins of ports that send too many which wait for the OpenFlow connections' task at most: what comes behind them is
-/// dropped here, as none of them may make others wait.
+/// The most packet-ins of ports above their limit that wait for the task of OpenFlow connections. Further ones are dropped
+/// here, so that they do not delay those of other ports.
 const FLOODS: usize = 64;
 
 /// Why the main PMD thread did not start.

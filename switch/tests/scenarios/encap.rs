@@ -184,7 +184,7 @@ fn what_cannot_be_done_drops_the_packet() {
     assert_eq!(packet_in.packet[24..], p);
 }
 
-/// A packet that waits for its controller goes on as what it is.
+/// A packet without an Ethernet header that waits for its controller has none when it is resumed.
 #[test]
 fn packets_without_ethernet_are_paused_and_resumed() {
     let p = udp(false);

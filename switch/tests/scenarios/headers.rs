@@ -5,7 +5,7 @@ use openflow_rs::text::parse_group;
 use openflow_rs::*;
 use packet::{Headers, checksum};
 
-/// ICMPv6 has a checksum over addresses in IPv6 only, as Open vSwitch sees it.
+/// The checksum of ICMPv6 covers addresses in IPv6 alone: within IPv4, ICMPv6 is payload, as in Open vSwitch.
 #[test]
 fn icmpv6_in_ipv4_is_payload() {
     let mut s = one(&["ip actions=mod_nw_dst:10.9.9.9,output:2"]);
@@ -17,7 +17,8 @@ fn icmpv6_in_ipv4_is_payload() {
     assert_eq!((&q[30..34], &q[34..]), (&[10, 9, 9, 9][..], &p[34..]));
 }
 
-/// With one tag that counts, what is behind it is payload, however it is changed; a second pass is served by the cache.
+/// With `vlan-limit=1` only the outer tag is parsed: whatever is behind it stays as it is when that tag is changed.
+/// The second packet is served from the cache.
 #[test]
 fn tags_beyond_the_limit_are_payload() {
     let mut s = one(&[
@@ -106,7 +107,8 @@ fn labels_are_pushed_set_and_popped() {
     }
 }
 
-/// What is popped is matched again as what it is; what a clone or bucket pushes is not on the packet behind it.
+/// A packet whose label was popped is matched by its IP header again. A label that a clone or a bucket pushes is on
+/// its copy alone.
 #[test]
 fn labels_are_matched_and_restored() {
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
@@ -132,7 +134,7 @@ fn labels_are_matched_and_restored() {
     }
 }
 
-/// Three labels are parsed: no fourth is pushed, and of a longer stack none is taken.
+/// Three labels are parsed at most: pushing a fourth drops the packet, and so does popping from a longer stack.
 #[test]
 fn more_labels_than_are_parsed_drop_the_packet() {
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);

@@ -25,7 +25,8 @@ fn pause_and_resume() {
     assert!(s.resume::<Vec<u8>>(&Default::default(), &Vec::new(), NOW, &mut out).is_err());
 }
 
-/// As in Open vSwitch, a packet that waits for its controller within a clone is forgotten behind it.
+/// Where a clone pauses its packet for a controller, the actions behind the clone are not carried out, as in Open
+/// vSwitch.
 #[test]
 fn a_pause_within_a_clone_ends_what_is_behind_it() {
     let mut s = one(&[
@@ -38,7 +39,7 @@ fn a_pause_within_a_clone_ends_what_is_behind_it() {
     assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [1, 3]);
 }
 
-/// What a table's last resort sends to the controller says that nothing matched, and all of the packet.
+/// A packet-in of a table-miss flow (priority 0, matches all) has the reason "no match", and the whole packet.
 #[test]
 fn misses_say_so() {
     let mut s = one(&["priority=1,arp actions=CONTROLLER:20", "priority=0 actions=CONTROLLER:20"]);

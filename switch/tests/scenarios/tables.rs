@@ -48,7 +48,8 @@ fn a_flow_of_no_table_goes_into_the_first() {
     assert_eq!(s.bridge(b).expect("bridge").flows().count(), 0);
 }
 
-/// OpenFlow 1.4 section 7.3.5.17: each of the two events makes room for the other.
+/// Vacancy events (OpenFlow 1.4 section 7.3.5.17): after "vacancy down" only "vacancy up" is told, and the other way
+/// round.
 #[test]
 fn tables_tell_when_their_room_falls_and_rises() {
     let mut s = one(&[]);
@@ -149,7 +150,8 @@ fn groups_meters_and_limits() {
     assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
 }
 
-/// What a meter drops is gone for what follows the flow's resubmit as well, but not for what is behind a clone.
+/// A packet that a meter drops in a resubmit is dropped for the actions behind the resubmit too. In a clone, only the
+/// copy is dropped.
 #[test]
 fn metered_packets_are_gone() {
     let mut s = one(&[]);
@@ -170,7 +172,7 @@ fn metered_packets_are_gone() {
     assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
 }
 
-/// A bucket is an action set: of what sends, the last of the strongest kind counts, and nothing is done without it.
+/// A bucket is an action set: of several outputs the last one counts, and a bucket without an output does nothing.
 #[test]
 fn buckets_are_action_sets() {
     let mut s = one(&[]);
@@ -190,7 +192,8 @@ fn buckets_are_action_sets() {
     }
 }
 
-/// A clone carries out a copy of the action set; an exit is the end of all that, and of what is behind the clone.
+/// A clone carries out its own copy of the action set. `exit` ends the walk without the action set, also that outside
+/// a clone.
 #[test]
 fn clones_and_exits_mind_the_action_set() {
     let mut s = one(&[

@@ -214,7 +214,8 @@ fn outer_headers_follow_inner_ones() {
     }
 }
 
-/// Congestion within the tunnel is told to who takes notice of it, and answered by a drop otherwise.
+/// Congestion on the way through a tunnel is marked in the inner packet if its sender supports ECN; otherwise the
+/// packet is dropped.
 #[test]
 fn congestion_in_a_tunnel_is_told_on() {
     for (a, b) in UNDERLAYS {
@@ -247,7 +248,7 @@ fn congestion_in_a_tunnel_is_told_on() {
     }
 }
 
-/// A tunnel's option that is there is told to the controller, with nothing in it as well.
+/// A packet-in tells each Geneve option that tunnel metadata has, also one whose value is zero.
 #[test]
 fn options_that_are_there_are_told() {
     let mut s = chassis("192.0.2.1", "192.0.2.2", TunnelKind::Geneve);
@@ -375,7 +376,7 @@ fn gtpu_tells_messages_apart() {
     assert!(s.apply_bundle(0, &[flow], NOW).is_err(), "no action writes it");
 }
 
-/// A port that knows of types takes what comes, and sends what it is given; other ports take what they are for.
+/// A port with `packet_type=ptap` takes and sends packets of all types; other ports take those of their own type alone.
 #[test]
 fn packet_types_choose_the_port() {
     let (a, b) = ("192.168.0.1", "192.168.0.2");
@@ -458,7 +459,8 @@ fn policies_and_keys_of_both_directions() {
     }
 }
 
-/// From one tunnel into another: the sender's address is no address of ours. Flows say ours where the port asks them.
+/// A packet that came by a tunnel leaves by another one with an address of this chassis as its outer source, not with
+/// that of its first sender. With `local_ip=flow`, a flow names the address.
 #[test]
 fn tunnels_have_own_addresses_also_behind_tunnels() {
     let (a, b) = ("192.168.0.1", "192.168.0.2");
