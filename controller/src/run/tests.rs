@@ -3,19 +3,25 @@
 use super::*;
 use crate::input::settings::Identity;
 use crate::pinctrl::announce::Address;
+use crate::run::request::Request;
 use ovn_schema::{Uuid, sb};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-#[tokio::test]
-async fn a_recompute_waits_for_the_right_northd() {
-    let (_tx, requests) = mpsc::unbounded_channel();
+/// A loop whose databases do not answer, and what has to be there as long as the loop.
+fn alone() -> (Controller, (mpsc::UnboundedSender<Request>, tempfile::TempDir)) {
+    let (tx, requests) = mpsc::unbounded_channel();
     let folder = tempfile::tempdir().unwrap();
     let remote = format!("unix:{}", folder.path().join("db.sock").display());
     let rest = (Shared::default(), requests);
-    let mut c =
-        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
+    let c = Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
+    (c, (tx, folder))
+}
+
+#[tokio::test]
+async fn a_recompute_waits_for_the_right_northd() {
+    let (mut c, _rest) = alone();
     (c.derived, c.version_complaint) = (true, Some("mismatch".into()));
     c.recompute();
     assert_eq!(c.tables.len(), (0, 0), "nothing is derived");
@@ -26,12 +32,7 @@ async fn a_recompute_waits_for_the_right_northd() {
 
 #[tokio::test]
 async fn a_configuration_that_changes_nothing_needs_no_switch() {
-    let (_tx, requests) = mpsc::unbounded_channel();
-    let folder = tempfile::tempdir().unwrap();
-    let remote = format!("unix:{}", folder.path().join("db.sock").display());
-    let rest = (Shared::default(), requests);
-    let mut c =
-        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
+    let (mut c, _rest) = alone();
     let configure = |c: &mut Controller, nb_cfg| {
         let row = sb::SbGlobal { nb_cfg, ..Default::default() };
         c.input.sb.sb_global.insert(Uuid::from_u128(1), Arc::new(row));
@@ -49,12 +50,7 @@ async fn a_configuration_that_changes_nothing_needs_no_switch() {
 
 #[tokio::test]
 async fn an_announcement_that_cannot_be_sent_wakes_nobody() {
-    let (_tx, requests) = mpsc::unbounded_channel();
-    let folder = tempfile::tempdir().unwrap();
-    let remote = format!("unix:{}", folder.path().join("db.sock").display());
-    let rest = (Shared::default(), requests);
-    let mut c =
-        Controller::start(&remote, folder.path().into(), Default::default(), Identity::default(), rest).unwrap();
+    let (mut c, _rest) = alone();
     let start = Instant::now();
     c.announcer.update(&[Address::default()].into(), None, start);
     // Long overdue, and there is no switch: nothing to do before the next look.
