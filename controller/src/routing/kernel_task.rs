@@ -1,5 +1,6 @@
-//! The task behind a part of the kernel that is held to a wish: routes and VRFs, or what EVPN puts into devices. It looks at
-//! that part when the wish changes, when the kernel says that something changed, and after a failure; never by the clock alone.
+//! The task behind a part of the kernel that is held to a wish: routes and VRFs, or what EVPN puts into devices. It
+//! looks at that part when the wish changes, when the kernel says that something changed, and after a failure; never
+//! by the clock alone.
 
 use futures::{FutureExt, StreamExt};
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
@@ -53,8 +54,8 @@ pub struct KernelTask<W, T> {
 }
 
 impl<W: Default + Send + 'static, T: Clone> KernelTask<W, T> {
-    /// Starts the task, which tells in `tables` what the part holds of others. It looks at the part at once, or when it gets
-    /// a wish.
+    /// Starts the task, which tells in `tables` what the part holds of others. It looks at the part at once, or when
+    /// it gets a wish.
     pub fn spawn(
         part: impl Part<Wish = W>,
         tables: watch::Receiver<T>,

@@ -101,8 +101,8 @@ fn costs(c: &mut Chassis) -> Vec<(&'static str, (usize, usize))> {
     out
 }
 
-/// A member of a set costs a part of the set for each flow that demands it, and no flow as a whole; a set that gets a second
-/// member costs its flows.
+/// A member of a set costs a part of the set for each flow that demands it, and no flow as a whole; a set that gets a
+/// second member costs its flows.
 #[test]
 fn a_member_of_an_address_set_costs_a_part_of_it() {
     let mut c = cloud(2, 10, 0);

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The most samples that wait for the exporters; further ones are dropped and counted.
 const SAMPLES: usize = 4096;
-/// The most packet-ins of ports above their limit that wait for the task of OpenFlow connections. Further ones are dropped
-/// here, so that they do not delay those of other ports.
+/// The most packet-ins of ports above their limit that wait for the task of OpenFlow connections. Further ones are
+/// dropped here, so that they do not delay those of other ports.
 const FLOODS: usize = 64;
 
 /// Why the main PMD thread did not start.

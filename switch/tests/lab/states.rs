@@ -126,8 +126,9 @@ fn same_ends_of_connections() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// Errors about translated packets, of both versions: to whom they go, and what of the packet within is put back. Of IPv6, about echo
-/// requests alone: about others Open vSwitch 3.1 writes a checksum into another place (`tests/scenarios` says what comes of them here).
+/// Errors about translated packets, of both versions: to whom they go, and what of the packet within is put back. Of
+/// IPv6, about echo requests alone: about others Open vSwitch 3.1 writes a checksum into another place
+/// (`tests/scenarios` says what comes of them here).
 #[test]
 fn same_errors_about_translated_packets() {
     let Some(mut ovs) = Ovs::start() else { return };

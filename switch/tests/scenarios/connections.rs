@@ -199,7 +199,8 @@ fn connections_that_cannot_be_say_why() {
     assert_eq!((out, s.drops.get(DropReason::ConntrackFull)), (4, 2));
 }
 
-/// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller, translated.
+/// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller,
+/// translated.
 #[test]
 fn sctp_is_translated_each_time() {
     let mut s = Switch::new(10);

@@ -71,8 +71,8 @@ fn cached_flows_are_shown() {
     assert_eq!(s.cached_flows().count(), 0);
 }
 
-/// A trace tells a tunnel's headers in the words of ovs-dpctl(8): byte for byte, or as a datapath is told that makes them
-/// by itself.
+/// A trace tells a tunnel's headers in the words of ovs-dpctl(8): byte for byte, or as a datapath is told that makes
+/// them by itself.
 #[test]
 fn traces_tell_tunnels() {
     let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
