@@ -88,6 +88,8 @@ struct Reader {
     dump: Dump,
     /// Slots with [`KNOWN`].
     known: u32,
+    /// It was told of connections that have changed hands. Whether it has heard of them is not known here.
+    told_of_moves: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -175,6 +177,7 @@ impl Conntrack {
             fences: VecDeque::new(),
             dump: Dump::Begins,
             known: 0,
+            told_of_moves: false,
         });
         j.any = true;
         Some(ReaderId(i))
@@ -190,8 +193,10 @@ impl Conntrack {
     /// Removes a reader.
     pub fn remove_reader(&mut self, id: ReaderId) {
         let j = &mut self.journal;
-        if let Some(r) = j.readers.get_mut(id.0) {
-            *r = None;
+        if j.readers.get_mut(id.0).and_then(Option::take).is_some_and(|r| r.told_of_moves) {
+            // What was on its way is lost. The chassis whose these connections were may have them as its own still: what
+            // it has is asked for again.
+            self.unheard += 1;
         }
         j.any = j.readers.iter().any(Option::is_some);
         if j.any {
@@ -292,10 +297,8 @@ impl Conntrack {
                 r.known += u32::from(!known);
                 let idle = self.idle(slot, connection, now);
                 tell(Change::Put(Put { slot, connection, idle, from: connection.from }));
-                if connection.from != 0
-                    && let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::as_mut)
-                {
-                    c.from = 0;
+                if connection.from != 0 {
+                    self.forget_former_owner(r, slot);
                 }
             }
             None if known => {
@@ -338,16 +341,22 @@ impl Conntrack {
             tell(Change::Put(Put { slot, connection, idle, from: 0 }));
             told += 1;
             // It is told now: a later change must not say once more that it has just changed hands.
-            if connection.from != 0
-                && let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::as_mut)
-            {
-                c.from = 0;
+            if connection.from != 0 {
+                self.forget_former_owner(r, slot);
             }
         }
         r.dump = Dump::At(at);
         if at >= self.slots.len() {
             r.dump = Dump::None;
             tell(Change::End(r.known));
+        }
+    }
+
+    /// A reader is told that a connection has changed hands: nobody has to be told once more.
+    fn forget_former_owner(&mut self, r: &mut Reader, slot: u32) {
+        r.told_of_moves = true;
+        if let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+            c.from = 0;
         }
     }
 
