@@ -35,7 +35,7 @@ pub struct View {
     /// Nobody relies on this chassis yet: its switch is away or holds BFD down, or sessions are still coming up. It installs
     /// the flows of what it will serve, but claims and announces nothing.
     pub starting: bool,
-    /// Two sessions or more are watched and all are down: this chassis is cut off, rather than all others dead. So is one
+    /// Two sessions or more were lost together and all are down: this chassis is cut off, rather than all others dead. So is one
     /// that has resigned.
     pub cut_off: bool,
     /// An uplink that gateway ports need is lost: others are to take this chassis for dead, so it has no BFD sessions.

@@ -9,6 +9,7 @@ mod leases;
 mod prefix;
 mod rack;
 mod takeover;
+mod three;
 
 use common::{Guard, able};
 use hw_tests::lab::until;

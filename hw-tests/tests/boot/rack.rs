@@ -3,7 +3,7 @@
 //! ```text
 //!   bm1 (or QEMU's tap0) ──┐
 //!                          tor (the kernel's bridge; boot server 10.0.0.2, fd00::2) ── gw1 (northd, switch, controller)
-//!                           └── gw2 (a second gateway, where there is one: northd is then on a machine of its own)
+//!                           └── gw2, gw3 (more gateways, where there are: northd is then on a machine of its own)
 //! ```
 
 use anyhow::{Context, Result, ensure};
@@ -44,9 +44,9 @@ impl Rack {
         Ok(rack)
     }
 
-    /// The same with a second gateway, whose priority is the lower one, and a central machine.
-    pub fn with_two_gateways() -> Result<Rack> {
-        let mut rack = Rack::wired(&["gw1", "gw2"])?;
+    /// The same with several gateways, of which the first is preferred to the second and so on, and a central machine.
+    pub fn with_gateways(gateways: &[&str]) -> Result<Rack> {
+        let mut rack = Rack::wired(gateways)?;
         rack.central = "central";
         let lab = &mut rack.lab;
         lab.machine("central")?;
@@ -56,22 +56,39 @@ impl Rack {
         let (embed, listen) = (format!("--embed={}", dir.display()), "--listen=ptcp:6642:192.168.60.10");
         lab.spawn("central", "northd", &rack.programs.path("northd"), &[&embed, listen])?;
         until("northd", PATIENCE, || Ok(std::fs::metadata(dir.join("ovnsb_db.sock"))?))?;
-        for (n, gw) in ["gw1", "gw2"].into_iter().enumerate() {
-            let (lab, p, ip) = (&mut rack.lab, &rack.programs, format!("192.168.50.{}", n + 11));
-            manage(lab, gw, &format!("192.168.60.{}", n + 11))?;
-            underlay(lab, gw)?;
-            p.switch(lab, gw)?;
+        for (n, gw) in gateways.iter().enumerate() {
+            manage(&rack.lab, gw, &format!("192.168.60.{}", n + 11))?;
+            underlay(&rack.lab, gw)?;
+            rack.switch(gw)?;
+            let (lab, p, ip) = (&rack.lab, &rack.programs, underlay_ip(gw));
             p.local(lab, gw, &["bridge", "br-phys", "phys0"])?;
             p.local(lab, gw, &["bridge", "br-under", "under0"])?;
             address(lab, gw, &ip)?;
             let remote = "tcp:192.168.60.10:6642";
             let set = ["set", "--name", gw, "--remote", remote, "--encap-ip", &ip, "--mapping", "physnet1:br-phys"];
             p.local(lab, gw, &set)?;
-            let db = format!("unix:{}", lab.machine_dir(gw).join("db.sock").display());
-            lab.spawn(gw, "controller", &p.path("controller"), &["--pidfile", &db])?;
+            rack.controller(gw)?;
         }
-        rack.network(&["gw1 20", "gw2 10"])?;
+        let members: Vec<String> =
+            gateways.iter().rev().enumerate().map(|(n, gw)| format!("{gw} {}", 10 * (n + 1))).rev().collect();
+        rack.network(&members.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(rack)
+    }
+
+    fn switch(&mut self, gateway: &str) -> Result<()> {
+        self.programs.switch(&mut self.lab, gateway)
+    }
+
+    fn controller(&mut self, gateway: &str) -> Result<()> {
+        let db = format!("unix:{}", self.lab.machine_dir(gateway).join("db.sock").display());
+        self.lab.spawn(gateway, "controller", &self.programs.path("controller"), &["--pidfile", &db])
+    }
+
+    /// Starts a gateway that was killed.
+    pub fn revive(&mut self, gateway: &str) -> Result<()> {
+        self.switch(gateway)?;
+        address(&self.lab, gateway, &underlay_ip(gateway))?;
+        self.controller(gateway)
     }
 
     /// Ends a gateway's switch and controller as a power cut does.
@@ -86,6 +103,12 @@ impl Rack {
         for (switch, wire) in [("tor", "p"), ("fabric", "u"), ("fabric", "m")] {
             self.lab.ip(switch, &["link", "set", &format!("{wire}-{gateway}"), "down"])?;
         }
+        Ok(())
+    }
+
+    /// Takes a gateway's tunnels away, or gives them back; it reaches the machine and the databases.
+    pub fn underlay(&self, gateway: &str, state: &str) -> Result<()> {
+        self.lab.ip("fabric", &["link", "set", &format!("u-{gateway}"), state])?;
         Ok(())
     }
 
@@ -255,6 +278,11 @@ impl Rack {
         let said = self.lab.output("tor", "qemu");
         seen.with_context(|| format!("{}\nqemu: {said}\n{}", read(), self.trace().unwrap_or_else(|e| e.to_string())))
     }
+}
+
+/// A gateway's address in the underlay: gw1 has 192.168.50.11.
+fn underlay_ip(gateway: &str) -> String {
+    format!("192.168.50.1{}", gateway.trim_start_matches("gw"))
 }
 
 /// A value as ovn-nbctl takes it whatever stands in it.

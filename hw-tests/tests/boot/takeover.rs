@@ -25,7 +25,7 @@ fn halves(dir: &Path) -> String {
 
 /// Boots a machine whose first gateway goes away in a way.
 fn boots(goes: impl Fn(&mut Rack) -> Result<()>) -> Result<()> {
-    let mut rack = Rack::with_two_gateways()?;
+    let mut rack = Rack::with_gateways(&["gw1", "gw2"])?;
     let dir = rack.serve(&[("second.ipxe", SECOND.as_bytes()), ("rest", REST.as_bytes())])?;
     let script = dir.join("cgi-bin/first.ipxe");
     std::fs::create_dir_all(dir.join("cgi-bin"))?;
