@@ -12,9 +12,10 @@
 //!                                     CutOff ◄───────────────────────┘
 //! ```
 //!
-//! `CutOff` needs two sessions or more that are lost together, within [`GRACE`]. With a single one the loss of the peer and
-//! the loss of one's own link look alike; then somebody must serve, so this chassis stays in `Serving`. So it does when its
-//! peers die one after the other: the last of three members serves.
+//! `CutOff` needs two sessions or more. With a single one the loss of the peer and the loss of one's own link look alike;
+//! then somebody must serve, so this chassis stays in `Serving`. So it does where it watches no chassis but the other
+//! members of its groups, and these are lost one after the other, more than [`GRACE`] apart: the last of three members
+//! serves. Where it watches hypervisors as well, they would still be there if only the members had died.
 //!
 //! A session that has just been set up is down, which says nothing: for [`FIRST`] it does not count, and the peer is taken
 //! for alive. So a group that gets another member, or its first second one, does not lose its port meanwhile.
@@ -52,7 +53,7 @@
 //! ([`Takeover::switch_answers`]). One that owes the answer for [`LATE`] is taken for one that was away.
 
 use crate::View;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -134,7 +135,7 @@ enum Phase {
 enum Sessions {
     /// The switch is away or holds all of them down.
     Held,
-    /// None shows life. Whether there are two or more, and whether that many were lost together.
+    /// None shows life. Whether there are two or more, and whether they were lost together, as by a link of this chassis.
     Silent { several: bool, together: bool },
     /// None is up, but one that is not is new.
     New,
@@ -275,6 +276,8 @@ pub struct Takeover {
     asked: Option<Instant>,
     /// When it answered last.
     answered: Option<Instant>,
+    /// The members of this chassis' HA chassis groups.
+    members: BTreeSet<Arc<str>>,
 }
 
 impl Takeover {
@@ -283,6 +286,13 @@ impl Takeover {
         let mut before = std::mem::take(&mut self.behind);
         let since = |name: &Arc<str>| (name.clone(), before.remove(name).unwrap_or(now + CONNECTIONS));
         self.behind = behind.into_iter().map(since).collect();
+    }
+
+    /// Takes in who the members of this chassis' HA chassis groups are; before [`Takeover::observe`].
+    pub fn observe_members(&mut self, members: &BTreeSet<Arc<str>>) {
+        if self.members != *members {
+            self.members = members.clone();
+        }
     }
 
     /// Takes in whether all uplinks are there that this chassis' gateway ports need; before [`Takeover::observe`]. One that
@@ -367,7 +377,10 @@ impl Takeover {
             Sessions::Stirring
         } else {
             let several = watched > 1;
-            Sessions::Silent { several, together: self.fell_together().unwrap_or(several) }
+            let members =
+                || self.peers.iter().filter(|(_, p)| p.session.is_some()).all(|(n, _)| self.members.contains(n));
+            let together = if members() { self.fell_together().unwrap_or(several) } else { several };
+            Sessions::Silent { several, together }
         }
     }
 

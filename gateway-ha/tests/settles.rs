@@ -233,6 +233,7 @@ impl World {
     fn controllers(&mut self) {
         let now = self.start + Duration::from_millis(self.now);
         let names = self.names.clone();
+        let gateways: BTreeSet<Arc<str>> = names.iter().take(self.gateways).cloned().collect();
         for i in 0..self.nodes.len() {
             let ms = self.now;
             let node = &mut self.nodes[i];
@@ -259,6 +260,7 @@ impl World {
                 node.asked = None;
                 node.takeover.answered(now);
             }
+            node.takeover.observe_members(&gateways);
             node.takeover.observe(connected, reports, now);
             if i >= self.gateways {
                 continue;

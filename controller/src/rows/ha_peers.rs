@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use ovsdb_rs::stream::Remote;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The key of `Chassis:other_config`.
 pub const PUBLISHED: &str = "isthmus-ha";
@@ -70,21 +70,27 @@ pub fn behind(states: &BTreeMap<Str, PeerState>) -> impl Iterator<Item = &Str> {
     states.iter().filter(|(_, s)| &*s.from != "in-step").map(|(name, _)| name)
 }
 
+/// The other members of each group that this chassis is in, with their priorities.
+fn groups(input: &Input) -> impl Iterator<Item = Vec<(i64, Uuid)>> {
+    let me = input.local.chassis;
+    input.sb.ha_chassis_group.values().filter_map(move |g| {
+        let rows = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h));
+        let mut members: Vec<(i64, Uuid)> = rows.filter_map(|h| Some((h.priority, h.chassis?))).collect();
+        let all = members.len();
+        members.retain(|(_, c)| Some(*c) != me);
+        (members.len() < all).then_some(members)
+    })
+}
+
+/// The names of the other members of the groups that this chassis is in.
+pub fn members(input: &Input) -> BTreeSet<Str> {
+    groups(input).flatten().filter_map(|(_, c)| Some(input.sb.chassis.get(&c)?.name.clone())).collect()
+}
+
 /// Of each group that this chassis is in, the other members with the highest priorities that can be told.
 fn peers(input: &Input) -> BTreeMap<Str, Str> {
-    let Some(me) = input.local.chassis else { return BTreeMap::new() };
     let mut all = BTreeMap::new();
-    for g in input.sb.ha_chassis_group.values() {
-        let mut members: Vec<(i64, Uuid)> = g
-            .ha_chassis
-            .iter()
-            .filter_map(|h| input.sb.ha_chassis.get(h))
-            .filter_map(|h| Some((h.priority, h.chassis?)))
-            .collect();
-        if !members.iter().any(|(_, c)| *c == me) {
-            continue;
-        }
-        members.retain(|(_, c)| *c != me);
+    for mut members in groups(input) {
         members.sort_by_key(|(priority, c)| (Reverse(*priority), *c));
         let told = members.iter().filter_map(|(_, c)| {
             let c = input.sb.chassis.get(c)?;

@@ -38,11 +38,22 @@ impl Controller {
         let now = Instant::now();
         self.look_at_uplinks(s, now);
         self.takeover.observe_connections(ha_peers::behind(&s.peers), now);
+        self.look_at_members();
         self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
         reads.extend(self.input.set_alive(self.takeover.view(now), southbound));
         self.reads.extend(reads);
         self.restore_older_zones(s);
         self.settle();
+    }
+
+    /// Takes over who is in the HA chassis groups of this chassis.
+    fn look_at_members(&mut self) {
+        let tables = [sb::TableId::HaChassisGroup, sb::TableId::HaChassis, sb::TableId::Chassis];
+        let state = (self.input.local.chassis, tables.map(|t| self.input.version(t)));
+        if self.in_line.members != Some(state) {
+            self.in_line.members = Some(state);
+            self.takeover.observe_members(&ha_peers::members(&self.input));
+        }
     }
 
     /// Takes over whether the uplinks are there that gateway ports need.

@@ -154,6 +154,8 @@ pub(super) struct Sinks {
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.
     pub(super) sessions: Option<(u64, u64)>,
+    /// As of when the members of this chassis' groups were looked at: the chassis, and the tables that say so.
+    pub(super) members: Option<(Option<Uuid>, [u64; 3])>,
     /// As of when uplinks were looked at, and how they were.
     pub(super) uplinks: Option<(UplinkState, Uplinks)>,
     /// As of when zones were assigned, and in which range.

@@ -122,11 +122,10 @@ fn cut_off_needs_more_than_one_silent_session() {
     assert_eq!(see(t, true, &[Up], 5.0), 'S');
     assert_eq!(see(t, true, &[Down], 10.0), 'S');
     see(t, true, &[Down, Up], 15.0);
-    assert_eq!(see(t, true, &[Up, Up], 16.0), 'S');
-    assert_eq!(see(t, true, &[Up, Down], 22.0), 'S');
-    assert_eq!(see(t, true, &[Down, Down], 24.0), 'C', "both were lost together");
+    assert_eq!(see(t, true, &[Down, Down], 20.0), 'C');
     assert_eq!(see(t, true, &[Down, Init], 30.0), 's', "the link is back: it prepares");
     assert_eq!(see(t, true, &[UpBoth, UpBoth], 35.0), 'S');
+    assert_eq!(see(t, true, &[Down, UpBoth], 40.0), 'S');
     assert_eq!(see(t, true, &[Down, Down], 50.0), 'C');
     assert_eq!(see(t, true, &[Down], 60.0), 'S', "the other one is not watched any more");
 }
@@ -134,6 +133,8 @@ fn cut_off_needs_more_than_one_silent_session() {
 #[test]
 fn the_last_of_three_members_serves() {
     let t = &mut Takeover::default();
+    // The other members of its group, and nobody else.
+    t.observe_members(&[GW1, "hv1"].map(Arc::from).into());
     see(t, true, &[Up, Up], 0.0);
     assert_eq!(see(t, true, &[Down, Up], 10.0), 'S', "one dies");
     assert_eq!(see(t, true, &[Down, Down], 20.0), 'S', "the other one dies as well");
@@ -141,6 +142,16 @@ fn the_last_of_three_members_serves() {
     assert_eq!(see(t, true, &[Down, Init], 70.0), 's');
     assert_eq!(see(t, true, &[Down, UpBoth], 71.0), 's', "one is back: the other one is waited for");
     assert_eq!(see(t, true, &[Down, UpBoth], 74.0), 'S');
+    see(t, true, &[UpBoth, UpBoth], 75.0);
+    assert_eq!(see(t, true, &[Down, UpBoth], 90.0), 'S');
+    assert_eq!(see(t, true, &[Down, Down], 92.0), 'C', "both were lost together");
+    // A hypervisor that is watched as well would be there still.
+    let t = &mut Takeover::default();
+    t.observe_members(&[GW1, "hv1"].map(Arc::from).into());
+    see(t, true, &[Up, Up, Up], 0.0);
+    see(t, true, &[Down, Up, Up], 10.0);
+    see(t, true, &[Down, Down, Up], 20.0);
+    assert_eq!(see(t, true, &[Down, Down, Down], 30.0), 'C');
 }
 
 #[test]
