@@ -152,9 +152,16 @@ fn packets_wait_in_their_queues() {
     assert!(flows.contains("set(skb_priority(0x5))"), "{flows}");
     let trace = s.appctl(&["ofproto/trace", "br-int", "in_port=1,icmp,nw_tos=32"]).expect("a trace");
     assert!(trace.contains("set(skb_priority(0x5)),"), "{trace}");
-    // A queue holds a thousand; the rest is dropped, and counted.
-    let (_, back) = pings(&a, "-c 1700 -l 1700 -s 958 -w 4 -Q 32 10.8.0.2");
-    let (_, dropped) = counts(&s, 5);
+    // A queue holds a thousand; the rest is dropped, and counted. On a busy machine the kernel may drop a burst before the
+    // switch sees it: then another one comes.
+    let (mut back, mut dropped) = (0, 0);
+    for _ in 0..5 {
+        back = pings(&a, "-c 1700 -l 1700 -s 958 -w 4 -Q 32 10.8.0.2").1;
+        dropped = counts(&s, 5).1;
+        if dropped > 50 {
+            break;
+        }
+    }
     assert!(back < 1700 && dropped > 50, "{back} {dropped}");
     eventually("drops are counted", SOON, || {
         let n = s.try_vsctl("get interface v2 statistics:ovs_tx_qos_drops")?;
