@@ -27,9 +27,14 @@ start_database() {
   ovs-vsctl --no-wait init
 }
 
+# Within ten seconds of the machine's start Open vSwitch 3.1 counts no processors, has no threads for upcalls then ("Overriding
+# n-handler-threads to 0"), and loses all upcalls of a datapath made meanwhile.
+up_for_ten_seconds() { while [ "$(cut -d. -f1 /proc/uptime)" -lt 11 ]; do sleep 0.2; done; }
+
 # Open vSwitch's own switch on the kernel's datapath, with an empty database.
 start_switch() {
   start_database
+  up_for_ten_seconds
   ovs-vswitchd --detach --no-chdir --pidfile --log-file 2> /dev/null
 }
 
@@ -51,6 +56,7 @@ kernel_switch() {
   [ -e "$run/$1/conf.db" ] || on "$1" ovsdb-tool create "$run/$1/conf.db" /usr/share/openvswitch/vswitch.ovsschema
   on "$1" ovsdb-server --detach --no-chdir --pidfile --log-file --remote="punix:$run/$1/db.sock" "$run/$1/conf.db" 2> /dev/null
   on "$1" ovs-vsctl --no-wait init
+  up_for_ten_seconds
   on "$1" ovs-vswitchd --detach --no-chdir --pidfile --log-file 2> /dev/null
 }
 # A controller there: join NAME ENCAPSULATION-ADDRESSES
