@@ -124,7 +124,10 @@ impl Text {
     ///
     /// # Errors
     /// The text is not UTF-8.
-    pub fn without_long(&self) -> Result<String, std::str::Utf8Error> {
+    pub fn without_long(&self) -> Result<Cow<'_, str>, std::str::Utf8Error> {
+        if self.long.is_empty() {
+            return self.part(0..self.bytes.len()).map(Cow::Borrowed);
+        }
         let (mut out, mut at) = (String::new(), 0);
         for (n, long) in self.long.iter().enumerate() {
             out.push_str(self.part(at..long.start)?);
@@ -132,7 +135,7 @@ impl Text {
             at = long.end;
         }
         out.push_str(self.part(at..self.bytes.len())?);
-        Ok(out)
+        Ok(Cow::Owned(out))
     }
 
     fn part(&self, range: Range<usize>) -> Result<&str, std::str::Utf8Error> {

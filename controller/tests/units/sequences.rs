@@ -61,9 +61,8 @@ fn a_provider_network_that_begins_to_learn() {
     assert!(c.differs_from_fresh().is_empty());
 }
 
-/// A router port of a provider network that becomes another kind of port in place.
-#[test]
-fn an_attached_router_port_that_becomes_another_kind() {
+/// The most of the network: all datapaths in a ring, and a group of ports.
+fn connected() -> Chassis {
     let (db, local) = start();
     let mut c = Chassis::new(db, local);
     for n in 0..SWITCHES {
@@ -72,6 +71,13 @@ fn an_attached_router_port_that_becomes_another_kind() {
         c.step(Step::Patch((n + 1) % SWITCHES, n, true));
     }
     c.step(Step::Group(15));
+    c
+}
+
+/// A router port of a provider network that becomes another kind of port in place.
+#[test]
+fn an_attached_router_port_that_becomes_another_kind() {
+    let mut c = connected();
     for s in [Step::Port(2, 11), Step::Localnet(0, 1, true), Step::Port(4, 14), Step::Derive, Step::Port(4, 1)] {
         c.step(s);
     }
@@ -84,15 +90,7 @@ proptest! {
 
     #[test]
     fn any_sequence_of_changes_gives_what_a_fresh_start_gives(steps in steps()) {
-        let (db, local) = start();
-        let mut c = Chassis::new(db, local);
-        // The most of the network is there at first.
-        for n in 0..SWITCHES {
-            c.step(Step::Datapath(n, true));
-            c.step(Step::Patch(n, (n + 1) % SWITCHES, true));
-            c.step(Step::Patch((n + 1) % SWITCHES, n, true));
-        }
-        c.step(Step::Group(15));
+        let mut c = connected();
         for s in steps {
             c.step(s);
         }

@@ -685,14 +685,11 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             return;
         }
         let raw = Message::MultipartRequest(q.clone()).encode(version, h.xid);
-        if let Some(answer) = reply::ipfix(&q, bridge, &self.pmd.ipfix) {
-            match answer {
-                Ok(body) => self.reply(h, &Message::MultipartReply { more: false, body }),
-                Err(e) => self.refuse(h.xid, &e, &raw),
-            }
-            return;
-        }
-        match self.pmd.multipart(bridge, q, version).await {
+        let answer = match reply::ipfix(&q, bridge, &self.pmd.ipfix) {
+            Some(answer) => Ok(answer),
+            None => self.pmd.multipart(bridge, q, version).await,
+        };
+        match answer {
             Ok(Ok(body)) => self.reply(h, &Message::MultipartReply { more: false, body }),
             Ok(Err(e)) => self.refuse(h.xid, &e, &raw),
             Err(PmdEnded) => {}
