@@ -5,12 +5,14 @@
 
 mod dump;
 mod index;
+mod joint;
 pub mod journal;
 mod limits;
 mod nat;
 pub mod reassembly;
 pub mod replica;
 mod shared;
+mod slots;
 mod state;
 mod template;
 #[cfg(test)]
@@ -18,10 +20,12 @@ mod tests;
 mod window;
 mod zone;
 
+pub(crate) use joint::{Joint, Stash};
 pub use limits::Refusal;
+pub(crate) use shared::Beside;
 pub use shared::{Held, SharedConntrack};
 pub use state::{Phase, TcpState, Timeouts};
-pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
+pub(crate) use template::{Bits, Commit, Expected, Found, NotNow, Outcome, Plan};
 pub use window::{Segment, Window};
 pub use zone::Zone;
 
@@ -29,8 +33,11 @@ use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
+use slots::Slots;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// `ct_state` bits.
@@ -163,6 +170,32 @@ pub struct Connection {
     version: u32,
 }
 
+impl Connection {
+    /// The verdict for one of its packets.
+    fn verdict(&self, dir: Direction, tuple: &Tuple, established: bool, nat: bool) -> Verdict {
+        let mut v = Verdict { state: flag::TRK, reply: dir == Direction::Reply, ..Default::default() };
+        // As in Open vSwitch, a connection that is not established has no reply direction.
+        v.state |= match (established, dir) {
+            (false, _) => flag::NEW,
+            (true, Direction::Original) => flag::EST,
+            (true, Direction::Reply) => flag::EST | flag::RPL,
+        };
+        if nat {
+            self.translate(dir, tuple, &mut v);
+        }
+        v
+    }
+
+    fn translate(&self, dir: Direction, tuple: &Tuple, v: &mut Verdict) {
+        let target = match dir {
+            Direction::Original => self.reply.reversed(),
+            Direction::Reply => self.original.reversed(),
+        };
+        v.state |= self.translates.flag(dir);
+        v.translated = Some(target).filter(|t| t != tuple);
+    }
+}
+
 /// A connection in the state in which a packet found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ConnSnapshot {
@@ -263,8 +296,12 @@ pub struct Conntrack {
     /// hundreds that describe it.
     live: StampTable,
     index: index::Index,
-    slots: Vec<Option<Connection>>,
+    slots: Slots,
     free: Vec<u32>,
+    /// How many connections there are. Slots that threads have set aside have none.
+    count: AtomicUsize,
+    /// What threads did beside each other since somebody last had the table alone.
+    ledger: Mutex<joint::Ledger>,
     /// Limit of connections, and capacity.
     limit: usize,
     room: usize,
@@ -288,12 +325,14 @@ pub struct Conntrack {
 impl Conntrack {
     /// A table of at most `limit` connections.
     pub fn new(limit: usize) -> Self {
-        let limit = limit.min(index::MOST);
-        let mut ct = Conntrack {
-            live: StampTable::new(limit),
+        let limit = limit.min(index::MOST - joint::SET_ASIDE);
+        Conntrack {
+            live: StampTable::new(limit + joint::SET_ASIDE),
             index: index::Index::new(limit),
-            slots: Vec::new(),
+            slots: Slots::new(limit),
             free: Vec::new(),
+            count: AtomicUsize::new(0),
+            ledger: Mutex::default(),
             limit,
             room: limit,
             generation: 0,
@@ -307,16 +346,17 @@ impl Conntrack {
             lost: HashSet::new(),
             unheard: 0,
             owned: [0; 256],
-        };
-        // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved, the
-        // vector grows.
-        let _ = ct.slots.try_reserve_exact(limit);
-        ct
+        }
     }
 
     /// Number of connections.
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.count.load(Relaxed)
+    }
+
+    /// How many slots the table has by now, which [`Conntrack::sweep`] has to look at.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Most connections.
@@ -343,16 +383,14 @@ impl Conntrack {
         self.len() == 0
     }
 
-    /// A connection.
-    pub fn get(&self, id: ConnId) -> Option<&Connection> {
-        self.slots.get(id.index as usize)?.as_ref().filter(|c| c.generation == id.generation)
+    /// What `f` makes of a connection, if it is still there.
+    pub(crate) fn look<R>(&self, id: ConnId, f: impl FnOnce(&Connection) -> R) -> Option<R> {
+        self.slots.look(id.index, |c| (c.generation == id.generation).then(|| f(c)))?
     }
 
     /// Changes mark and label.
     pub fn set_mark_label(&mut self, id: ConnId, mark: u32, label: u128) {
-        if let Some(c) =
-            self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
-        {
+        if let Some(c) = self.slots.get_mut(id.index).filter(|c| c.generation == id.generation) {
             if (c.mark, c.label) != (mark, label) {
                 c.version = c.version.wrapping_add(1);
                 self.journal.state(id.index, c.zone);
@@ -376,15 +414,18 @@ impl Conntrack {
     }
 
     fn seen_at(&self, index: u32) -> Option<ConnSnapshot> {
-        let c = self.slots.get(index as usize)?.as_ref()?;
-        let id = ConnId { index, generation: c.generation };
-        Some(ConnSnapshot { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
+        self.slots.look(index, |c| {
+            let id = ConnId { index, generation: c.generation };
+            ConnSnapshot { id, version: c.version, timeout: self.timeout(c.zone, c.phase) }
+        })
     }
 
     /// The stamp of a connection, if it is still in this state.
     pub(crate) fn stamp_of(&self, seen: ConnSnapshot) -> Option<Stamp> {
-        let c = self.get(seen.id).filter(|c| c.version == seen.version)?;
-        Some(Stamp { index: seen.id.index, stamp: stamp(c) })
+        self.look(seen.id, |c| {
+            let stamp = Stamp { index: seen.id.index, stamp: stamp(c) };
+            (c.version == seen.version).then_some(stamp)
+        })?
     }
 
     /// Passes the memory that a packet with this tuple will read if it opens a connection to `near` (to prefetch it).
@@ -406,7 +447,7 @@ impl Conntrack {
 
     /// A connection as it is now.
     fn publish(&mut self, index: u32) {
-        let (stamp, expires) = match self.slots.get(index as usize).and_then(Option::as_ref) {
+        let (stamp, expires) = match self.slots.get(index) {
             Some(c) => (stamp(c), c.expires.as_nanos() as u64),
             None => (0, 0),
         };
@@ -419,11 +460,12 @@ impl Conntrack {
     }
 
     fn id(&self, index: u32) -> Option<ConnId> {
-        self.slots.get(index as usize)?.as_ref().map(|c| ConnId { index, generation: c.generation })
+        self.slots.look(index, |c| ConnId { index, generation: c.generation })
     }
 
     fn delete(&mut self, index: u32) -> Option<Connection> {
-        let c = self.slots.get_mut(index as usize)?.take()?;
+        let c = self.slots.place(index)?.take()?;
+        *self.count.get_mut() -= 1;
         self.zones.gone(c.zone);
         self.count_owner(c.owner, u32::MAX);
         // The chassis whose it was has not heard that it changed hands, and has it still.
@@ -437,35 +479,35 @@ impl Conntrack {
         Some(c)
     }
 
-    /// Stores a connection; the hash of its original tuple may be known.
-    fn store(&mut self, mut c: Connection, hash: Option<Hash>) -> Option<ConnId> {
+    /// An empty slot, if there is one.
+    fn empty_slot(&mut self) -> Option<u32> {
+        let places = self.room + joint::SET_ASIDE;
+        self.free.pop().or_else(|| (self.slots.len() < places).then(|| self.slots.push()))
+    }
+
+    /// Stores a connection; the hashes of its original and its reply tuple may be known.
+    fn store(&mut self, mut c: Connection, hashes: [Option<Hash>; 2]) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
         let key = (c.zone, c.original, c.reply);
         if self.len() >= self.limit {
             return None;
         }
-        let index = match self.free.pop() {
-            Some(i) => i,
-            None if self.slots.len() < self.room => {
-                self.slots.push(None);
-                (self.slots.len() - 1) as u32
-            }
-            None => return None,
-        };
-        self.zones.come(c.zone);
+        let index = self.empty_slot()?;
+        *self.count.get_mut() += 1;
+        self.zones.come(c.zone, 1);
         self.count_owner(c.owner, 1);
         if c.owner == 0 {
             self.journal.content(index, c.zone);
         }
-        *self.slots.get_mut(index as usize)? = Some(c);
+        *self.slots.place(index)? = Some(c);
         self.publish(index);
         // If both tuples are equal, packets count as original.
         let (zone, original, reply) = key;
-        let of_reply = self.index.hash(zone, &reply);
-        let of_original = hash.unwrap_or_else(|| self.index.hash(zone, &original));
-        self.index.insert(&self.slots, of_reply, (zone, &reply), index, Direction::Reply);
-        self.index.insert(&self.slots, of_original, (zone, &original), index, Direction::Original);
+        for (t, d, hash) in [(&reply, Direction::Reply, hashes[1]), (&original, Direction::Original, hashes[0])] {
+            let hash = hash.unwrap_or_else(|| self.index.hash(zone, t));
+            self.index.insert(&mut self.slots, hash, (zone, t), index, d);
+        }
         Some(ConnId { index, generation: self.generation })
     }
 
@@ -493,13 +535,14 @@ impl Conntrack {
     /// Tracks a packet once more in the zone of its connection: its state stays, and it is translated if it has not
     /// been. `None` if the connection is gone.
     pub(crate) fn again(&self, p: &Packet, pass: &Pass, nat: bool) -> Option<Verdict> {
-        let c = self.get(pass.id)?;
-        let mut v = Verdict { state: pass.state, conn: Some(pass.id), ..Default::default() };
-        if nat && pass.state & (flag::SNAT | flag::DNAT) == 0 {
-            let dir = if pass.reply { Direction::Reply } else { Direction::Original };
-            self.translate(c, dir, &p.tuple, &mut v);
-        }
-        Some(v)
+        self.look(pass.id, |c| {
+            let mut v = Verdict { state: pass.state, conn: Some(pass.id), ..Default::default() };
+            if nat && pass.state & (flag::SNAT | flag::DNAT) == 0 {
+                let dir = if pass.reply { Direction::Reply } else { Direction::Original };
+                c.translate(dir, &p.tuple, &mut v);
+            }
+            v
+        })
     }
 
     fn step(
@@ -528,7 +571,7 @@ impl Conntrack {
             return self.related(p, req, found);
         }
         if let Some((i, dir)) = found {
-            let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
+            let Some(c) = self.slots.get_mut(i) else { return Verdict::default() };
             let (version, orphan) = (c.version, c.orphan);
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
@@ -541,8 +584,9 @@ impl Conntrack {
                         self.journal.state(i, c.zone);
                     }
                     c.expires = now + limits::of(&self.timeouts, c.zone).get(c.phase);
+                    let v = c.verdict(dir, &p.tuple, established, req.nat.is_some());
                     self.publish(i);
-                    return self.existing(i, dir, p, req, established);
+                    return Verdict { conn: self.id(i), ..v };
                 }
                 state::Update::Invalid => {
                     return Verdict { state: flag::TRK | flag::INV, conn: self.id(i), ..Default::default() };
@@ -555,47 +599,22 @@ impl Conntrack {
         self.fresh(p, req, now, hash)
     }
 
-    fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>, established: bool) -> Verdict {
-        let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
-        Verdict { conn: self.id(i), ..self.verdict(c, dir, &p.tuple, established, req.nat.is_some()) }
-    }
-
-    /// The verdict for a packet of a connection.
-    fn verdict(&self, c: &Connection, dir: Direction, tuple: &Tuple, established: bool, nat: bool) -> Verdict {
-        let mut v = Verdict { state: flag::TRK, reply: dir == Direction::Reply, ..Default::default() };
-        // As in Open vSwitch, a connection that is not established has no reply direction.
-        v.state |= match (established, dir) {
-            (false, _) => flag::NEW,
-            (true, Direction::Original) => flag::EST,
-            (true, Direction::Reply) => flag::EST | flag::RPL,
-        };
-        if nat {
-            self.translate(c, dir, tuple, &mut v);
-        }
-        v
-    }
-
-    fn translate(&self, c: &Connection, dir: Direction, tuple: &Tuple, v: &mut Verdict) {
-        let target = match dir {
-            Direction::Original => c.reply.reversed(),
-            Direction::Reply => c.original.reversed(),
-        };
-        v.state |= c.translates.flag(dir);
-        v.translated = Some(target).filter(|t| t != tuple);
-    }
-
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
         let Some((i, dir)) = found else { return Verdict { state: flag::TRK | flag::INV, ..Default::default() } };
-        let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
         let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), ..Default::default() };
         if dir == Direction::Reply {
             v.state |= flag::RPL;
             v.reply = true;
         }
         if req.nat.is_some() {
-            self.translate(c, dir, &p.tuple, &mut v);
+            self.slots.look(i, |c| c.translate(dir, &p.tuple, &mut v));
         }
         v
+    }
+
+    /// Whether the tuple of a zone belongs to a connection that has not expired.
+    fn taken(&self, zone: Zone, t: &Tuple, now: Duration) -> bool {
+        self.find(zone, t).is_some_and(|(i, _)| self.expires(i) > now)
     }
 
     fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration, hash: Hash) -> Verdict {
@@ -610,12 +629,15 @@ impl Conntrack {
         if self.zones.full(req.zone) {
             return refused(Refusal::ZoneLimit);
         }
-        let Some(reply) = self.choose_reply(&p.tuple, req, now) else { return refused(Refusal::NoPort) };
+        let mut seed = self.seed;
+        let reply = nat::choose_reply(&p.tuple, req.nat, &mut seed, |t| self.taken(req.zone, t, now));
+        self.seed = seed;
+        let Some(reply) = reply else { return refused(Refusal::NoPort) };
         let c = self.new_connection(p, req, reply, now);
         if req.nat.is_some() {
-            self.translate(&c, Direction::Original, &p.tuple, &mut v);
+            c.translate(Direction::Original, &p.tuple, &mut v);
         }
-        match self.store(c, Some(hash)) {
+        match self.store(c, [Some(hash), None]) {
             Some(id) => {
                 v.conn = Some(id);
                 self.habits.opened(&p.tuple, &reply);
@@ -673,13 +695,7 @@ impl Conntrack {
     }
 
     fn delete_if(&mut self, cond: impl Fn(&Connection) -> bool) -> usize {
-        let hits: Vec<u32> = self
-            .slots
-            .iter()
-            .enumerate()
-            .filter(|(_, c)| c.as_ref().is_some_and(&cond))
-            .map(|(i, _)| i as u32)
-            .collect();
+        let hits: Vec<u32> = (0..self.slots.len() as u32).filter(|i| self.slots.get(*i).is_some_and(&cond)).collect();
         for i in &hits {
             self.unheard += u64::from(self.delete(*i).is_some_and(|c| c.owner != 0));
         }
@@ -724,9 +740,7 @@ impl Conntrack {
 
     /// All connections.
     pub fn export(&self) -> impl Iterator<Item = Connection> {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(i, c)| Some(Connection { expires: self.expires(i as u32), ..c.clone()? }))
+        (0..self.slots.len() as u32)
+            .filter_map(|i| Some(Connection { expires: self.expires(i), ..self.slots.look(i, Connection::clone)? }))
     }
 }

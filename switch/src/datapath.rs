@@ -394,7 +394,7 @@ impl Switch {
         self.backer.now = now;
         self.flowcache.pay_out(&mut self.backer);
         let mut connections = self.backer.conntrack.lock();
-        let n = (connections.len() / 8 + 1024).min(MOST_SWEPT);
+        let n = (connections.slots() / 8 + 1024).min(MOST_SWEPT);
         connections.sweep(n, now);
         drop(connections);
         let xcaches = &mut self.flowcache.xcaches;

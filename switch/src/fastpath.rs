@@ -11,13 +11,14 @@
 //! connection and learned address, the generation of each xlate cache (`stamps.rs`). So a flow becomes stale in all
 //! threads at once, a connection that only one thread forwards does not expire in another, and no thread waits for
 //! another. A packet without a flow that opens or changes a connection, as others did before it, is served from a
-//! template (`flowcache/template_run.rs`): for that a fast path takes the connection table for a moment, and gives up if
-//! it is not free soon. Any other packet is an upcall: the main thread walks the tables, sends the packet, and returns
+//! template (`flowcache/template_run.rs`): for that fast paths have the connection table beside each other, and give up where
+//! the main thread has it for long. Any other packet is an upcall: the main thread walks the tables, sends the packet, and returns
 //! the flow, and a template if it is one of many. Packets of a connection stay in order: while one of its tuple is with
-//! the main thread, those behind it that have no flow go there as well.
+//! the main thread, those behind it that have no flow go there as well. (A TCP segment with other flags than one that waits may
+//! have a flow, and overtake it.)
 
 use crate::buf::PacketBuf;
-use crate::conntrack::SharedConntrack;
+use crate::conntrack::{SharedConntrack, Stash};
 use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::flowcache::ct_template::{CtTemplateCache, TemplateNews};
@@ -26,7 +27,7 @@ use crate::flowcache::entry::Entry;
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::megaflow::Mask;
-use crate::flowcache::template_run::{TemplateRuns, Waiting, WaitingPlace};
+use crate::flowcache::template_run::{Sharing, TemplateRuns, Waiting, WaitingPlace};
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
 use std::time::Duration;
@@ -40,7 +41,14 @@ pub struct FastPath {
     templates: CtTemplateCache,
     runs: TemplateRuns,
     conntrack: SharedConntrack,
+    stash: Stash,
     waiting: Waiting,
+}
+
+impl Drop for FastPath {
+    fn drop(&mut self) {
+        self.conntrack.lock().take_back(&mut self.stash);
+    }
 }
 
 /// A packet for the main thread, and the device that received it.
@@ -112,6 +120,7 @@ impl FastPath {
             templates,
             runs: TemplateRuns::default(),
             conntrack,
+            stash: Stash::default(),
             waiting: Waiting::default(),
         }
     }
@@ -172,7 +181,7 @@ impl FastPath {
     ) {
         let (mut next, mut held) = (0, None);
         let context = ReplayContext { at: now.as_nanos() as u64, ct: None };
-        let FastPath { cache, templates, runs, conntrack, waiting, .. } = self;
+        let FastPath { cache, templates, runs, conntrack, stash, waiting, .. } = self;
         while let (Some(key), Some(slot)) = (keys.get_mut(next), rest.get_mut(next)) {
             let Some((device, p)) = slot.take() else { break };
             if !key.cached() {
@@ -197,7 +206,8 @@ impl FastPath {
                 table.insert(hash, entry, |e| !e.checks().all(|c| views.holds(c, None, context.at)));
                 stats.inserted += 1;
             };
-            runs.serve((templates, cache), (conntrack, now), (keys, run), Some(waiting), (outer, out), keep);
+            let sharing = Sharing { waiting: &mut *waiting, stash: &mut *stash };
+            runs.serve((templates, cache), (conntrack, now), (keys, run), Some(sharing), (outer, out), keep);
             for (i, slot) in run.iter_mut().enumerate() {
                 let Some((device, packet)) = slot.take() else { continue };
                 missed.push(Upcall { device, packet, ticket: Ticket(runs.waits(i)) });

@@ -101,6 +101,9 @@ impl StampTable {
 #[derive(Clone, Debug)]
 pub(crate) struct GenerationTable(Arc<[AtomicU32]>);
 
+/// Somebody has looked at this generation ([`GenerationTable::watch`]).
+const WATCHED: u32 = 1;
+
 impl GenerationTable {
     pub(crate) fn new(places: usize) -> GenerationTable {
         GenerationTable((0..places).map(|_| AtomicU32::new(0)).collect())
@@ -118,6 +121,21 @@ impl GenerationTable {
 
     pub(crate) fn bump(&self, place: u32) {
         if let Some(n) = self.cell(place) {
+            n.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The generation, which the next [`GenerationTable::bump_watched`] moves on.
+    pub(crate) fn watch(&self, place: u32) -> u32 {
+        self.cell(place).map_or(0, |n| n.fetch_or(WATCHED, Relaxed) | WATCHED)
+    }
+
+    /// Moves a generation on, if somebody watches it: threads that move the same place again and again, and nobody looks,
+    /// do not take its cache line from each other.
+    #[inline]
+    pub(crate) fn bump_watched(&self, place: u32) {
+        if let Some(n) = self.cell(place).filter(|n| n.load(Relaxed) & WATCHED != 0) {
+            // Of two threads that do this at once both move it on, or one: it is another one in any case.
             n.fetch_add(1, Relaxed);
         }
     }

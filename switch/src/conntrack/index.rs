@@ -9,11 +9,16 @@
 //!
 //! The number of lines doubles line by line (linear hashing): once there are too few, each new tuple splits one line
 //! into itself and a new one at the end. No packet waits for more than one split.
+//!
+//! Threads that share the table ([`super::joint`]) hold the first line of a chain while they look at it or add to it. They
+//! neither split lines nor remove entries: for that a thread has the table alone, and holds no line.
 
+use super::slots::Slots;
 use super::{Connection, Direction, Tuple, Zone};
 use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of a line.
 const WAYS: usize = 7;
@@ -30,19 +35,56 @@ pub(super) const MOST: usize = (1 << 31) - 2;
 /// Places of [`Index::arrivals`]. Two tuples rarely share one.
 const ARRIVALS: usize = 1 << 14;
 
+/// Bit of [`Line::next`]: a thread holds the chain.
+const HELD: u64 = 1 << 63;
+
 /// Entries, filled from the first on: slot and direction of a connection, and in the upper half the tuple's hash; 0 is
 /// free. Only a full line has an overflow line, which is not empty.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Line {
-    entries: [u64; WAYS],
-    /// The number of its overflow line in [`Lines::more`], counted from 1; 0: none.
-    next: u64,
+    entries: [AtomicU64; WAYS],
+    /// The number of its overflow line in [`Lines::more`], counted from 1; 0: none. In the first line of a chain with
+    /// [`HELD`].
+    next: AtomicU64,
 }
 
 impl Line {
+    #[inline(always)]
+    fn entry(&self, i: usize) -> u64 {
+        self.entries.get(i).map_or(0, |e| e.load(Ordering::Relaxed))
+    }
+
+    fn set_entry(&self, i: usize, entry: u64) {
+        if let Some(e) = self.entries.get(i) {
+            e.store(entry, Ordering::Relaxed);
+        }
+    }
+
     fn used(&self) -> usize {
-        self.entries.iter().take_while(|e| **e != 0).count()
+        (0..WAYS).take_while(|i| self.entry(*i) != 0).count()
+    }
+
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed) & !HELD
+    }
+
+    /// Nobody else changes it meanwhile, as its chain is held or the table is.
+    fn set_next(&self, next: u64) {
+        self.next.store(self.next.load(Ordering::Relaxed) & HELD | next, Ordering::Relaxed);
+    }
+
+    /// Adds an entry, if there is room.
+    #[inline]
+    fn add(&self, entry: u64) -> bool {
+        let free = self.entries.iter().find(|e| e.load(Ordering::Relaxed) == 0);
+        free.into_iter().for_each(|e| e.store(entry, Ordering::Relaxed));
+        free.is_some()
+    }
+
+    fn clear(&self) {
+        self.entries.iter().chain([&self.next]).for_each(|e| e.store(0, Ordering::Relaxed));
     }
 }
 
@@ -93,11 +135,16 @@ struct Lines {
     apart: Vec<u64>,
 }
 
-/// A place in a chain: the line, and the first line of its chain.
+/// A place in a chain: its first line, or one behind it.
 #[derive(Clone, Copy)]
 enum At {
     Main(usize),
     More(usize),
+}
+
+/// Where a chain goes on.
+fn behind(next: u64) -> Option<At> {
+    next.checked_sub(1).map(|n| At::More(n as usize))
 }
 
 impl Lines {
@@ -106,9 +153,10 @@ impl Lines {
         let mut main = Vec::new();
         // Growing would copy. If memory cannot be reserved, the vectors grow.
         let _ = main.try_reserve_exact((entries / LOAD * 2).next_power_of_two().clamp(FIRST, 1 << CHOOSE));
-        main.resize(FIRST, Line::default());
+        main.resize_with(FIRST, Line::default);
         let mask = FIRST as u32 * 2 - 1;
-        Lines { main, mask, more: Vec::new(), free: Vec::new(), entries: 0, growing: false, apart: Vec::new() }
+        let (more, free, apart) = (Vec::new(), Vec::new(), Vec::new());
+        Lines { main, mask, more, free, entries: 0, growing: false, apart }
     }
 
     /// The number of the line where a hash's chain begins.
@@ -125,13 +173,6 @@ impl Lines {
         }
     }
 
-    fn line_mut(&mut self, at: At) -> Option<&mut Line> {
-        match at {
-            At::Main(n) => self.main.get_mut(n),
-            At::More(n) => self.more.get_mut(n),
-        }
-    }
-
     /// The first entry with this hash that `is` accepts.
     #[inline(always)]
     fn find(&self, hash: u32, mut is: impl FnMut(u64) -> bool) -> Option<u64> {
@@ -139,74 +180,91 @@ impl Lines {
         loop {
             // All are compared without a branch for each, as branches could not be predicted.
             let mut same = 0;
-            for (i, e) in line.entries.iter().enumerate() {
-                same |= u32::from(hash_of(*e) == hash) << i;
+            for i in 0..WAYS {
+                same |= u32::from(hash_of(line.entry(i)) == hash) << i;
             }
             while same != 0 {
-                let e = *line.entries.get(same.trailing_zeros() as usize)?;
+                let e = line.entry(same.trailing_zeros() as usize);
                 if e != 0 && is(e) {
                     return Some(e);
                 }
                 same &= same - 1;
             }
-            line = self.more.get((line.next as usize).wrapping_sub(1))?;
+            line = self.line(behind(line.next())?)?;
         }
     }
 
-    /// The last line of a chain.
+    /// The last line of a chain, and the one before.
     fn last(&self, hash: u32) -> (At, Option<At>) {
         let (mut at, mut before) = (At::Main(self.first(hash)), None);
-        while let Some(n) = self.line(at).map(|l| l.next).filter(|n| *n != 0) {
+        while let Some(next) = self.line(at).and_then(|l| behind(l.next())) {
             before = Some(at);
-            at = At::More(n as usize - 1);
+            at = next;
         }
         (at, before)
     }
 
-    /// Adds an entry.
+    /// Adds an entry; false if it needs an overflow line and `spare` has none.
     #[inline]
-    fn push(&mut self, entry: u64) {
-        let n = self.first(hash_of(entry));
-        if let Some(l) = self.main.get_mut(n)
-            && let Some(e) = l.entries.iter_mut().find(|e| **e == 0)
-        {
-            *e = entry;
-            return;
+    fn push(&self, entry: u64, spare: impl FnOnce() -> Option<u32>) -> bool {
+        if self.main.get(self.first(hash_of(entry))).is_some_and(|l| l.add(entry)) {
+            return true;
         }
-        self.push_behind(entry);
+        self.push_behind(entry, spare)
     }
 
     #[cold]
-    fn push_behind(&mut self, entry: u64) {
+    fn push_behind(&self, entry: u64, spare: impl FnOnce() -> Option<u32>) -> bool {
         let (at, _) = self.last(hash_of(entry));
-        if let Some(e) = self.line_mut(at).and_then(|l| l.entries.iter_mut().find(|e| **e == 0)) {
-            *e = entry;
-            return;
+        let Some(last) = self.line(at) else { return false };
+        if last.add(entry) {
+            return true;
         }
-        let mut new = Line::default();
-        new.entries[0] = entry;
-        let n = match self.free.pop() {
-            Some(n) => n as usize,
-            None => {
-                self.more.push(new);
-                self.more.len() - 1
-            }
-        };
-        if let Some(l) = self.more.get_mut(n) {
-            *l = new;
+        let Some(n) = spare() else { return false };
+        if let Some(new) = self.more.get(n as usize) {
+            new.clear();
+            new.add(entry);
         }
-        if let Some(l) = self.line_mut(at) {
-            l.next = n as u64 + 1;
+        last.set_next(u64::from(n) + 1);
+        true
+    }
+
+    /// An overflow line that no chain has.
+    fn spare(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.more.push(Line::default());
+            (self.more.len() - 1) as u32
+        })
+    }
+
+    /// Adds an entry.
+    fn put(&mut self, entry: u64) {
+        if !self.push(entry, || None) {
+            let n = self.spare();
+            self.push_behind(entry, || Some(n));
         }
     }
 
     /// The same, and splits a line if there are too few.
     #[inline]
     fn insert(&mut self, entry: u64) {
-        self.push(entry);
+        self.put(entry);
         self.entries += 1;
-        self.growing |= self.entries * 2 > self.main.len() * LOAD;
-        if self.growing {
+        self.grow_by(1);
+    }
+
+    /// Whether there are too few lines for the entries and so many more.
+    fn needs_lines(&self, more: usize) -> bool {
+        (self.entries + more) * 2 > self.main.len() * LOAD
+    }
+
+    /// Splits up to so many lines, if there are too few.
+    fn grow_by(&mut self, lines: usize) {
+        self.growing |= self.needs_lines(0);
+        for _ in 0..lines {
+            if !self.growing {
+                break;
+            }
             self.grow();
         }
     }
@@ -221,20 +279,18 @@ impl Lines {
             return;
         }
         let mut apart = std::mem::take(&mut self.apart);
-        let mut at = At::Main(n);
-        while let Some(l) = self.line_mut(at) {
-            let Line { entries, next } = std::mem::take(l);
-            apart.extend(entries.into_iter().take_while(|e| *e != 0));
-            if let At::More(n) = at {
+        let mut at = Some(At::Main(n));
+        while let Some(l) = at.and_then(|at| self.line(at)) {
+            apart.extend((0..WAYS).map(|i| l.entry(i)).take_while(|e| *e != 0));
+            let next = behind(l.next());
+            l.clear();
+            if let Some(At::More(n)) = at {
                 self.free.push(n as u32);
             }
-            match next {
-                0 => break,
-                n => at = At::More(n as usize - 1),
-            }
+            at = next;
         }
         self.main.push(Line::default());
-        apart.drain(..).for_each(|e| self.push(e));
+        apart.drain(..).for_each(|e| self.put(e));
         self.apart = apart;
         if self.main.len() == 2 * half {
             self.mask = self.mask << 1 | 1;
@@ -247,27 +303,26 @@ impl Lines {
         let mut at = At::Main(self.first(hash_of(entry)));
         let place = loop {
             let Some(l) = self.line(at) else { return };
-            match (l.entries.iter().position(|e| *e == entry), l.next) {
+            match (l.entries.iter().position(|e| e.load(Ordering::Relaxed) == entry), behind(l.next())) {
                 (Some(i), _) => break i,
-                (None, 0) => return,
-                (None, n) => at = At::More(n as usize - 1),
+                (None, None) => return,
+                (None, Some(next)) => at = next,
             }
         };
         self.entries -= 1;
         let (last, before) = self.last(hash_of(entry));
-        let Some(l) = self.line_mut(last) else { return };
+        let Some(l) = self.line(last) else { return };
         let Some(i) = l.used().checked_sub(1) else { return };
-        let moved = l.entries.get_mut(i).map(std::mem::take).unwrap_or_default();
+        let moved = l.entry(i);
+        l.set_entry(i, 0);
         if moved != entry
-            && let Some(e) = self.line_mut(at).and_then(|l| l.entries.get_mut(place))
+            && let Some(l) = self.line(at)
         {
-            *e = moved;
+            l.set_entry(place, moved);
         }
         if let (0, Some(before), At::More(n)) = (i, before, last) {
+            self.line(before).into_iter().for_each(|l| l.set_next(0));
             self.free.push(n as u32);
-            if let Some(l) = self.line_mut(before) {
-                l.next = 0;
-            }
         }
     }
 }
@@ -282,11 +337,16 @@ pub(super) struct Index {
     seed: [u64; 4],
 }
 
-/// Whether an entry belongs to a tuple.
-#[inline(always)]
-fn is(slots: &[Option<Connection>], e: u64, zone: Zone, t: &Tuple) -> bool {
-    let (place, d) = connection(e);
-    slots.get(place as usize).and_then(Option::as_ref).is_some_and(|c| c.zone == zone && c.tuple(d) == t)
+/// A chain that a thread holds against others that share the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Chain(u32);
+
+impl Connection {
+    /// Whether a tuple is that of this connection's packets of a direction.
+    #[inline(always)]
+    pub(super) fn is(&self, zone: Zone, t: &Tuple, d: Direction) -> bool {
+        self.zone == zone && self.tuple(d) == t
+    }
 }
 
 impl Index {
@@ -328,7 +388,7 @@ impl Index {
     /// The place and current generation of a tuple.
     pub(super) fn arrivals(&self, zone: Zone, t: &Tuple) -> (u32, u32) {
         let at = self.hash(zone, t).arrival;
-        (at, self.arrivals.get(at))
+        (at, self.arrivals.watch(at))
     }
 
     /// The generations.
@@ -338,28 +398,26 @@ impl Index {
 
     /// The connection of a tuple, and the direction of the tuple.
     #[inline]
-    pub(super) fn find(
-        &self,
-        slots: &[Option<Connection>],
-        hash: Hash,
-        zone: Zone,
-        t: &Tuple,
-    ) -> Option<(u32, Direction)> {
-        self.lines.find(hash.own, |e| is(slots, e, zone, t)).map(connection)
+    pub(super) fn find(&self, slots: &Slots, hash: Hash, zone: Zone, t: &Tuple) -> Option<(u32, Direction)> {
+        self.find_by(hash, |slot, d| slots.look(slot, |c| c.is(zone, t, d)) == Some(true))
+    }
+
+    /// The first connection and direction with this hash that `is` accepts.
+    #[inline]
+    pub(super) fn find_by(&self, hash: Hash, mut is: impl FnMut(u32, Direction) -> bool) -> Option<(u32, Direction)> {
+        let is = |e| {
+            let (slot, d) = connection(e);
+            is(slot, d)
+        };
+        self.lines.find(hash.own, is).map(connection)
     }
 
     /// Assigns a tuple to a connection, and takes it from another if need be.
-    pub(super) fn insert(
-        &mut self,
-        slots: &[Option<Connection>],
-        hash: Hash,
-        (zone, t): (Zone, &Tuple),
-        slot: u32,
-        d: Direction,
-    ) {
-        self.arrivals.bump(hash.arrival);
-        if let Some(old) = self.lines.find(hash.own, |e| is(slots, e, zone, t)) {
-            self.lines.remove(old);
+    pub(super) fn insert(&mut self, slots: &mut Slots, hash: Hash, (zone, t): (Zone, &Tuple), slot: u32, d: Direction) {
+        self.arrivals.bump_watched(hash.arrival);
+        let old = self.find_by(hash, |slot, d| slots.get(slot).is_some_and(|c| c.is(zone, t, d)));
+        if let Some((slot, d)) = old {
+            self.lines.remove(entry(hash.own, slot, d));
         }
         self.lines.insert(entry(hash.own, slot, d));
     }
@@ -367,6 +425,59 @@ impl Index {
     /// Removes a tuple of a connection, unless it belongs to another one by now.
     pub(super) fn remove(&mut self, (zone, t): (Zone, &Tuple), slot: u32, d: Direction) {
         self.lines.remove(entry(self.hash(zone, t).own, slot, d));
+    }
+
+    /// The chain of a tuple. It stays the same for as long as nobody has the table alone.
+    #[inline]
+    pub(super) fn chain(&self, hash: Hash) -> Chain {
+        Chain(self.lines.first(hash.own) as u32)
+    }
+
+    /// Holds a chain; false if another thread does.
+    #[inline]
+    pub(super) fn try_hold(&self, chain: Chain) -> bool {
+        let Some(line) = self.lines.main.get(chain.0 as usize) else { return false };
+        let next = line.next.load(Ordering::Relaxed);
+        next & HELD == 0 && line.next.compare_exchange(next, next | HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends [`Index::try_hold`].
+    #[inline]
+    pub(super) fn release(&self, chain: Chain) {
+        if let Some(line) = self.lines.main.get(chain.0 as usize) {
+            line.next.store(line.next(), Ordering::Release);
+        }
+    }
+
+    /// Assigns a tuple that nobody has to a connection. Its chain is held, and `spare` has an overflow line.
+    pub(super) fn add(&self, hash: Hash, slot: u32, d: Direction, spare: &mut Vec<u32>) {
+        self.arrivals.bump_watched(hash.arrival);
+        self.lines.push(entry(hash.own, slot, d), || spare.pop());
+    }
+
+    /// Whether there are too few lines for what [`Index::add`] has added, `n` entries that [`Index::added`] will count.
+    pub(super) fn needs_lines(&self, n: usize) -> bool {
+        self.lines.growing || self.lines.needs_lines(n)
+    }
+
+    /// Counts entries that threads have added.
+    pub(super) fn added(&mut self, n: usize) {
+        self.lines.entries += n;
+    }
+
+    /// Splits up to so many lines, if there are too few.
+    pub(super) fn grow_by(&mut self, lines: usize) {
+        self.lines.grow_by(lines);
+    }
+
+    /// An overflow line that a thread sets aside.
+    pub(super) fn spare(&mut self) -> u32 {
+        self.lines.spare()
+    }
+
+    /// Takes overflow lines back.
+    pub(super) fn take_back(&mut self, spare: &mut Vec<u32>) {
+        self.lines.free.append(spare);
     }
 }
 
@@ -423,28 +534,28 @@ mod tests {
     struct Both {
         index: Index,
         map: HashMap<(Zone, Tuple), (u32, Direction)>,
-        slots: Vec<Option<Connection>>,
+        slots: Slots,
     }
 
     impl Both {
         fn new() -> Both {
-            Both { index: Index::new(16), map: HashMap::new(), slots: Vec::new() }
+            Both { index: Index::new(16), map: HashMap::new(), slots: Slots::default() }
         }
 
         /// As [`super::super::Conntrack::store`] does.
         fn come(&mut self, zone: Zone, original: Tuple, reply: Tuple) {
-            let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-            self.slots.resize(self.slots.len().max(slot + 1), None);
-            self.slots[slot] = Some(connection_of(zone, original, reply));
+            let free = (0..self.slots.len() as u32).find(|i| self.slots.get(*i).is_none());
+            let slot = free.unwrap_or_else(|| self.slots.push());
+            *self.slots.place(slot).expect("a slot") = Some(connection_of(zone, original, reply));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
                 let hash = self.index.hash(zone, &t);
-                self.index.insert(&self.slots, hash, (zone, &t), slot as u32, d);
-                self.map.insert((zone, t), (slot as u32, d));
+                self.index.insert(&mut self.slots, hash, (zone, &t), slot, d);
+                self.map.insert((zone, t), (slot, d));
             }
         }
 
         fn go(&mut self, slot: u32) {
-            let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
+            let Some(c) = self.slots.place(slot).and_then(Option::take) else { return };
             for d in [Direction::Original, Direction::Reply] {
                 self.index.remove((c.zone, c.tuple(d)), slot, d);
                 let key = (c.zone, *c.tuple(d));
@@ -471,22 +582,22 @@ mod tests {
         }
     }
 
-    fn behind<'a>(l: &'a Lines, first: &'a Line) -> impl Iterator<Item = &'a Line> {
-        std::iter::successors(Some(first), |x| l.more.get((x.next as usize).wrapping_sub(1)))
+    fn lines<'a>(l: &'a Lines, first: &'a Line) -> impl Iterator<Item = &'a Line> {
+        std::iter::successors(Some(first), |x| l.line(behind(x.next())?))
     }
 
     fn entries(l: &Lines, first: &Line) -> usize {
-        behind(l, first).map(Line::used).sum()
+        lines(l, first).map(Line::used).sum()
     }
 
     /// Lines behind a first one; all but the last are full, and none behind it is empty.
     fn chain(l: &Lines, first: &Line) -> usize {
-        for x in behind(l, first) {
-            assert!(x.next == 0 || x.used() == WAYS);
-            assert!(x.entries.iter().skip(x.used()).all(|e| *e == 0));
+        for x in lines(l, first) {
+            assert!(x.next() == 0 || x.used() == WAYS);
+            assert!((x.used()..WAYS).all(|i| x.entry(i) == 0));
         }
-        assert!(behind(l, first).skip(1).all(|x| x.used() > 0));
-        behind(l, first).count() - 1
+        assert!(lines(l, first).skip(1).all(|x| x.used() > 0));
+        lines(l, first).count() - 1
     }
 
     proptest! {
@@ -517,9 +628,10 @@ mod tests {
         for n in 0..N {
             let (before, slot) = (b.index.lines.main.len(), b.slots.len() as u32);
             let (original, reply) = (tuple(2 * n), tuple(2 * n + 1));
-            b.slots.push(Some(connection_of(Zone(1), original, reply)));
+            b.slots.push();
+            *b.slots.place(slot).expect("a slot") = Some(connection_of(Zone(1), original, reply));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
-                b.index.insert(&b.slots, b.index.hash(Zone(1), &t), (Zone(1), &t), slot, d);
+                b.index.insert(&mut b.slots, b.index.hash(Zone(1), &t), (Zone(1), &t), slot, d);
                 b.map.insert((Zone(1), t), (slot, d));
             }
             let l = &b.index.lines;

@@ -16,7 +16,7 @@
 //! ```
 
 use super::replica::Owner;
-use super::{Connection, Conntrack, Zone};
+use super::{Connection, Conntrack, Zone, limits};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -115,6 +115,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Whether there is a reader.
+    pub(super) fn is_read(&self) -> bool {
+        self.any
+    }
+
     /// The slot has a connection of this zone, or has one no longer.
     #[inline(always)]
     pub(super) fn content(&mut self, slot: u32, zone: Zone) {
@@ -290,14 +295,15 @@ impl Conntrack {
             *mark &= !(KNOWN << shift);
             known = false;
         }
+        let idle = self.idle(slot, now);
         match self.own(slot).filter(|c| r.wants(c.zone)) {
             Some(c) if known && due == STATE => tell(Change::State(slot, c)),
             Some(connection) => {
                 *mark |= KNOWN << shift;
                 r.known += u32::from(!known);
-                let idle = self.idle(slot, connection, now);
-                tell(Change::Put(Put { slot, connection, idle, from: connection.from }));
-                if connection.from != 0 {
+                let from = connection.from;
+                tell(Change::Put(Put { slot, connection, idle, from }));
+                if from != 0 {
                     self.forget_former_owner(r, slot);
                 }
             }
@@ -334,14 +340,18 @@ impl Conntrack {
             let slot = at as u32;
             at += 1;
             let Some(mark) = marks.get_mut(slot as usize) else { continue };
-            let Some(connection) = self.own(slot).filter(|c| r.wants(c.zone)) else { continue };
+            if !self.own(slot).is_some_and(|c| r.wants(c.zone)) {
+                continue;
+            }
+            let idle = self.idle(slot, now);
+            let Some(connection) = self.own(slot) else { continue };
             r.known += u32::from(*mark >> shift & KNOWN == 0);
             *mark |= KNOWN << shift;
-            let idle = self.idle(slot, connection, now);
+            let changed_hands = connection.from != 0;
             tell(Change::Put(Put { slot, connection, idle, from: 0 }));
             told += 1;
             // It is told now: a later change must not say once more that it has just changed hands.
-            if connection.from != 0 {
+            if changed_hands {
                 self.forget_former_owner(r, slot);
             }
         }
@@ -355,18 +365,19 @@ impl Conntrack {
     /// A reader is told that a connection has changed hands: nobody has to be told once more.
     fn forget_former_owner(&mut self, r: &mut Reader, slot: u32) {
         r.told_of_moves = true;
-        if let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+        if let Some(c) = self.slots.get_mut(slot) {
             c.from = 0;
         }
     }
 
     /// The connection of a slot, if it is this switch's own.
-    fn own(&self, slot: u32) -> Option<&Connection> {
-        self.slots.get(slot as usize)?.as_ref().filter(|c| c.owner == 0)
+    fn own(&mut self, slot: u32) -> Option<&Connection> {
+        self.slots.get(slot).filter(|c| c.owner == 0)
     }
 
-    /// How long ago a connection's last packet came.
-    pub(super) fn idle(&self, slot: u32, c: &Connection, now: Duration) -> Duration {
-        (now + self.timeout(c.zone, c.phase)).saturating_sub(self.expires(slot))
+    /// How long ago the last packet of a slot's connection came.
+    pub(super) fn idle(&mut self, slot: u32, now: Duration) -> Duration {
+        let lasts = self.slots.get(slot).map(|c| limits::of(&self.timeouts, c.zone).get(c.phase));
+        (now + lasts.unwrap_or_default()).saturating_sub(self.expires(slot))
     }
 }

@@ -28,16 +28,18 @@ pub(super) struct Zones {
 }
 
 impl Zones {
-    pub(super) fn come(&mut self, zone: Zone) {
+    /// A zone has got so many connections.
+    pub(super) fn come(&mut self, zone: Zone, more: u32) {
         let zone = zone.index();
         if self.counts.len() <= zone {
             self.counts.resize(zone + 1, 0);
         }
         if let Some(n) = self.counts.get_mut(zone) {
-            *n += 1;
+            *n += more;
         }
     }
 
+    /// A zone has lost one.
     pub(super) fn gone(&mut self, zone: Zone) {
         if let Some(n) = self.counts.get_mut(zone.index()) {
             *n -= 1;
@@ -52,6 +54,12 @@ impl Zones {
         self.limits.get(&zone).copied().unwrap_or(self.default)
     }
 
+    /// Whether the zone has a limit, for which its connections have to be counted one by one.
+    pub(super) fn limited(&self, zone: Zone) -> bool {
+        self.limit(zone) != 0 || self.closed.contains(&zone)
+    }
+
+    /// Whether the zone admits no more.
     pub(super) fn full(&self, zone: Zone) -> bool {
         let limit = self.limit(zone);
         limit != 0 && self.count(zone) >= limit || limit == 0 && self.closed.contains(&zone)

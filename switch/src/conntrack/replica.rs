@@ -14,7 +14,7 @@
 //! as inherited, where their names decide, which take no time. A connection that was given up is removed by its new
 //! owner's word alone ([`Replica::close`]), not because a dump does not tell it.
 
-use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple, Zone};
+use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple, Zone, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -243,7 +243,7 @@ impl Replica {
             refused if refused.is_empty() => Lack::Nothing,
             refused => {
                 for own in refused.values() {
-                    if let Some(c) = ct.slots.get(*own as usize).and_then(Option::as_ref) {
+                    if let Some(c) = ct.slots.get(*own) {
                         ct.journal.content(*own, c.zone);
                     }
                 }
@@ -320,6 +320,11 @@ impl Connection {
         Some(before)
     }
 
+    /// It is this chassis', and its next packet does not change that, or what has to be told of it.
+    pub(super) fn is_only_ours(&self) -> bool {
+        self.owner == 0 && !self.orphan && !self.gave_way
+    }
+
     /// It is this chassis' as its owner was lost, and no packet of it has come since.
     pub fn is_orphan(&self) -> bool {
         self.orphan
@@ -349,13 +354,13 @@ impl Conntrack {
     }
 
     /// The connection that another chassis told, if it is still that chassis'.
-    fn held(&self, at: Held, owner: Owner) -> Option<(u32, &Connection)> {
-        let c = self.slots.get(at.0 as usize)?.as_ref()?;
+    fn held(&mut self, at: Held, owner: Owner) -> Option<(u32, &Connection)> {
+        let c = self.slots.get(at.0)?;
         (c.generation as u32 == at.1 && c.owner == owner).then_some((at.0, c))
     }
 
     fn put_state(&mut self, index: u32, state: &RemoteState, epoch: Option<u8>) {
-        if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
+        if let Some(c) = self.slots.get_mut(index) {
             c.adopt_state(state);
             c.epoch = epoch.unwrap_or(c.epoch);
             c.expires = NEVER;
@@ -375,15 +380,16 @@ impl Conntrack {
         let at = |t| self.find(new.zone, t).map(|(i, _)| i);
         let there = [at(&new.original), at(&new.reply)];
         for i in there.into_iter().flatten().filter(|_| !new.ours_before) {
-            let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { continue };
-            if c.owner != 0 || self.expires(i) <= now {
+            let (expires, idle) = (self.expires(i), self.idle(i, now));
+            let Some(c) = self.slots.get(i) else { continue };
+            if c.owner != 0 || expires <= now {
                 continue;
             }
             counters.conflicts += u64::from(!c.orphan && !new.orphan);
             // Both chassis decide alike, but for what is on its way.
             let stays = match (c.orphan, new.orphan) {
                 (true, true) => keeps,
-                (false, false) => self.idle(i, c, now) <= new.idle,
+                (false, false) => idle <= new.idle,
                 (own, _) => !own,
             };
             if stays {
@@ -424,7 +430,7 @@ impl Conntrack {
                 generation: 0,
                 version: 0,
             },
-            None,
+            [None, None],
         );
         counters.refused += u64::from(id.is_none());
         id.ok_or(NotTaken::NoRoom)
@@ -443,7 +449,7 @@ impl Conntrack {
         }
         let mut counters = ReplicaCounters::default();
         let Ok(id) = self.put_remote((1, true), 0, c, now, &mut counters) else { return false };
-        if let Some(c) = self.slots.get_mut(id.index as usize).and_then(Option::as_mut) {
+        if let Some(c) = self.slots.get_mut(id.index) {
             c.owner = 0;
             c.expires = now + left;
             moved(&mut self.owned, 1);
@@ -471,7 +477,7 @@ impl Conntrack {
     /// it has to be told when that comes back, as it may have forgotten everything.
     #[cold]
     pub(super) fn sweep_remote(&mut self, index: u32, now: Duration) {
-        let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
+        let Some(c) = self.slots.get(index) else { return };
         if self.lost.contains(&c.owner) {
             self.inherit(index, now);
         }
@@ -479,10 +485,8 @@ impl Conntrack {
 
     /// A connection that another chassis looked after is this one's, with a timeout from now on.
     fn inherit(&mut self, index: u32, now: Duration) {
-        let Some(c) = self.slots.get(index as usize).and_then(Option::as_ref) else { return };
-        let at = now + self.timeout(c.zone, c.phase);
-        if let Some(c) = self.slots.get_mut(index as usize).and_then(Option::as_mut) {
-            c.expires = at;
+        if let Some(c) = self.slots.get_mut(index) {
+            c.expires = now + limits::of(&self.timeouts, c.zone).get(c.phase);
             if let Some(before) = c.adopt() {
                 moved(&mut self.owned, before);
             }

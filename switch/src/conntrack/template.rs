@@ -1,13 +1,13 @@
 //! Connection tracking by template: passes through several zones whose outcome an earlier packet has shown.
 //!
 //! A template says what a packet finds in each zone: no connection, or one with some state and mark. First all zones
-//! are looked up and the changes are planned ([`Conntrack::foresee`]). Only if everything is as expected, the changes
-//! are made ([`Conntrack::carry_out`]). Otherwise, or if there is no room, nothing has changed and the packet walks the
+//! are looked up and the changes are planned ([`Plan::work_out`]). Only if everything is as expected, the changes are made,
+//! by one who has the table alone ([`Conntrack::carry_out`]) or beside others ([`super::Joint::carry_out`]). Otherwise, or if there is no room, nothing has changed and the packet walks the
 //! tables.
 
 use super::index::Hash;
-use super::replica;
-use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, Zone, flag, stamp, state};
+use super::{Connection, Conntrack, Direction, Packet, Request, Stamp, Tuple, Zone, flag, stamp, state};
+use super::{nat, replica};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
@@ -89,13 +89,97 @@ impl Expected {
 /// The planned changes of a packet.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Connections to open: the pass, both tuples, and the hash of the first.
-    opened: Vec<(usize, [Tuple; 2], Hash)>,
-    /// Its connections, as they will be.
-    passed: Vec<(u32, Connection)>,
+    pub(super) opened: Vec<Opened>,
+    pub(super) passed: Vec<Passed>,
     /// The packet's tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
+    /// What random ports follow from afterwards.
     seed: u64,
+}
+
+/// A connection to open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The number of the pass.
+    pub(super) pass: usize,
+    /// Original and reply, and their hashes.
+    pub(super) tuples: [Tuple; 2],
+    pub(super) hashes: [Hash; 2],
+}
+
+/// A connection that the packet passes.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) slot: u32,
+    /// Its version before this pass.
+    pub(super) version: u32,
+    /// As it will be.
+    pub(super) connection: Connection,
+}
+
+/// Why nothing is planned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotNow {
+    /// The packet finds something else, or there is no room.
+    Otherwise,
+    /// One who has the table alone can say.
+    Busy,
+}
+
+/// How a plan reads the table.
+pub(super) trait Lookup {
+    /// What does not change while the plan is made.
+    fn table(&self) -> &Conntrack;
+    /// The connection of a tuple.
+    fn find(&mut self, hash: Hash, zone: Zone, t: &Tuple) -> Result<Option<(u32, Direction)>, NotNow>;
+    /// The connection that was found in a slot.
+    fn connection(&mut self, slot: u32) -> Result<Connection, NotNow>;
+    /// Whether a zone admits no more connections.
+    fn is_full(&self, zone: Zone) -> Result<bool, NotNow>;
+    /// Whether a reply tuple is taken by a connection that has expired.
+    fn expired_is_taken(&self) -> Result<bool, NotNow>;
+    /// A reply tuple that was not searched for is going to be a new connection's.
+    fn claims(&mut self, hash: Hash, zone: Zone, reply: &Tuple) -> Result<(), NotNow>;
+    /// What random ports follow from, if they can be chosen.
+    fn seed(&mut self) -> Option<&mut u64>;
+}
+
+/// One who has the table alone.
+struct Alone<'a> {
+    ct: &'a Conntrack,
+    seed: u64,
+}
+
+impl Lookup for Alone<'_> {
+    fn table(&self) -> &Conntrack {
+        self.ct
+    }
+
+    #[inline]
+    fn find(&mut self, hash: Hash, zone: Zone, t: &Tuple) -> Result<Option<(u32, Direction)>, NotNow> {
+        Ok(self.ct.index.find(&self.ct.slots, hash, zone, t))
+    }
+
+    fn connection(&mut self, slot: u32) -> Result<Connection, NotNow> {
+        self.ct.slots.look(slot, Connection::clone).ok_or(NotNow::Otherwise)
+    }
+
+    fn is_full(&self, zone: Zone) -> Result<bool, NotNow> {
+        Ok(self.ct.zones.full(zone))
+    }
+
+    fn expired_is_taken(&self) -> Result<bool, NotNow> {
+        Ok(false)
+    }
+
+    /// It is taken from any connection that has it.
+    fn claims(&mut self, _: Hash, _: Zone, _: &Tuple) -> Result<(), NotNow> {
+        Ok(())
+    }
+
+    fn seed(&mut self) -> Option<&mut u64> {
+        Some(&mut self.seed)
+    }
 }
 
 /// What a packet found in a zone without changing it, for an entry of its key.
@@ -110,115 +194,140 @@ pub(crate) enum Found {
     },
 }
 
-impl Conntrack {
-    /// Plans the changes of a packet that passes these zones; false if it finds something else, or there is no room.
-    /// Nothing is changed yet.
-    pub(crate) fn foresee(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) -> bool {
-        plan.opened.clear();
-        plan.passed.clear();
-        plan.translated.clear();
-        let seed = self.seed;
-        let all = !self.windows && self.work_out(p, passes, now, plan).is_some();
-        plan.seed = std::mem::replace(&mut self.seed, seed);
-        all && plan.opened.len() <= self.left()
+/// The reply tuple of a connection that a packet opens in a zone, and its hash. Nobody has it then that would keep it.
+fn claim_reply(
+    look: &mut impl Lookup,
+    tuple: &Tuple,
+    zone: Zone,
+    nat: Option<&NatSpec>,
+    now: Duration,
+) -> Result<(Tuple, Hash), NotNow> {
+    let mut seed = match (nat, look.seed()) {
+        (_, Some(seed)) => *seed,
+        (Some(n), None) if n.random => return Err(NotNow::Busy),
+        (_, None) => 0,
+    };
+    let (mut problem, mut free) = (None, None);
+    let reply = nat::choose_reply(tuple, nat, &mut seed, |t| {
+        let hash = look.table().index.hash(zone, t);
+        let taken = match look.find(hash, zone, t) {
+            Ok(None) => Ok(false),
+            Ok(Some((at, _))) if look.table().expires(at) > now => Ok(true),
+            Ok(Some(_)) => look.expired_is_taken(),
+            Err(e) => Err(e),
+        };
+        free = Some((*t, hash));
+        taken.unwrap_or_else(|e| {
+            problem = Some(e);
+            false
+        })
+    });
+    if let Some(place) = look.seed() {
+        *place = seed;
     }
+    if let Some(e) = problem {
+        return Err(e);
+    }
+    let reply = reply.ok_or(NotNow::Otherwise)?;
+    if let Some(found) = free.filter(|(t, _)| *t == reply) {
+        return Ok(found);
+    }
+    let hash = look.table().index.hash(zone, &reply);
+    look.claims(hash, zone, &reply)?;
+    Ok((reply, hash))
+}
 
-    fn work_out(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) -> Option<()> {
+impl Plan {
+    /// Plans the changes of a packet that passes these zones. Nothing is changed yet.
+    pub(super) fn work_out(
+        &mut self,
+        look: &mut impl Lookup,
+        p: &Packet,
+        passes: &[Expected],
+        now: Duration,
+    ) -> Result<(), NotNow> {
+        self.opened.clear();
+        self.passed.clear();
+        self.translated.clear();
+        if look.table().windows {
+            return Err(NotNow::Otherwise);
+        }
         let mut tuple = p.tuple;
-        for (i, Expected { zone, outcome }) in passes.iter().enumerate() {
-            let hash = self.index.hash(*zone, &tuple);
-            let found = self.index.find(&self.slots, hash, *zone, &tuple);
+        for (pass, Expected { zone, outcome }) in passes.iter().enumerate() {
+            let hash = look.table().index.hash(*zone, &tuple);
+            let found = look.find(hash, *zone, &tuple)?;
             let next = match (outcome, found) {
-                (Outcome::None, None) => state::may_open(p).then_some(tuple)?,
+                (Outcome::None, None) if state::may_open(p) => tuple,
                 (Outcome::Opens(c), None) => {
-                    if !state::may_open(p) || self.zones.full(*zone) {
-                        return None;
+                    if !state::may_open(p) || look.is_full(*zone)? {
+                        return Err(NotNow::Otherwise);
                     }
-                    let req = Request { zone: *zone, commit: true, force: false, nat: c.nat.as_ref() };
-                    let reply = self.choose_reply(&tuple, &req, now)?;
-                    plan.opened.push((i, [tuple, reply], hash));
+                    let (reply, of_reply) = claim_reply(look, &tuple, *zone, c.nat.as_ref(), now)?;
+                    self.opened.push(Opened { pass, tuples: [tuple, reply], hashes: [hash, of_reply] });
                     reply.reversed()
                 }
-                (Outcome::Has { state, mark, label, bits, reply, nat }, Some((at, dir))) => {
-                    if self.expires(at) <= now {
-                        return None;
+                (Outcome::Has { state, mark, label, bits, reply, nat }, Some((slot, dir))) => {
+                    if look.table().expires(slot) <= now {
+                        return Err(NotNow::Otherwise);
                     }
                     // It may pass the same connection twice.
-                    let before = plan.passed.iter().rev().find(|(i, _)| *i == at).map(|(_, c)| c);
-                    let mut c = before.or(self.slots.get(at as usize)?.as_ref())?.clone();
+                    let before = self.passed.iter().rev().find(|x| x.slot == slot).map(|x| x.connection.clone());
+                    let mut c = before.map_or_else(|| look.connection(slot), Ok)?;
+                    let version = c.version;
                     let state::Update::Valid { established } = state::update(&mut c, &Packet { tuple, ..*p }, dir)
                     else {
-                        return None;
+                        return Err(NotNow::Otherwise);
                     };
-                    let v = self.verdict(&c, dir, &tuple, established, *nat);
+                    let v = c.verdict(dir, &tuple, established, *nat);
                     if (v.state, v.reply, bits.of(c.mark, c.label)) != (*state, *reply, bits.of(*mark, *label)) {
-                        return None;
+                        return Err(NotNow::Otherwise);
                     }
-                    plan.passed.push((at, c));
+                    self.passed.push(Passed { slot, version, connection: c });
                     v.translated.unwrap_or(tuple)
                 }
-                _ => return None,
+                _ => return Err(NotNow::Otherwise),
             };
             if outcome.translates() {
-                plan.translated.push([tuple, next]);
+                self.translated.push([tuple, next]);
                 tuple = next;
             }
         }
-        Some(())
+        Ok(())
     }
 
-    /// Makes the planned changes; nothing may happen in between.
-    pub(crate) fn carry_out(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) {
-        self.seed = plan.seed;
-        for (at, mut c) in plan.passed.drain(..) {
-            c.expires = now + self.timeout(c.zone, c.phase);
-            let orphan = c.is_orphan();
-            let adopted = c.adopt();
-            if let Some(before) = adopted {
-                replica::moved(&mut self.owned, before);
+    /// No two connections that the packet opens have a tuple in common.
+    pub(super) fn is_plain(&self, passes: &[Expected]) -> bool {
+        let zone = |o: &Opened| passes.get(o.pass).map(|e| e.zone);
+        let shares = |a: &Opened, b: &Opened| zone(a) == zone(b) && a.tuples.iter().any(|t| b.tuples.contains(t));
+        let mut behind = self.opened.as_slice();
+        while let Some((o, rest)) = behind.split_first() {
+            if o.tuples[0] == o.tuples[1] || rest.iter().any(|x| shares(o, x)) {
+                return false;
             }
-            if let Some(slot) = self.slots.get_mut(at as usize) {
-                let zone = c.zone;
-                let moved = slot.as_ref().is_none_or(|old| old.version != c.version);
-                *slot = Some(c);
-                match (adopted.is_some() || orphan, moved) {
-                    (true, _) => self.journal.content(at, zone),
-                    (false, true) => self.journal.state(at, zone),
-                    (false, false) => {}
-                }
-                self.publish(at);
-            }
+            behind = rest;
         }
-        for (i, [original, reply], hash) in plan.opened.drain(..) {
-            let Some(Expected { zone, outcome: Outcome::Opens(commit) }) = passes.get(i) else { continue };
-            let req = Request { zone: *zone, commit: true, force: false, nat: commit.nat.as_ref() };
-            let mut c = self.new_connection(&Packet { tuple: original, ..*p }, &req, reply, now);
-            (c.mark, c.label) = (commit.mark, commit.label);
-            c.version = u32::from((c.mark, c.label) != (0, 0));
-            // The plan has checked that there is room.
-            let _ = self.store(c, Some(hash));
-            self.habits.opened(&original, &reply);
-        }
+        true
     }
 
-    /// What a packet finds in each pass, if the plan only refreshes connections; false otherwise.
-    pub(crate) fn unchanged(&self, p: &Packet, passes: &[Expected], plan: &Plan, found: &mut Vec<Found>) -> bool {
+    /// What the packet finds in each pass, if the plan only refreshes connections; false otherwise. Before the plan is
+    /// carried out.
+    pub(crate) fn unchanged(&self, ct: &Conntrack, p: &Packet, passes: &[Expected], found: &mut Vec<Found>) -> bool {
         found.clear();
-        let (mut tuple, mut connections, mut translated) = (p.tuple, plan.passed.iter(), plan.translated.iter());
+        let (mut tuple, mut connections, mut translated) = (p.tuple, self.passed.iter(), self.translated.iter());
         for Expected { zone, outcome } in passes {
             match outcome {
                 Outcome::None => {
-                    let arrivals = self.arrivals(*zone, &tuple);
+                    let arrivals = ct.arrivals(*zone, &tuple);
                     found.push(Found::None { zone: *zone, tuple, arrivals });
                 }
                 Outcome::Opens(_) => return false,
                 Outcome::Has { .. } => {
-                    let Some((at, c)) = connections.next() else { return false };
-                    let Some(ConnSnapshot { version, timeout, .. }) = self.seen_at(*at) else { return false };
-                    if c.version != version {
+                    let Some(Passed { slot, version, connection: c }) = connections.next() else { return false };
+                    if c.version != *version {
                         return false;
                     }
-                    found.push(Found::Connection(Stamp { index: *at, stamp: stamp(c) }, timeout));
+                    let timeout = ct.timeout(c.zone, c.phase);
+                    found.push(Found::Connection(Stamp { index: *slot, stamp: stamp(c) }, timeout));
                 }
             }
             if outcome.translates()
@@ -228,5 +337,49 @@ impl Conntrack {
             }
         }
         true
+    }
+}
+
+impl Conntrack {
+    /// Plans the changes of a packet that passes these zones; false if it finds something else, or there is no room.
+    /// Nothing is changed yet.
+    pub(crate) fn foresee(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) -> bool {
+        let mut alone = Alone { seed: self.seed, ct: self };
+        let all = plan.work_out(&mut alone, p, passes, now).is_ok();
+        plan.seed = alone.seed;
+        all && plan.opened.len() <= self.left()
+    }
+
+    /// Makes the planned changes; nothing may happen in between.
+    pub(crate) fn carry_out(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) {
+        self.seed = plan.seed;
+        for Passed { slot: at, version, connection: mut c } in plan.passed.drain(..) {
+            c.expires = now + self.timeout(c.zone, c.phase);
+            let orphan = c.is_orphan();
+            let adopted = c.adopt();
+            if let Some(before) = adopted {
+                replica::moved(&mut self.owned, before);
+            }
+            if let Some(place) = self.slots.place(at) {
+                let (zone, moved) = (c.zone, c.version != version);
+                *place = Some(c);
+                match (adopted.is_some() || orphan, moved) {
+                    (true, _) => self.journal.content(at, zone),
+                    (false, true) => self.journal.state(at, zone),
+                    (false, false) => {}
+                }
+                self.publish(at);
+            }
+        }
+        for Opened { pass, tuples: [original, reply], hashes } in plan.opened.drain(..) {
+            let Some(Expected { zone, outcome: Outcome::Opens(commit) }) = passes.get(pass) else { continue };
+            let req = Request { zone: *zone, commit: true, force: false, nat: commit.nat.as_ref() };
+            let mut c = self.new_connection(&Packet { tuple: original, ..*p }, &req, reply, now);
+            (c.mark, c.label) = (commit.mark, commit.label);
+            c.version = u32::from((c.mark, c.label) != (0, 0));
+            // The plan has checked that there is room.
+            let _ = self.store(c, hashes.map(Some));
+            self.habits.opened(&original, &reply);
+        }
     }
 }

@@ -64,7 +64,7 @@ impl CacheObserver<'_> {
             _ if !plain || !r.looked.only => None,
             (None, None) if !request.commit => Some(Outcome::None),
             (None, Some(_)) => Some(Outcome::Opens(Commit { nat: request.nat.cloned(), ..Default::default() })),
-            (Some(a), Some(b)) if a.id == b.id => pass.conntrack.get(a.id).map(|c| Outcome::Has {
+            (Some(a), Some(b)) if a.id == b.id => pass.conntrack.look(a.id, |c| Outcome::Has {
                 state: v.state,
                 mark: c.mark,
                 label: c.label,

@@ -5,9 +5,9 @@
 //!   the table held: all in their order: zones looked up, template chosen, connections opened and changed
 //!   each by itself: counters, steps
 //! ```
-//! Only the middle part needs the connection table, which threads share. So any thread can open connections, each in
-//! its own time but for that part. A template that became stale before the table was taken is not used: what follows a
-//! change of flows (a zone is emptied) finds no connection that old flows open later.
+//! Only the middle part needs the connection table, which threads have beside each other (`conntrack/joint.rs`); a packet
+//! that this does not serve gets it alone. A template that became stale before the table was taken is not used: what
+//! follows a change of flows (a zone is emptied) finds no connection that old flows open later.
 
 use super::Cache;
 use super::ct_template::CtTemplateCache;
@@ -16,7 +16,8 @@ use super::exec::{ReplayContext, serve};
 use super::key::{self, PackedKey};
 use super::table::Table;
 use crate::buf::PacketBuf;
-use crate::conntrack::{Conntrack, Found, Outcome, Packet, Plan, SharedConntrack, Tuple};
+use crate::conntrack::{Beside, Conntrack, Found, Held, Joint, NotNow, Outcome, Packet};
+use crate::conntrack::{Plan, SharedConntrack, Stash, Tuple};
 use crate::events::Outputs;
 use crate::extract::address;
 use packet::{be16, checksum, ipproto};
@@ -137,6 +138,51 @@ struct Known {
     waits: Option<WaitingPlace>,
 }
 
+/// What a fast path needs to have the table beside others, and packets of others wait.
+pub(crate) struct Sharing<'a> {
+    pub(crate) waiting: &'a mut Waiting,
+    pub(crate) stash: &'a mut Stash,
+}
+
+/// How a run has the table.
+enum Hold<'a> {
+    Alone(Held<'a>),
+    Beside(Beside<'a>),
+}
+
+impl<'a> Hold<'a> {
+    /// The table for a fast path's run; none if others have it for long.
+    fn for_run(ct: &'a SharedConntrack, stash: &mut Stash) -> Option<Hold<'a>> {
+        let beside = ct.beside()?;
+        let room = beside.has_room_for_all();
+        if room && !stash.is_low() {
+            return Some(Hold::Beside(beside));
+        }
+        drop(beside);
+        let mut held = ct.try_lock()?;
+        if !room {
+            return Some(Hold::Alone(held));
+        }
+        held.fill(stash);
+        drop(held);
+        ct.beside().map(Hold::Beside)
+    }
+
+    /// The table.
+    fn table(&self) -> &Conntrack {
+        match self {
+            Hold::Alone(ct) => ct,
+            Hold::Beside(ct) => ct,
+        }
+    }
+}
+
+/// How one packet gets the table.
+enum Access<'a> {
+    Alone(&'a mut Conntrack),
+    Beside(&'a Conntrack, &'a mut Stash),
+}
+
 /// What became of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunOutcome {
@@ -174,7 +220,7 @@ impl TemplateRuns {
         (templates, cache): (&CtTemplateCache, &mut Cache),
         (ct, now): (&SharedConntrack, Duration),
         (keys, packets): Run<'_, P>,
-        waiting: Option<&mut Waiting>,
+        sharing: Option<Sharing<'_>>,
         (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
         mut own: impl FnMut(&mut Cache, u64, Entry),
     ) -> RunOutcome {
@@ -183,25 +229,30 @@ impl TemplateRuns {
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets.iter()) {
             k.tuple = slot.as_ref().and_then(|(_, p)| arriving(p.data(), key));
         }
-        if n > 1
-            && let Some(held) = ct.try_once()
-        {
-            self.list.iter().take(n).filter_map(|k| k.tuple.as_ref()).for_each(|t| held.near(t, P::prefetch));
-        }
-        self.look_at(templates, cache, keys, packets);
-        let outcome = match waiting {
-            None => self.decide(templates, cache, &mut ct.lock(), now, n, None),
-            Some(waiting) => match ct.try_lock() {
-                Some(mut held) => self.decide(templates, cache, &mut held, now, n, Some(waiting)),
-                None => {
-                    let Cache { table, .. } = cache;
-                    self.list.iter_mut().take(n).for_each(|k| k.wait(waiting, table));
-                    RunOutcome { done: n, opened: 0 }
+        let outcome = match sharing {
+            None => {
+                if n > 1
+                    && let Some(table) = ct.beside_now()
+                {
+                    self.prefetch::<P>(&table, n);
                 }
-            },
+                self.look_at(templates, cache, keys, packets);
+                self.decide(templates, cache, &mut ct.lock(), now, n)
+            }
+            Some(Sharing { waiting, stash }) => {
+                let hold = Hold::for_run(ct, stash);
+                hold.iter().for_each(|h| self.prefetch::<P>(h.table(), n));
+                self.look_at(templates, cache, keys, packets);
+                self.decide_beside(templates, cache, (ct, hold, stash), now, n, waiting)
+            }
         };
         self.finish(templates, cache, now, ((keys, packets), outcome.done), (outer, out), &mut own);
         outcome
+    }
+
+    /// Asks for the memory that the first packets of a run will read if they open connections.
+    fn prefetch<P: PacketBuf>(&self, table: &Conntrack, n: usize) {
+        self.list.iter().take(n).filter_map(|k| k.tuple.as_ref()).for_each(|t| table.near(t, P::prefetch));
     }
 
     /// Of a run of `all` packets the first `done` were served.
@@ -242,7 +293,7 @@ impl TemplateRuns {
         }
     }
 
-    /// Has the packets find, open and change their connections.
+    /// Has the packets find, open and change their connections, up to the first that has no template.
     fn decide(
         &mut self,
         templates: &CtTemplateCache,
@@ -250,22 +301,58 @@ impl TemplateRuns {
         ct: &mut Conntrack,
         now: Duration,
         n: usize,
-        mut waiting: Option<&mut Waiting>,
     ) -> RunOutcome {
         let TemplateRuns { list, buckets, values, .. } = self;
         let mut outcome = RunOutcome::default();
         for k in list.iter_mut().take(n) {
-            let behind = |w: &&mut Waiting| k.tuple.as_ref().is_some_and(|t| w.is_at(Waiting::place(t, &cache.table)));
-            let opened = match waiting.as_ref().is_some_and(behind) {
-                true => None,
-                false => k.choose(templates, cache, ct, now, buckets, values),
-            };
-            match (opened, &mut waiting) {
-                (Some(opened), _) => outcome.opened += usize::from(opened),
-                (None, Some(w)) => k.wait(w, &cache.table),
-                (None, None) => break,
-            }
+            let Ok(opened) = k.choose(templates, cache, &mut Access::Alone(ct), now, buckets, values) else { break };
+            outcome.opened += usize::from(opened);
             outcome.done += 1;
+        }
+        outcome
+    }
+
+    /// The same beside other threads, for all packets: those that are not served wait.
+    fn decide_beside<'a>(
+        &mut self,
+        templates: &CtTemplateCache,
+        cache: &mut Cache,
+        (ct, mut hold, stash): (&'a SharedConntrack, Option<Hold<'a>>, &mut Stash),
+        now: Duration,
+        n: usize,
+        waiting: &mut Waiting,
+    ) -> RunOutcome {
+        let TemplateRuns { list, buckets, values, .. } = self;
+        let mut outcome = RunOutcome { done: n, opened: 0 };
+        for k in list.iter_mut().take(n) {
+            let behind = k.tuple.as_ref().is_some_and(|t| waiting.is_at(Waiting::place(t, &cache.table)));
+            let mut choose = |mut access: Access<'_>| match behind {
+                true => Err(NotNow::Otherwise),
+                false => k.choose(templates, cache, &mut access, now, buckets, values),
+            };
+            let mut served = match &mut hold {
+                None => Err(NotNow::Otherwise),
+                Some(Hold::Alone(table)) => choose(Access::Alone(table)),
+                Some(Hold::Beside(table)) => choose(Access::Beside(table, stash)),
+            };
+            if served == Err(NotNow::Busy)
+                && let Some(Hold::Beside(table)) = hold.take()
+            {
+                table.write_ledger(stash);
+                drop(table);
+                if let Some(mut table) = ct.try_lock() {
+                    served = choose(Access::Alone(&mut table));
+                    drop(table);
+                    hold = Hold::for_run(ct, stash);
+                }
+            }
+            match served {
+                Ok(opened) => outcome.opened += usize::from(opened),
+                Err(_) => k.wait(waiting, &cache.table),
+            }
+        }
+        if let Some(Hold::Beside(table)) = hold {
+            table.write_ledger(stash);
         }
         outcome
     }
@@ -305,23 +392,33 @@ impl Known {
         self.waits.into_iter().for_each(|at| waiting.come(at));
     }
 
-    /// Finds the packet's template and makes its changes; says whether it opened a connection. None: it has none, and
-    /// nothing has changed.
+    /// Finds the packet's template and makes its changes; says whether it opened a connection. If not, nothing has changed.
     fn choose(
         &mut self,
         templates: &CtTemplateCache,
         cache: &mut Cache,
-        ct: &mut Conntrack,
+        access: &mut Access<'_>,
         now: Duration,
         buckets: &[u32],
         values: &mut Vec<u128>,
-    ) -> Option<bool> {
+    ) -> Result<bool, NotNow> {
         let Known { lengths, plan, found, .. } = self;
-        let (seen, at) = (self.seen.as_ref()?, now.as_nanos() as u64);
+        let (seen, at) = (self.seen.as_ref().ok_or(NotNow::Otherwise)?, now.as_nanos() as u64);
         let Cache { table, views, stats, .. } = cache;
-        let buckets = buckets.get(self.buckets.clone())?.iter();
+        let buckets = buckets.get(self.buckets.clone()).unwrap_or_default().iter();
         for g in buckets.filter_map(|n| templates.bucket(*n)).flat_map(|b| &b.groups) {
-            if !ct.foresee(seen, &g.passes, now, plan) {
+            let mut joint = None;
+            let planned = match access {
+                Access::Alone(ct) => ct.foresee(seen, &g.passes, now, plan),
+                Access::Beside(ct, stash) => {
+                    match joint.insert(Joint::new(ct)).foresee(seen, &g.passes, now, plan, stash) {
+                        Ok(()) => true,
+                        Err(NotNow::Otherwise) => false,
+                        Err(NotNow::Busy) => return Err(NotNow::Busy),
+                    }
+                }
+            };
+            if !planned {
                 continue;
             }
             values.clear();
@@ -334,13 +431,21 @@ impl Known {
             // A packet without a connection may be one of many single packets: few of them get an entry.
             let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
             let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
-            self.own = (has || stats.ct_template_packets % SOME == 0) && ct.unchanged(seen, &g.passes, plan, found);
-            ct.carry_out(seen, &g.passes, now, plan);
+            let ct: &Conntrack = match access {
+                Access::Alone(ct) => ct,
+                Access::Beside(ct, _) => ct,
+            };
+            self.own = (has || stats.ct_template_packets % SOME == 0) && plan.unchanged(ct, seen, &g.passes, found);
+            match (access, joint) {
+                (Access::Beside(_, stash), Some(joint)) => joint.carry_out(seen, &g.passes, now, plan, stash),
+                (Access::Alone(ct), _) => ct.carry_out(seen, &g.passes, now, plan),
+                (Access::Beside(..), None) => {}
+            }
             stats.ct_template_packets += 1;
             self.template = Some(number);
-            return Some(opens);
+            return Ok(opens);
         }
-        None
+        Err(NotNow::Otherwise)
     }
 }
 

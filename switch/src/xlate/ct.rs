@@ -457,7 +457,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         k.set(F::CtZone, zone.into());
         let conn = v.conn.and_then(|id| {
             let table = self.backer.conntrack.lock();
-            table.get(id).map(|c| (c.mark, c.label, c.original))
+            table.look(id, |c| (c.mark, c.label, c.original))
         });
         if let Some((mark, label, _)) = conn {
             k.set(F::CtMark, mark.into());

@@ -169,7 +169,7 @@ fn packet_at(c: &mut Chassis, (zone, src, port): (u16, u32, u16), flags: u16, ba
     // Each connection has a port of its own: what two ask for at once is another test.
     let own = (src * 16 + u32::from(port)) as u16;
     let nat = if flags == 0x10 || flags == 0 { snat(77, Some((own, own))) } else { snat(77, Some((1, 20))) };
-    let out = c.ct.find(Zone(zone), &t).and_then(|(i, _)| c.ct.slots[i as usize].as_ref()).map(|c| c.reply);
+    let out = c.ct.find(Zone(zone), &t).and_then(|(i, _)| c.ct.slots.look(i, |c| c.reply));
     let (p, nat) = match (back, out) {
         (true, Some(reply)) => (packet(reply, if flags == 2 { 0x12 } else { flags }), NatSpec::default()),
         _ => (packet(t, flags), nat),
