@@ -251,7 +251,7 @@ impl FieldId {
 
     /// The words that it has a part in, a bit each.
     #[inline(always)]
-    pub(crate) const fn words(self) -> u64 {
+    pub const fn words(self) -> u64 {
         WORDS_OF[self as usize]
     }
 

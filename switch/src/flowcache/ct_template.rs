@@ -17,8 +17,8 @@
 
 use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
-use super::key::{BLOCK, PackedKey, SHAPES};
-use super::megaflow::{Mask, Masks, pack};
+use super::key::{BLOCK, KINDS, PackedKey};
+use super::megaflow::{Mask, Masks, TupleBits};
 use super::recorder::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
@@ -38,11 +38,11 @@ pub(crate) struct CtTemplate {
     /// The steps that the entry was compiled from.
     steps: Box<[Step]>,
     /// The deciding bits of the translated tuples.
-    values: Box<[u128]>,
+    values: Box<[TupleBits]>,
 }
 
 impl CtTemplate {
-    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[u128]>) -> CtTemplate {
+    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[TupleBits]>) -> CtTemplate {
         CtTemplate { entry, steps, values }
     }
 
@@ -74,9 +74,9 @@ impl CtTemplate {
 pub(super) struct Group {
     pub(super) passes: Arc<[Expected]>,
     /// The bits of translated tuples that decide.
-    pub(super) tuple: u128,
+    pub(super) tuple: TupleBits,
     /// Templates by those bits.
-    flows: HashMap<Box<[u128]>, u32>,
+    flows: HashMap<Box<[TupleBits]>, u32>,
 }
 
 /// Templates with the same key.
@@ -100,13 +100,13 @@ pub(crate) enum TemplateNews {
     /// All are forgotten.
     Clear,
     /// One is new, of a kind of frame; see [`CtTemplateCache::keep`].
-    Keep(usize, Mask, (Arc<[Expected]>, u128), Arc<CtTemplate>),
+    Keep(usize, Box<Mask>, (Arc<[Expected]>, TupleBits), Arc<CtTemplate>),
 }
 
 /// All templates.
 #[derive(Clone, Debug)]
 pub(crate) struct CtTemplateCache {
-    kinds: Box<[Vec<Subtable>; SHAPES]>,
+    kinds: Box<[Vec<Subtable>; KINDS]>,
     buckets: Vec<Bucket>,
     list: Vec<Arc<CtTemplate>>,
     /// What other threads have not been told; none: there are no other threads.
@@ -122,14 +122,14 @@ impl Default for CtTemplateCache {
 
 impl Group {
     /// The template for translated tuples with these deciding bits.
-    pub(super) fn flow(&self, values: &[u128]) -> Option<u32> {
+    pub(super) fn flow(&self, values: &[TupleBits]) -> Option<u32> {
         self.flows.get(values).copied()
     }
 }
 
-/// A tuple as one number, as masks of tuples order it.
-pub(crate) fn said(t: &Tuple) -> u128 {
-    pack([t.src, t.dst, t.sport.into(), t.dport.into()])
+/// A tuple's addresses and ports.
+pub(crate) fn said(t: &Tuple) -> TupleBits {
+    TupleBits([t.src, t.dst, t.sport.into(), t.dport.into()])
 }
 
 /// The steps for packets with these tuples: translations become rewrites, and adjacent rewrites one.
@@ -156,9 +156,10 @@ pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
 
 /// The header changes of a translation.
 fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
+    let (src, dst, len, sums) = if to.v6 { (8, 24, 16, Sums::Transport) } else { (12, 16, 4, Sums::Both) };
     let fields = [
-        (At::Network, 12, 4, [from.src, to.src], Sums::Both),
-        (At::Network, 16, 4, [from.dst, to.dst], Sums::Both),
+        (At::Network, src, len, [from.src, to.src], sums),
+        (At::Network, dst, len, [from.dst, to.dst], sums),
         (At::Transport, 0, 2, [from.sport.into(), to.sport.into()], Sums::Transport),
         (At::Transport, 2, 2, [from.dport.into(), to.dport.into()], Sums::Transport),
     ];
@@ -206,7 +207,7 @@ impl CtTemplateCache {
         match news {
             TemplateNews::Clear => self.clear(),
             TemplateNews::Keep(kind, mask, group, flow) => {
-                self.keep(*kind, mask.clone(), group.clone(), flow.clone(), table);
+                self.keep(*kind, (**mask).clone(), group.clone(), flow.clone(), table);
             }
         }
     }
@@ -253,7 +254,7 @@ impl CtTemplateCache {
         &mut self,
         kind: usize,
         mask: Mask,
-        (passes, tuple): (Arc<[Expected]>, u128),
+        (passes, tuple): (Arc<[Expected]>, TupleBits),
         flow: Arc<CtTemplate>,
         table: &Table,
     ) {
@@ -263,7 +264,7 @@ impl CtTemplateCache {
         let CtTemplateCache { kinds, buckets, list, news } = self;
         let Some(subtables) = kinds.get_mut(kind) else { return };
         if let Some(n) = news {
-            n.push(TemplateNews::Keep(kind, mask.clone(), (passes.clone(), tuple), flow.clone()));
+            n.push(TemplateNews::Keep(kind, Box::new(mask.clone()), (passes.clone(), tuple), flow.clone()));
         }
         if subtables.iter().all(|u| !u.mask.same(&mask)) {
             if subtables.len() >= MASKS {

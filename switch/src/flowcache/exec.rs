@@ -575,35 +575,51 @@ fn write(p: &mut [u8], w: &Write<'_>) {
     }
 }
 
-/// Writes another tuple to an IPv4 packet.
+/// Writes another tuple to a packet.
 fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     let (l3, l4, udp) = transport(head);
-    let mut new = [0; 12];
-    new[..4].copy_from_slice(&(t.src as u32).to_be_bytes());
-    new[4..8].copy_from_slice(&(t.dst as u32).to_be_bytes());
-    new[8..10].copy_from_slice(&t.sport.to_be_bytes());
-    new[10..].copy_from_slice(&t.dport.to_be_bytes());
-    let [addresses, ports] = [(l3 + 12, &new[..8]), (l4, &new[8..])].map(|(at, bytes)| {
-        let Some(old) = p.get_mut(at..at + bytes.len()) else { return 0 };
-        // RFC 1624, equation 3: subtracts the old words and adds the new ones.
-        let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
-        let change = words(bytes) + 0xffff * (bytes.len() as u32 / 2) - words(old);
-        old.copy_from_slice(bytes);
-        change
-    });
-    let fold = |s: u32| {
-        let s = (s & 0xffff) + (s >> 16);
-        ((s & 0xffff) + (s >> 16)) as u16
-    };
-    apply(p, l3 + 10, fold(addresses));
+    let mut ports = [0; 4];
+    ports[..2].copy_from_slice(&t.sport.to_be_bytes());
+    ports[2..].copy_from_slice(&t.dport.to_be_bytes());
+    let mut change = put_words(p, l4, &ports);
+    if t.v6 {
+        let mut addresses = [0; 32];
+        addresses[..16].copy_from_slice(&t.src.to_be_bytes());
+        addresses[16..].copy_from_slice(&t.dst.to_be_bytes());
+        change += put_words(p, l3 + 8, &addresses);
+    } else {
+        let mut addresses = [0; 8];
+        addresses[..4].copy_from_slice(&(t.src as u32).to_be_bytes());
+        addresses[4..].copy_from_slice(&(t.dst as u32).to_be_bytes());
+        let changed = put_words(p, l3 + 12, &addresses);
+        apply(p, l3 + 10, fold(changed));
+        change += changed;
+    }
     let at = l4 + if udp { 6 } else { 16 };
     // RFC 768: zero is no checksum, and stays so.
     if udp && be16(p, at) == Some(0) {
         return;
     }
-    if apply(p, at, fold(addresses + ports)) == Some(0) && udp {
+    if apply(p, at, fold(change)) == Some(0) && udp {
         put16(p, at, 0xffff);
     }
+}
+
+/// Writes words to a packet; returns what that adds to its checksums (RFC 1624, equation 3: the old words are subtracted,
+/// the new ones added).
+#[inline(always)]
+fn put_words(p: &mut [u8], at: usize, new: &[u8]) -> u32 {
+    let Some(old) = p.get_mut(at..at + new.len()) else { return 0 };
+    let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+    let change = words(new) + 0xffff * (new.len() as u32 / 2) - words(old);
+    old.copy_from_slice(new);
+    change
+}
+
+/// A sum of words, with its carries.
+fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 #[inline(always)]

@@ -44,16 +44,53 @@ pub(crate) enum Layer {
     Translated,
 }
 
-/// Fields of the packet's tuple, and the fields that hold its connection's original tuple.
-const TUPLE: [(F, F); 4] =
-    [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
+/// Ports of the packet's tuple, and the fields that hold those of its connection's original tuple.
+const PORTS: [(F, F); 2] = [(F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
+/// The same for addresses of IPv4.
+const ADDRESSES: [(F, F); 2] = [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst)];
+/// The same for addresses of IPv6.
+const ADDRESSES6: [(F, F); 2] = [(F::Ipv6Src, F::CtIpv6Src), (F::Ipv6Dst, F::CtIpv6Dst)];
+
+/// Fields of a packet's tuple (source, destination, both ports), each with the one that holds its connection's original
+/// tuple.
+fn tuple_fields(v6: bool) -> [(F, F); 4] {
+    let [src, dst] = if v6 { ADDRESSES6 } else { ADDRESSES };
+    let [sport, dport] = PORTS;
+    [src, dst, sport, dport]
+}
+
+/// Words of a key that hold the original tuple of a connection, a bit each.
+const ORIGINAL_WORDS: u64 = {
+    let [a, b] = [ADDRESSES, ADDRESSES6];
+    let fields = [a[0].1, a[1].1, b[0].1, b[1].1, PORTS[0].1, PORTS[1].1];
+    let (mut words, mut i) = (0, 0);
+    while i < fields.len() {
+        words |= fields[i].words();
+        i += 1;
+    }
+    words
+};
+
+/// Fields of a packet's tuple: source, destination, both ports.
+pub(crate) fn own_tuple_fields(v6: bool) -> [F; 4] {
+    tuple_fields(v6).map(|(own, _)| own)
+}
 
 /// Words of a key that hold `ct_mark` and `ct_label`.
 const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.word() + 1];
 
-/// Addresses and ports of an IPv4 packet as one number.
-pub(crate) fn pack([src, dst, sport, dport]: [u128; 4]) -> u128 {
-    src << 64 | dst << 32 | sport << 16 | dport
+/// Addresses and ports of a packet, or which bits of them decide: source, destination, both ports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct TupleBits(pub(crate) [u128; 4]);
+
+impl std::ops::BitAnd for TupleBits {
+    type Output = TupleBits;
+
+    fn bitand(self, mask: TupleBits) -> TupleBits {
+        let TupleBits([a, b, c, d]) = self;
+        let TupleBits([w, x, y, z]) = mask;
+        TupleBits([a & w, b & x, c & y, d & z])
+    }
 }
 
 /// The bits of each packet of a walk that decided.
@@ -84,27 +121,28 @@ impl DependencyMask {
     }
 
     /// Moves the bits of translated packets to the packet as it arrived in `layer`, except for the tuple: its bits are
-    /// returned, as [`pack`] orders them. `answers`: the packet is a reply, so its connection's original tuple is not
-    /// its own. None if the bits cannot be expressed so.
-    pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool) -> Option<u128> {
+    /// returned. `answers`: the packet is a reply, so its connection's original tuple is not its own. None if the bits
+    /// cannot be expressed so.
+    pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool, v6: bool) -> Option<TupleBits> {
         let [received, inner, _, behind] = &mut self.bits;
         let bits = if layer == Layer::Inner { inner } else { received };
-        for (own, tracked) in TUPLE {
+        let fields = tuple_fields(v6);
+        for (own, tracked) in fields {
             let said = bits.get(tracked);
             if behind.get(tracked) != 0 || said != 0 && answers {
                 return None;
             }
             bits.set(own, bits.get(own) | said);
         }
-        let [src, dst, sport, dport] = TUPLE.map(|(own, _)| behind.get(own));
+        let tuple = fields.map(|(own, _)| behind.get(own));
         let mut rest = behind.clone();
-        TUPLE.iter().for_each(|(own, _)| rest.set(*own, 0));
+        fields.iter().for_each(|(own, _)| rest.set(*own, 0));
         for w in PACKET_WORDS {
             if let (Some(b), Some(a)) = (bits.0.get_mut(w), rest.0.get(w)) {
                 *b |= a;
             }
         }
-        Some(pack([src, dst, sport, dport]))
+        Some(TupleBits(tuple))
     }
 
     /// The bits of the current packet, and those chosen in earlier walks.
@@ -210,7 +248,7 @@ impl DependencyMask {
         let (word, [received, inner, made, behind]) = (usize::from(word), &self.bits);
         if !PACKET_WORDS.contains(&word) {
             // The original tuple of a connection differs as the packet's does.
-            return if TUPLE.iter().any(|(_, f)| f.word() == word) { 0 } else { u64::MAX };
+            return if ORIGINAL_WORDS >> word & 1 != 0 { 0 } else { u64::MAX };
         }
         let bits = match layer {
             Layer::Received => received,

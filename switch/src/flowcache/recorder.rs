@@ -5,7 +5,7 @@ use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
-use super::megaflow::{DependencyMask, Layer, Mask};
+use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
 use super::observer::CacheObserver;
 use super::xcache::XlateCaches;
 use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
@@ -54,7 +54,7 @@ pub(crate) struct Recorder {
     /// The bits of the packet that decided.
     pub(crate) looked: DependencyMask,
     /// The current addresses and ports of the packet.
-    tuple: [u128; 4],
+    tuple: TupleBits,
     /// What the packet found in each zone, in terms that other packets can match.
     passes: Vec<Expected>,
     /// Its tuples before and after each translation.
@@ -81,7 +81,7 @@ struct Around {
     icmp_id: Option<u16>,
     which: u8,
     layer: Layer,
-    tuple: [u128; 4],
+    tuple: TupleBits,
 }
 
 /// Tuples that have no connection, by zone.
@@ -95,8 +95,8 @@ struct Learned<'a> {
 }
 
 /// Addresses and ports of a packet.
-fn tuple(k: &FlowKey) -> [u128; 4] {
-    [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
+fn tuple(k: &FlowKey) -> TupleBits {
+    TupleBits(own_tuple_fields(k.get(F::EthType) as u16 == ethertype::IPV6).map(|f| k.get(f)))
 }
 
 /// So many new connections in a row make the next one likely.
@@ -244,7 +244,7 @@ impl Recorder {
     pub(crate) fn expects(&mut self, zone: Zone, t: &Tuple, outcome: Outcome) -> bool {
         let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
         let here = [arrived, Layer::Translated].contains(&self.looked.layer);
-        let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
+        let own = self.tuple == said(t);
         let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
         // Whether it finds the connection that was just opened depends on the translation that was chosen.
         let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
@@ -290,8 +290,8 @@ impl Recorder {
     pub(crate) fn translate(&mut self, base: &FlowKey, [from, to]: [Tuple; 2]) {
         self.sync(base);
         self.steps.push(Step::Translate);
-        self.tuple = [to.src, to.dst, to.sport.into(), to.dport.into()];
-        for (f, v) in [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].into_iter().zip(self.tuple) {
+        self.tuple = said(&to);
+        for (f, v) in own_tuple_fields(to.v6).into_iter().zip(self.tuple.0) {
             self.has.set(f, v);
         }
         self.looked.layer = Layer::Translated;
@@ -433,7 +433,7 @@ impl Recorder {
         let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
         let above = |s: &Step| match s {
             Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
-            s => matches!(s, Step::IcmpId(_)),
+            s => matches!(s, Step::IcmpId(_) | Step::Translate),
         };
         (!tunnels).then(|| self.steps.iter().any(above))
     }
@@ -745,12 +745,18 @@ impl FlowCache {
         let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
         let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
         let answers = rec.passes.iter().any(answers);
-        let Some(tuple) = rec.looked.untranslate(layer, answers).filter(|_| rec.looked.only) else { return false };
-        let Some(mask) = key.shape().and_then(|s| rec.looked.mask(s)) else { return false };
+        let v6 = rec.translated.iter().any(|[_, t]| t.v6);
+        let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
+        let mask = match key.shape() {
+            Some(s) => rec.looked.mask(s),
+            None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
+        };
+        let Some(mask) = mask else { return false };
         let Some(kind) = key.kind() else { return false };
         // Each connection is translated to another port: a template that compares the port would serve one connection
         // only.
-        if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
+        let TupleBits([.., sport, _]) = tuple;
+        if sport != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
         let learned = Learned { ct: &conntrack.lock(), bridges };

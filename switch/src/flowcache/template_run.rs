@@ -14,6 +14,7 @@ use super::ct_template::CtTemplateCache;
 use super::entry::Entry;
 use super::exec::{ReplayContext, serve};
 use super::key::{self, PackedKey};
+use super::megaflow::TupleBits;
 use super::table::Table;
 use crate::buf::PacketBuf;
 use crate::conntrack::{Beside, Conntrack, Found, Held, Joint, NotNow, Outcome, Packet};
@@ -29,6 +30,8 @@ const SOME: u64 = 16;
 const MOST: usize = 32;
 /// Places of [`Waiting`].
 const PLACES: usize = 4096;
+/// Octets of an IPv6 header.
+const IPV6: usize = 40;
 
 /// The tuple of a frame as it arrives, or of the frame in its tunnel; none without TCP or UDP ports.
 fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
@@ -57,18 +60,22 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
     let frame = p.data();
     let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
     let (l3, l4) = (key.inner_at + usize::from(at.l3), key.inner_at + usize::from(at.l4));
-    let end = l3 + usize::from(be16(frame, l3 + 2)?);
+    let (end, addresses) = match tuple.v6 {
+        false => (l3 + usize::from(be16(frame, l3 + 2)?), l3 + 12..l3 + 20),
+        true => (l3 + IPV6 + usize::from(be16(frame, l3 + 4)?), l3 + 8..l3 + 40),
+    };
     let tcp = at.proto == ipproto::TCP;
     let transport = frame.get(l4..end)?;
-    let unsaid = !tcp && be16(transport, 6) == Some(0);
+    // Only over IPv4 a datagram may say nothing (RFC 8200 section 8.1).
+    let unsaid = !tcp && !tuple.v6 && be16(transport, 6) == Some(0);
     let covered = || {
-        let addresses = frame.get(l3 + 12..l3 + 20).map_or(0, checksum::sum);
+        let addresses = frame.get(addresses).map_or(0, checksum::sum);
         let pseudo = addresses + u32::from(at.proto) + transport.len() as u32;
         checksum::finish(checksum::sum(transport) + pseudo) == 0
     };
-    let right = checksum::of(frame.get(l3..l4)?) == 0 && (good || unsaid || covered());
+    let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && (good || unsaid || covered());
     // Port 0 is reserved (RFC 6335 section 6).
-    if !right || tuple.v6 || tuple.sport == 0 || tuple.dport == 0 {
+    if !right || tuple.sport == 0 || tuple.dport == 0 {
         return None;
     }
     let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
@@ -197,7 +204,7 @@ pub(crate) struct RunOutcome {
 pub(crate) struct TemplateRuns {
     list: Vec<Known>,
     buckets: Vec<u32>,
-    values: Vec<u128>,
+    values: Vec<TupleBits>,
     /// How long a run may be: where its first packet is likely to need a walk, looking at more is of no use.
     pub(crate) most: usize,
 }
@@ -400,7 +407,7 @@ impl Known {
         access: &mut Access<'_>,
         now: Duration,
         buckets: &[u32],
-        values: &mut Vec<u128>,
+        values: &mut Vec<TupleBits>,
     ) -> Result<bool, NotNow> {
         let Known { lengths, plan, found, .. } = self;
         let (seen, at) = (self.seen.as_ref().ok_or(NotNow::Otherwise)?, now.as_nanos() as u64);

@@ -10,7 +10,7 @@ use switch::Outputs;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let open = || {
-        let dport = prop_oneof![80u16..82, 90u16..99, 91u16..99, 98u16..99];
+        let dport = prop_oneof![80u16..82, 90u16..99, 91u16..99, 98u16..99, 101u16..105, 101u16..105, 107u16..108];
         let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader)];
         let ttl = prop_oneof![8 => Just(64u8), 1 => Just(1), 1 => Just(33)];
         // Port 0 is reserved; below 1024 are other classes.
@@ -28,14 +28,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0x1233u32..0x1235, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         8 => Just(Op::Answer { flags: 0x12 }),
         2 => (1u64..40).prop_map(Op::Later),
-        2 => (22u16..34).prop_map(Op::Flush),
+        2 => prop_oneof![22u16..34, 42u16..47].prop_map(Op::Flush),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
         1 => any::<bool>().prop_map(Op::Neighbour),
-        2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
+        2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61), Just(91), Just(93), Just(96)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
         1 => prop_oneof![Just(None), (40usize..72).prop_map(Some)].prop_map(Op::Replace),
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6))).prop_map(|(b, m)| Op::Mirror(b, m)),
-        1 => (22u16..34, 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
+        1 => (prop_oneof![22u16..34, 42u16..47], 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
     ];
     proptest::collection::vec((op, 1usize..3), 1..80)
         .prop_map(|v| v.into_iter().flat_map(|(op, n)| std::iter::repeat_n(op, n)).collect())
@@ -51,12 +51,13 @@ proptest! {
     }
 }
 
-/// The test above would also hold if every packet walked. Those that see what was chosen for them do.
+/// The test above would also hold if every packet walked. Those that see what was chosen for them do, and those of IPv6
+/// that pass a tunnel.
 #[test]
 fn openings_are_repeated() {
-    for (dport, repeated) in
-        [(80, true), (91, true), (92, true), (93, false), (94, false), (95, false), (96, false), (97, true)]
-    {
+    let v4 = [(80, true), (91, true), (92, true), (93, false), (94, false), (95, false), (96, false), (97, true)];
+    let v6 = [(101, true), (102, true), (103, true), (104, false), (107, false)];
+    for (dport, repeated) in v4.into_iter().chain(v6) {
         for lane in [false, true] {
             let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
             let (mut now, mut last) = (Duration::from_secs(10), Vec::new());

@@ -277,6 +277,14 @@ pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
     (if shape < 2 { 3 } else { 1 }, p)
 }
 
+/// Connections to this port and those above are over IPv6 ([`Op::Open`]).
+const V6: u16 = 100;
+
+/// A host's address of IPv6.
+fn host6(n: u8) -> IpAddr {
+    IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n])
+}
+
 /// Kinds of [`odd`] packets.
 pub const ODD: u8 = 16;
 
@@ -381,18 +389,21 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Open { src, sport, dport, ttl, sum } => {
             // Packets of a connection that is there already are not checked as long as a cached flow serves them.
             let wrong = matches!(sum, Sum::Wrong | Sum::WrongHeader);
-            let ends = ((host(*src), if wrong { 3000 } else { *sport }), (ip("8.8.8.8"), *dport));
+            let v6 = *dport >= V6;
+            let hosts = if v6 { (host6(*src), ip("2001::8:8")) } else { (host(*src), ip("8.8.8.8")) };
+            let ends = ((hosts.0, if wrong { 3000 } else { *sport }), (hosts.1, *dport));
+            let checksum = if v6 { 60 } else { 40 };
             let mut p = match dport {
-                97 => tcp(eth, ends.0, ends.1, 2),
+                97 | 107 => tcp(eth, ends.0, ends.1, 2),
                 _ => build::udp(ROUTER, VIF, ends.0, ends.1, *ttl, &[7; 9]).expect("udp"),
             };
             match sum {
                 Sum::Right => {}
                 // TCP's is not optional (RFC 9293 section 3.1): without it, it would be wrong.
-                Sum::None if *dport == 97 => {}
-                Sum::None => p[40..42].fill(0),
-                Sum::Wrong => p[41] ^= 0x55,
-                Sum::WrongHeader => p[25] ^= 0x55,
+                Sum::None if matches!(dport, 97 | 107) => {}
+                Sum::None => p[checksum..checksum + 2].fill(0),
+                Sum::WrongHeader if !v6 => p[25] ^= 0x55,
+                Sum::Wrong | Sum::WrongHeader => p[checksum + 1] ^= 0x55,
             }
             (1, p)
         }
