@@ -1,7 +1,8 @@
 //! Choice of translated addresses and ports.
 //!
 //! Where the search for a free port begins follows from the connection alone. So two gateways, even if neither is told of
-//! the other's connections, give a connection the same port, and different connections different ones where they can.
+//! the other's connections, give a connection the same port, and different connections different ones where they can. An
+//! identifier of ICMP that is taken becomes the next one that is free.
 
 use super::Tuple;
 use openflow_rs::action::NatSpec;
@@ -149,6 +150,9 @@ fn choose_port(
     let start = if n.random {
         *seed = mix(seed.wrapping_add(1));
         *seed
+    } else if icmp {
+        // The next one, as in Open vSwitch.
+        u64::from(current).saturating_sub(u64::from(range.0)) + 1
     } else {
         port_hash(t)
     };

@@ -108,6 +108,22 @@ fn ports_follow_from_the_connection() {
     assert_eq!((2..12).map(|src| port(&mut c, src)).collect::<Vec<_>>(), of_a);
 }
 
+/// As Open vSwitch does, and its suite wants ("conntrack - SNAT with icmp_id").
+#[test]
+fn an_identifier_of_icmp_that_is_taken_becomes_the_next_one() {
+    let mut ct = Conntrack::new(10);
+    let nat = snat(77, None);
+    let commit = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
+    let mut id = |src, id| {
+        let echo = Tuple { icmp_type: 8, ..tuple(1, src, id, 2, id) };
+        let to = ct.process(&packet(echo, 0), &commit, NOW).translated.expect("translated");
+        assert_eq!((to.src, to.sport), (77, to.dport));
+        to.sport
+    };
+    assert_eq!([1, 3, 4].map(|src| id(src, 500)), [500, 501, 502]);
+    assert_eq!([1, 3, 4].map(|src| id(src, 65535)), [65535, 1, 2], "0 is no identifier");
+}
+
 #[test]
 fn a_port_range_runs_out() {
     let mut ct = Conntrack::new(100);
