@@ -5,6 +5,7 @@
 use controller::input::model::{Input, Local, Tunnel};
 use controller::units::flows::{ChassisFlows, Key, Value};
 use incremental::Engine;
+use openflow_rs::TableId;
 use ovn_schema::{Map, Str, Uuid, sb};
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ fn they_name_the_router_port() {
 }
 
 /// The flows of the port `cr-to-switch`, which another chassis serves: table and actions, with the provider network plugged in or not.
-fn of_a_gateway_elsewhere(redirect: &str, plugged: bool) -> Vec<(u8, String)> {
+fn of_a_gateway_elsewhere(redirect: &str, plugged: bool) -> Vec<(TableId, String)> {
     let (switch, router, me, gateway) = (row(1), row(2), row(3), row(4));
     let mut db = sb::Database::default();
     for (id, name) in [(me, "hv1"), (gateway, "gw1")] {

@@ -9,6 +9,7 @@ mod chassis;
 use chassis::Chassis;
 use controller::input::model::{Local, Tunnel, Vif};
 use controller::units::flows::{Key, merge};
+use openflow_rs::TableId;
 use ovn_schema::{Map, Str, Uuid, sb};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ fn plug_in_the_network(c: &mut Chassis) {
 }
 
 /// The flows of a table that have a word.
-fn flows(c: &mut Chassis, table: u8, word: &str) -> Vec<String> {
+fn flows(c: &mut Chassis, table: TableId, word: &str) -> Vec<String> {
     c.settle();
     assert!(c.differs_from_fresh().is_empty());
     let outputs = c.engine.outputs();
@@ -81,8 +82,8 @@ fn flows(c: &mut Chassis, table: u8, word: &str) -> Vec<String> {
     outputs.iter().filter_map(|(key, _)| text(key)).filter(|t| t.contains(word)).collect()
 }
 
-const REMOTE_OUTPUT: u8 = 54;
-const LOCAL_OUTPUT: u8 = 56;
+const REMOTE_OUTPUT: TableId = TableId(54);
+const LOCAL_OUTPUT: TableId = TableId(56);
 
 /// A port of any type that another chassis has is reached through the switch's provider network where that is plugged in here, and
 /// by tunnel otherwise or where tunnels are asked for.
@@ -173,8 +174,8 @@ fn gateway_routers_lead_to_those_of_their_own_chassis() {
         for (n, end) in ends(place).into_iter().enumerate() {
             c.set(Uuid::from_u128(70 + n as u128), Some(end));
         }
-        assert_eq!(flows(&mut c, 8, "metadata=0x8 ").len(), 1, "{place}");
-        assert_eq!(flows(&mut c, 8, "metadata=0x9 ").len(), wanted, "{place}");
+        assert_eq!(flows(&mut c, TableId(8), "metadata=0x8 ").len(), 1, "{place}");
+        assert_eq!(flows(&mut c, TableId(8), "metadata=0x9 ").len(), wanted, "{place}");
     }
 }
 
@@ -182,17 +183,17 @@ fn gateway_routers_lead_to_those_of_their_own_chassis() {
 #[test]
 fn a_mirror_takes_nothing_from_its_sink() {
     let mut c = start();
-    let before = flows(&mut c, 0, "in_port=5 ");
+    let before = flows(&mut c, TableId(0), "in_port=5 ");
     assert!(before.len() == 1 && before[0].contains("set_field:0x1->reg14"), "{before:?}");
     let exit = sb::PortBinding { mirror_port: Some("vm".into()), chassis: Some(ME), ..port("mp", "mirror", 3) };
     c.set(PORT, Some(exit));
     let ports = [Uuid::from_u128(22), PORT].into();
     let flood = sb::MulticastGroup { datapath: SWITCH, name: "_MC_flood".into(), tunnel_key: 0x8000, ports };
     c.set(Uuid::from_u128(50), Some(flood));
-    assert_eq!(flows(&mut c, 0, "in_port=5 "), before);
+    assert_eq!(flows(&mut c, TableId(0), "in_port=5 "), before);
     let copies = flows(&mut c, LOCAL_OUTPUT, "reg15=0x8000");
     assert!(copies.len() == 1 && !copies[0].contains("0x3->reg15"), "{copies:?}");
-    let mirrored = flows(&mut c, 89, "reg15=0x3,");
+    let mirrored = flows(&mut c, TableId(89), "reg15=0x3,");
     assert!(mirrored.len() == 1 && mirrored[0].contains("output:5"), "{mirrored:?}");
 }
 
@@ -227,9 +228,9 @@ fn only_what_is_collected_is_sampled() {
         ..Default::default()
     };
     c.set(Uuid::from_u128(60), Some(row));
-    let sampled = |c: &mut Chassis| [flows(c, 11, "sample(").len(), flows(c, 0, "sample(").len()];
+    let sampled = |c: &mut Chassis| [flows(c, TableId(11), "sample(").len(), flows(c, TableId(0), "sample(").len()];
     assert_eq!(sampled(&mut c), [0, 0]);
-    assert_eq!(flows(&mut c, 11, "resubmit(,12)").len(), 1, "what is behind it is done");
+    assert_eq!(flows(&mut c, TableId(11), "resubmit(,12)").len(), 1, "what is behind it is done");
     c.change_local(|l| {
         l.collectors.insert(8);
     });

@@ -7,7 +7,7 @@ use controller::openflow::{self, Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
 use openflow_rs::message::{BundleCommand, BundleControl, MultipartReply, MultipartRequest};
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
-use openflow_rs::{FlowMod, Message, MeterId, MeterMod};
+use openflow_rs::{FlowMod, Message, MeterId, MeterMod, TableId};
 use ovsdb_rs::stream::Remote;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -128,7 +128,8 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
     let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
     assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
-    let change = |table| TableChange::Other(Box::new(Message::FlowMod(FlowMod { table, ..FlowMod::default() })));
+    let change =
+        |table| TableChange::Other(Box::new(Message::FlowMod(FlowMod { table: TableId(table), ..FlowMod::default() })));
     let changes = vec![change(1), change(2), change(3)];
     switch.give(Command::Bundle { changes, meters: Vec::new(), unused: Vec::new(), sequence: 7 });
     // Tables of the changes of each bundle.
@@ -150,8 +151,8 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
                     }
                     Message::BundleAdd(a) => {
                         let Message::FlowMod(f) = *a.message else { panic!() };
-                        bundles.last_mut().unwrap().push(f.table);
-                        (f.table == 2).then(|| error.clone())
+                        bundles.last_mut().unwrap().push(f.table.0);
+                        (f.table == TableId(2)).then(|| error.clone())
                     }
                     Message::BundleControl(c) if c.command == BundleCommand::CommitRequest => {
                         bundles.push(Vec::new());

@@ -3,7 +3,7 @@
 
 use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{FlowStatsRequest, MultipartReply, MultipartRequest};
-use openflow_rs::{Message, PackedActions, PackedMatch};
+use openflow_rs::{Message, PackedActions, PackedMatch, TableId};
 use ovn_schema::{ovs, sb};
 use ovsdb_rs::Server;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ impl World {
 struct Ofctl(Sender<UnixStream>, Receiver<UnixStream>);
 
 /// A flow as it is compared: table, priority, match and actions.
-type Flow = (u8, u16, PackedMatch, PackedActions);
+type Flow = (TableId, u16, PackedMatch, PackedActions);
 
 impl Ofctl {
     async fn connect(at: &Path) -> Ofctl {

@@ -7,7 +7,7 @@ use common::{Namespace, Switch, able, eventually, run};
 use openflow_rs::connection::{Received, negotiate};
 use openflow_rs::message::monitor::flags;
 use openflow_rs::message::{FlowMonitor, Message, MultipartRequest, Role};
-use openflow_rs::{FlowMod, GroupId, Match, PortNo};
+use openflow_rs::{FlowMod, GroupId, Match, PortNo, TableId};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -126,17 +126,17 @@ fn own(switches: &[Switch; 2]) {
                     let m = FlowMonitor { id, command: 0, flags, table, out_port, out_group, matches: Match::new() };
                     Message::MultipartRequest(MultipartRequest::FlowMonitor(vec![m]))
                 };
-                let mut first = FlowMod::add(3, 7, 1, Match::new(), Vec::new());
+                let mut first = FlowMod::add(TableId(3), 7, 1, Match::new(), Vec::new());
                 first.idle_timeout = 50;
                 let list = [
                     Message::FlowMod(first),
-                    monitor(1, 255, all),
-                    Message::FlowMod(FlowMod::add(4, 7, 2, Match::new(), Vec::new())),
+                    monitor(1, TableId::ALL, all),
+                    Message::FlowMod(FlowMod::add(TableId(4), 7, 2, Match::new(), Vec::new())),
                     // Open vSwitch refuses the other of the two in OpenFlow 1.4.
-                    monitor(2, 5, all | if version == 1 { flags::OWN } else { flags::ONLY_OWN }),
-                    Message::FlowMod(FlowMod::add(5, 7, 3, Match::new(), Vec::new())),
-                    Message::FlowMod(FlowMod::delete_strict(5, 7, Match::new())),
-                    Message::FlowMod(FlowMod::delete_strict(4, 7, Match::new())),
+                    monitor(2, TableId(5), all | if version == 1 { flags::OWN } else { flags::ONLY_OWN }),
+                    Message::FlowMod(FlowMod::add(TableId(5), 7, 3, Match::new(), Vec::new())),
+                    Message::FlowMod(FlowMod::delete_strict(TableId(5), 7, Match::new())),
+                    Message::FlowMod(FlowMod::delete_strict(TableId(4), 7, Match::new())),
                     Message::BarrierRequest,
                 ];
                 let mut heard = Vec::new();

@@ -5,7 +5,7 @@
 
 use crate::field::{FieldId, Subfield};
 use crate::flow_match::Match;
-use crate::ids::{GroupId, MeterId};
+use crate::ids::{GroupId, MeterId, TableId};
 use crate::port::PortNo;
 use std::net::IpAddr;
 
@@ -52,7 +52,7 @@ pub struct CtAction {
     /// Make the current direction the original one.
     pub force: bool,
     /// Continue in this table.
-    pub table: Option<u8>,
+    pub table: Option<TableId>,
     /// Zone.
     pub zone: ZoneSpec,
     /// Nested `nat`.
@@ -186,7 +186,7 @@ pub struct LearnSpec {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LearnAction {
     /// Table of the new flow.
-    pub table: u8,
+    pub table: TableId,
     /// Seconds without use until it goes.
     pub idle_timeout: u16,
     /// Seconds until it goes.
@@ -214,7 +214,7 @@ pub struct LearnAction {
 impl Default for LearnAction {
     fn default() -> Self {
         LearnAction {
-            table: 1,
+            table: TableId(1),
             idle_timeout: 0,
             hard_timeout: 0,
             fin_idle_timeout: 0,
@@ -443,7 +443,7 @@ pub enum Action {
         /// Ingress port to pretend; `IN_PORT` keeps it.
         port: PortNo,
         /// Table; 255 is the current one.
-        table: u8,
+        table: TableId,
         /// Match the original direction's tuple.
         ct: bool,
     },
@@ -516,7 +516,7 @@ pub enum Action {
         mask: u64,
     },
     /// `goto_table:N`.
-    GotoTable(u8),
+    GotoTable(TableId),
 }
 
 /// A detour in the datapath (NXAST_DEBUG_SLOW, NXAST_DEBUG_RECIRC).
@@ -646,7 +646,7 @@ impl Action {
     }
 
     /// `resubmit(,TABLE)`.
-    pub fn resubmit(table: u8) -> Action {
+    pub fn resubmit(table: TableId) -> Action {
         Action::Resubmit { port: PortNo::IN_PORT, table, ct: false }
     }
 }

@@ -1,7 +1,48 @@
-//! Numbers of groups and meters.
+//! Numbers of tables, groups and meters.
 
 use std::fmt;
 use std::str::FromStr;
+
+/// A flow table of a bridge (OpenFlow 1.5 section 5.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[repr(transparent)]
+pub struct TableId(pub u8);
+
+impl TableId {
+    /// The table that packets enter first.
+    pub const FIRST: TableId = TableId(0);
+    /// Open vSwitch keeps this one for flows of its own.
+    pub const INTERNAL: TableId = TableId(254);
+    /// All tables, in deletions and requests.
+    pub const ALL: TableId = TableId(255);
+    /// In `resubmit`, the table that the packet is in.
+    pub const CURRENT: TableId = TableId(255);
+
+    /// Its place in a list of tables.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// Decimal, as `ovs-ofctl` prints tables without `--names`.
+impl fmt::Display for TableId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number.
+impl FromStr for TableId {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<TableId, String> {
+        number(s)
+            .and_then(|n| u8::try_from(n).ok())
+            .map(TableId)
+            .ok_or_else(|| format!("\"{s}\" is not a table; give a number from 0 to 255"))
+    }
+}
 
 /// A group of a bridge (OpenFlow 1.5 section 7.3.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -92,6 +133,11 @@ mod tests {
         for bad in ["", "-1", "4294967296", "0x", "some"] {
             assert!(bad.parse::<GroupId>().is_err() && bad.parse::<MeterId>().is_err(), "{bad}");
         }
-        assert_eq!((GroupId(7).to_string(), MeterId(9).to_string()), ("7".into(), "9".into()));
+        assert_eq!(["7", "0xfe", "255"].map(str::parse), [TableId(7), TableId::INTERNAL, TableId::ALL].map(Ok));
+        for bad in ["", "-1", "256", "0x100", "all"] {
+            assert!(bad.parse::<TableId>().is_err(), "{bad}");
+        }
+        let texts = [TableId(5).to_string(), GroupId(7).to_string(), MeterId(9).to_string()];
+        assert_eq!(texts, ["5", "7", "9"]);
     }
 }

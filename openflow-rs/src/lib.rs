@@ -21,7 +21,7 @@ pub mod wire;
 pub use action::{Action, NatRange, NatSpec};
 pub use field::{ALL_FIELDS, FieldDef, FieldId, FlowKey, Format, Prereq, Subfield, WORDS, ones};
 pub use flow_match::{Match, MatchWord};
-pub use ids::{GroupId, MeterId};
+pub use ids::{GroupId, MeterId, TableId};
 pub use message::{Message, Version};
 pub use mods::{
     Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod,

@@ -3,11 +3,9 @@
 use crate::action::Action;
 use crate::field::FieldId;
 use crate::flow_match::Match;
-use crate::ids::{GroupId, MeterId};
+use crate::ids::{GroupId, MeterId, TableId};
 use crate::port::PortNo;
 
-/// Table number that means all tables in deletions and dumps.
-pub const TABLE_ALL: u8 = 0xff;
 /// Default flow priority.
 pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
@@ -69,8 +67,8 @@ impl FlowFlags {
 pub struct FlowMod {
     /// What to do.
     pub command: FlowModCommand,
-    /// Table; [`TABLE_ALL`] for deletions in all.
-    pub table: u8,
+    /// Table; [`TableId::ALL`] for deletions in all.
+    pub table: TableId,
     /// Priority.
     pub priority: u16,
     /// Cookie of added flows, or the one to look for.
@@ -108,7 +106,7 @@ impl Default for FlowMod {
     fn default() -> Self {
         FlowMod {
             command: FlowModCommand::Add,
-            table: 0,
+            table: TableId::FIRST,
             priority: DEFAULT_PRIORITY,
             cookie: 0,
             cookie_mask: 0,
@@ -130,18 +128,18 @@ impl Default for FlowMod {
 
 impl FlowMod {
     /// Adds a flow.
-    pub fn add(table: u8, priority: u16, cookie: u64, matches: Match, actions: Vec<Action>) -> Self {
+    pub fn add(table: TableId, priority: u16, cookie: u64, matches: Match, actions: Vec<Action>) -> Self {
         FlowMod { table, priority, cookie, matches, actions, ..Default::default() }
     }
 
     /// Deletes the flow with exactly this match and priority.
-    pub fn delete_strict(table: u8, priority: u16, matches: Match) -> Self {
+    pub fn delete_strict(table: TableId, priority: u16, matches: Match) -> Self {
         FlowMod { command: FlowModCommand::DeleteStrict, table, priority, matches, ..Default::default() }
     }
 
     /// Deletes every flow of every table.
     pub fn delete_all() -> Self {
-        FlowMod { command: FlowModCommand::Delete, table: TABLE_ALL, ..Default::default() }
+        FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() }
     }
 }
 

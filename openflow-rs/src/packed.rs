@@ -3,7 +3,7 @@
 
 use crate::message::{BundleAdd, TooLong, Version};
 use crate::wire::{DecodeError, Put, Reader, flow, oxm};
-use crate::{Action, FlowMod, FlowModCommand, Match, Message};
+use crate::{Action, FlowMod, FlowModCommand, Match, Message, TableId};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub struct PackedFlow {
     /// What to do.
     pub command: FlowModCommand,
     /// Table.
-    pub table: u8,
+    pub table: TableId,
     /// Priority.
     pub priority: u16,
     /// Cookie.

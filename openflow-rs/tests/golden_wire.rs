@@ -1,7 +1,5 @@
 //! Every recorded flow, group and meter survives encoding and decoding, and messages round-trip.
 
-use openflow_rs::GroupId;
-use openflow_rs::MeterId;
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, parse_flow, parse_group};
 use openflow_rs::*;
@@ -182,7 +180,7 @@ fn messages_round_trip() {
     let pin = PacketIn {
         packet: vec![1; 60],
         total_len: 90,
-        table: 9,
+        table: TableId(9),
         cookie: 5,
         metadata: "in_port=3,reg14=0x1,metadata=0x2".parse().expect("match"),
         userdata: vec![0, 0, 0, 4],
@@ -203,7 +201,7 @@ fn messages_round_trip() {
         Message::PacketOut(PacketOut::new(
             PortNo::CONTROLLER,
             vec![9; 14],
-            vec![Action::resubmit(8), Action::output(PortNo(2))],
+            vec![Action::resubmit(TableId(8)), Action::output(PortNo(2))],
         )),
         Message::PortStatus(PortStatus { reason: 0, desc: desc.clone() }),
         Message::BarrierRequest,
@@ -256,7 +254,7 @@ fn messages_round_trip() {
             }]),
         },
         Message::FlowRemoved(FlowRemoved {
-            table: 3,
+            table: TableId(3),
             matches: "ip,nw_dst=1.2.3.4".parse().expect("match"),
             packets: 2,
             ..Default::default()
@@ -309,12 +307,12 @@ fn messages_of_1_1_and_1_2_round_trip() {
     let packet_in = PacketIn {
         packet: vec![1; 60],
         total_len: 90,
-        table: 9,
+        table: TableId(9),
         metadata: "in_port=3".parse().expect("match"),
         ..Default::default()
     };
     let matches: Match = "udp,nw_dst=1.2.3.0/24,dl_vlan=4,dl_vlan_pcp=2,in_port=LOCAL".parse().expect("match");
-    let q = FlowStatsRequest { table: 3, matches: matches.clone(), ..Default::default() };
+    let q = FlowStatsRequest { table: TableId(3), matches: matches.clone(), ..Default::default() };
     let list = vec![
         Message::FeaturesReply(Features {
             datapath_id: 1,
@@ -334,7 +332,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
             more: false,
             body: MultipartReply::Table(vec![
                 TableStats {
-                    table: 7,
+                    table: TableId(7),
                     active: 1,
                     lookups: 2,
                     matched: 3,
@@ -367,7 +365,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
             ]),
         },
         Message::MultipartReply { more: false, body: MultipartReply::PortDesc(vec![desc; 2]) },
-        Message::FlowRemoved(FlowRemoved { table: 3, matches, packets: 2, ..Default::default() }),
+        Message::FlowRemoved(FlowRemoved { table: TableId(3), matches, packets: 2, ..Default::default() }),
     ];
     for v in [Version::Of11, Version::Of12] {
         for m in &list {
@@ -410,12 +408,12 @@ fn flow_monitors_round_trip() {
         id,
         command: 0,
         flags: 0x1f,
-        table: 3,
+        table: TableId(3),
         out_port: PortNo(2),
         out_group: GroupId::ANY,
         matches: matches.clone(),
     };
-    let mut flow = FlowMod::add(4, 7, 9, matches.clone(), vec![Action::output(PortNo(5))]);
+    let mut flow = FlowMod::add(TableId(4), 7, 9, matches.clone(), vec![Action::output(PortNo(5))]);
     (flow.idle_timeout, flow.hard_timeout) = (5, 6);
     let full = |e, reason| FlowUpdate::Full(e, reason, Box::new(flow.clone()), true);
     let all = [Version::Of10, Version::Of11, Version::Of12, Version::Of13, Version::Of14, Version::Of15];

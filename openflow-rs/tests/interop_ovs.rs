@@ -1,8 +1,6 @@
 //! Against the installed Open vSwitch: flows that we encode are shown by `ovs-ofctl` as the same text, and we decode
 //! its replies to the same text.
 
-use openflow_rs::GroupId;
-use openflow_rs::MeterId;
 use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, meter_to_string, parse_flow, parse_group, parse_meter};
@@ -430,7 +428,8 @@ fn open_vswitch_answers_and_tells_us_in_each_version() {
             flows.push(Message::FlowModTableId(true));
         }
         // 1.1 has no word for all tables.
-        let everything = FlowMod { table: if v == Version::Of11 { 0 } else { 255 }, ..FlowMod::delete_all() };
+        let everything =
+            FlowMod { table: if v == Version::Of11 { TableId::FIRST } else { TableId::ALL }, ..FlowMod::delete_all() };
         flows.push(Message::FlowMod(everything.clone()));
         let f = "table=0,priority=7,send_flow_rem,udp,in_port=1 actions=controller(userdata=01.02,pause,id=3),LOCAL";
         flows.push(Message::FlowMod(parse_flow(f).expect("flow")));

@@ -3,7 +3,7 @@
 use openflow_rs::message::AsyncConfig;
 use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::wire::{decode_actions, encode_actions};
-use openflow_rs::{FieldId, Match, Message, OfError, Version};
+use openflow_rs::{FieldId, Match, Message, OfError, TableId, Version};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16).map(|d| d as u8)).collect();
@@ -87,7 +87,7 @@ fn tables_tell_of_their_room() {
     assert_eq!((config.table_status.secondary, config.table_status.primary), (0x18, 0));
     let twice = AsyncConfig::initial(Version::Of14).changed_by(&config.body(Version::Of14), Version::Of14);
     assert_eq!(twice.expect("decodes"), config);
-    let change = TableMod { table: 1, config: 8, vacancy: Some([20, 80]) };
+    let change = TableMod { table: TableId(1), config: 8, vacancy: Some([20, 80]) };
     let wire = Message::TableMod(change).encode(Version::Of14, 7);
     assert_eq!(wire, bytes("05110018 00000007 01000000 00000008 0003000814500000"));
     assert_eq!(Message::decode(&wire).expect("decodes").1, Message::TableMod(change));

@@ -13,7 +13,7 @@ mod time;
 
 use buffer::Packet;
 use openflow_rs::text::parse_flow;
-use openflow_rs::{FlowMod, FlowModCommand, Message, PortNo};
+use openflow_rs::{FlowMod, FlowModCommand, Message, PortNo, TableId};
 use packet::build;
 use prefetch::prefetch;
 use std::net::{IpAddr, Ipv4Addr};
@@ -160,7 +160,7 @@ fn changes() {
     });
     println!("costs a flow added, with a burst of packets: {added:?}");
     each("after a flow was added", N, r.send(1, false, 0..N));
-    let all = FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() };
+    let all = FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() };
     let mut list = vec![Message::FlowMod(all)];
     list.extend(bundle(&flows));
     let mut drafted = Duration::MAX;

@@ -31,13 +31,19 @@ use openflow_rs::OfError as E;
 use openflow_rs::action::Action;
 use openflow_rs::message::{FlowRemoved, TlvMap};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{GroupId, MeterId, MeterMod, MeterModCommand, PortNo};
+use openflow_rs::{GroupId, MeterId, MeterMod, MeterModCommand, PortNo, TableId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Number of flow tables.
 pub const N_TABLES: usize = 254;
+
+/// The tables that a request means: the one that it names, or all.
+fn meant(table: TableId) -> impl Iterator<Item = TableId> {
+    let numbers = if table == TableId::ALL { 0..=N_TABLES as u8 - 1 } else { table.0..=table.0 };
+    numbers.map(TableId)
+}
 
 /// A bridge's number in its switch.
 pub type BridgeId = usize;
@@ -271,7 +277,7 @@ pub struct Bridge {
     /// What becomes of packets that no flow matches.
     pub(crate) misses: misses::Misses,
     /// Limits and names of tables.
-    pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
+    pub(crate) table_config: BTreeMap<TableId, eviction::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -462,7 +468,12 @@ impl Bridge {
     }
 
     /// The number of flows of each table that is not empty.
-    pub fn table_sizes(&self) -> HashMap<u8, usize> {
-        self.tables.iter().enumerate().filter(|(_, t)| !t.is_empty()).map(|(i, t)| (i as u8, t.len())).collect()
+    pub fn table_sizes(&self) -> HashMap<TableId, usize> {
+        self.tables
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| !t.is_empty())
+            .map(|(i, t)| (TableId(i as u8), t.len()))
+            .collect()
     }
 }

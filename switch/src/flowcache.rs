@@ -43,8 +43,8 @@ use dump::Installed;
 use entry::Entry;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
-use openflow_rs::GroupId;
 use openflow_rs::PortNo;
+use openflow_rs::{GroupId, TableId};
 use packet::VlanId;
 use recorder::{NewConnectionPredictor, Recorder};
 use segment::SegmentCache;
@@ -152,7 +152,7 @@ pub(crate) enum Condition {
 pub(crate) enum Count {
     Table {
         bridge: usize,
-        table: u8,
+        table: TableId,
         rule: Option<Arc<Rule>>,
         length: (u8, i32),
     },

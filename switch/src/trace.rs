@@ -23,7 +23,7 @@ use crate::xlate::{
     Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
 };
 use openflow_rs::action::{Action, CtAction, PacketType};
-use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId, WORDS};
 use packet::VlanId;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -64,7 +64,7 @@ pub struct TraceRequest {
 struct Resume {
     id: u32,
     bridge: BridgeId,
-    table: u8,
+    table: TableId,
     key: FlowKey,
     packet: Vec<u8>,
     translates: Option<Translation>,
@@ -574,7 +574,7 @@ enum Start<'a> {
     /// With a packet-out's actions.
     Sent(&'a [Action]),
     /// Behind a `ct`: the table, and the recirculation's number.
-    Tracked(u8, u32),
+    Tracked(TableId, u32),
 }
 
 /// Runs one walk and writes its part of the trace.

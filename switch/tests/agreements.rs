@@ -80,7 +80,7 @@ fn packet_ins(out: Outputs<Vec<u8>>) -> Vec<PacketIn> {
 }
 
 fn flow(s: &Switch, table: u8) -> String {
-    let f = s.bridge(0).expect("bridge").flows().find(|f| f.table == table).expect("flow");
+    let f = s.bridge(0).expect("bridge").flows().find(|f| f.table == TableId(table)).expect("flow");
     flow_to_string(&f.to_flow_mod())
 }
 
@@ -240,7 +240,7 @@ fn what_a_flow_learned_goes_when_it_learns_something_else() {
     for n in 1..=2 {
         assert_eq!(refused(&mut s, &format!("reg0={n} actions={}", by(0x123))), None);
     }
-    let left = |s: &Switch| s.bridge(0).expect("bridge").flows().filter(|f| f.table == 1).count();
+    let left = |s: &Switch| s.bridge(0).expect("bridge").flows().filter(|f| f.table == TableId(1)).count();
     assert_eq!(refused(&mut s, "reg0=1 actions=drop"), None);
     assert_eq!(left(&s), 2, "the other flow learns them still");
     assert_eq!(refused(&mut s, &format!("reg0=2 actions=output:1,{}", by(0x123))), None);
@@ -256,7 +256,8 @@ fn learned_flows_have_the_timeouts_of_ended_connections() {
     let mut s = one(&[], &[learn]);
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     s.process(&mut vec![(1, udp("10.0.0.1", 1, "10.0.0.2", 2))], NOW, &mut out);
-    let flow = s.bridge(0).expect("bridge").flows().find(|f| f.table == 1).map(|f| flow_to_string(&f.to_flow_mod()));
+    let flow =
+        s.bridge(0).expect("bridge").flows().find(|f| f.table == TableId(1)).map(|f| flow_to_string(&f.to_flow_mod()));
     assert!(
         flow.as_ref().is_some_and(|f| f.contains("fin_timeout(idle_timeout=5,hard_timeout=10),output:1")),
         "{flow:?}"
@@ -293,7 +294,7 @@ fn groups_of_action_sets() {
     );
     let list = told(&mut s, &udp("10.0.0.1", 1, "10.0.0.2", 2));
     let said: Vec<_> = list.iter().map(|p| (p.table, p.cookie, p.reason)).collect();
-    assert_eq!(said, [(5, 5, PacketInReason::ActionSet), (0, 1, PacketInReason::Group)]);
+    assert_eq!(said, [(TableId(5), 5, PacketInReason::ActionSet), (TableId(0), 1, PacketInReason::Group)]);
     // A group that is changed does what its buckets say by then.
     let mut more = GroupMod::new(
         GroupModCommand::InsertBucket,
@@ -502,7 +503,7 @@ fn every_port_of_a_range_is_given() {
 /// Flags without names are written as a number, which reads back.
 #[test]
 fn flags_without_names_are_numbers() {
-    let f = FlowMod::add(0, 1, 0, Match::new(), vec![Action::set_masked(FieldId::CtState, 0, 0x100)]);
+    let f = FlowMod::add(TableId(0), 1, 0, Match::new(), vec![Action::set_masked(FieldId::CtState, 0, 0x100)]);
     let text = flow_to_string(&f);
     assert!(text.ends_with("set_field:0/0x100->ct_state"), "{text}");
     assert_eq!(parse_flow(&text).expect("flow").actions, f.actions);

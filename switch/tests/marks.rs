@@ -1,7 +1,7 @@
 //! What the end of a connection, a mirror's filter and a queue's mark do to packets and flows, cached or not.
 
 use openflow_rs::text::parse_flow;
-use openflow_rs::{Message, PortNo};
+use openflow_rs::{Message, PortNo, TableId};
 use packet::{Headers, checksum};
 use std::time::Duration;
 use switch::{Mirror, MirrorOutput, Outputs, Port, PortKind, Switch};
@@ -56,7 +56,7 @@ fn send(s: &mut Switch, device: u32, p: &[u8], now: Duration) -> Vec<(u32, Vec<u
 /// The idle and hard timeouts of the flows of a table.
 fn timeouts(s: &Switch, table: u8) -> Vec<[u16; 2]> {
     let b = s.bridge(0).expect("bridge");
-    b.flows().filter(|r| r.table == table).map(|r| [r.idle_timeout(), r.hard_timeout()]).collect()
+    b.flows().filter(|r| r.table == TableId(table)).map(|r| [r.idle_timeout(), r.hard_timeout()]).collect()
 }
 
 /// FIN or RST lowers a flow's timeouts to those of its `fin_timeout`, never raises them, whatever is cached; others and

@@ -2,7 +2,7 @@
 
 use openflow_rs::action::PacketInReason;
 use openflow_rs::text::parse_flow;
-use openflow_rs::{Message, PortNo};
+use openflow_rs::{Message, PortNo, TableId};
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn fates(s: &mut Switch) -> [Fate; 3] {
                 ([(4, _)], []) => Fate::Sent,
                 ([], [Event::PacketIn { packet_in, miss: switch::Miss::NoFlow, controller: 0, .. }]) => {
                     assert_eq!((packet_in.reason, packet_in.cookie), (PacketInReason::NoMatch, 0));
-                    Fate::Told(packet_in.table)
+                    Fate::Told(packet_in.table.0)
                 }
                 other => panic!("{other:?}"),
             }
@@ -69,13 +69,13 @@ fn they_go_where_controllers_and_tables_say() {
     s.set_inputs(0, PortNo(1), |p| p.config = Port::NO_PACKET_IN);
     assert_eq!(fates(&mut s), [Dropped, Told(5), Dropped]);
     s.set_inputs(0, PortNo(1), |p| p.config = 0);
-    s.with_tables(0, |b| b.set_table_miss(5, TableMiss::Drop));
+    s.with_tables(0, |b| b.set_table_miss(TableId(5), TableMiss::Drop));
     assert_eq!(fates(&mut s), [Told(0), Dropped, Dropped]);
     s.with_tables(0, |b| b.set_misses_wanted(false));
     assert_eq!(fates(&mut s), [Dropped, Dropped, Dropped]);
-    s.with_tables(0, |b| b.set_table_miss(255, TableMiss::Continue));
+    s.with_tables(0, |b| b.set_table_miss(TableId::ALL, TableMiss::Continue));
     assert_eq!(fates(&mut s), [Sent, Told(253), Dropped], "in table 7; and behind the last table");
-    s.with_tables(0, |b| b.set_table_miss(6, TableMiss::Controller));
+    s.with_tables(0, |b| b.set_table_miss(TableId(6), TableMiss::Controller));
     assert_eq!(fates(&mut s), [Told(6), Told(6), Dropped]);
-    assert_eq!(s.bridge(0).expect("bridge").table_miss(6), TableMiss::Controller);
+    assert_eq!(s.bridge(0).expect("bridge").table_miss(TableId(6)), TableMiss::Controller);
 }

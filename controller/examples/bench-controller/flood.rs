@@ -6,7 +6,7 @@ use crate::{Figures, cloud, median};
 use anyhow::{Context, Result, bail};
 use controller::encode::{of, opcode};
 use openflow_rs::message::PacketIn;
-use openflow_rs::{FieldId, Match};
+use openflow_rs::{FieldId, Match, TableId};
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn hostile(n: u64, datapath: u64, port: u64) -> Vec<u8> {
         metadata,
         userdata,
         cookie: 1,
-        table: 10,
+        table: TableId(10),
         ..PacketIn::default()
     })
 }
@@ -82,7 +82,7 @@ fn discovery(n: u32, datapath: u64, port: u64, userdata: &[u8], mac: [u8; 6]) ->
         userdata: userdata.to_vec(),
         continuation: Some(vec![0; 16]),
         cookie: 2,
-        table: 30,
+        table: TableId(30),
         ..PacketIn::default()
     };
     Some((encode(p), mark))
@@ -164,7 +164,7 @@ fn broken(good: &Sent, n: u64, datapath: u64, port: u64) -> Vec<u8> {
         userdata: [&[0, 0, 0, code, 0, 0, 0, 0][..], &data].concat(),
         continuation: Some(vec![0; 16]),
         cookie: 1,
-        table: 10,
+        table: TableId(10),
         ..PacketIn::default()
     })
 }

@@ -14,7 +14,7 @@ use logical_flow::expr::Operand;
 use logical_flow::field::ones;
 use of::flag;
 use openflow_rs::action::ControllerAction;
-use openflow_rs::{Action, Group, GroupId, MeterId, PortNo, Subfield};
+use openflow_rs::{Action, Group, GroupId, MeterId, PortNo, Subfield, TableId};
 pub(crate) use options::{route_information, search_list};
 
 /// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
@@ -81,17 +81,17 @@ pub fn actions(list: &[Logical], site: &Site<'_>) -> Result<Vec<Action>, Error> 
 
 impl Site<'_> {
     /// The table after this one.
-    fn next_table(&self) -> u8 {
+    fn next_table(&self) -> TableId {
         self.table(None, None)
     }
 
-    fn table(&self, pipeline: Option<Pipeline>, table: Option<u8>) -> u8 {
+    fn table(&self, pipeline: Option<Pipeline>, table: Option<u8>) -> TableId {
         let egress = pipeline.map_or(self.egress, |p| p == Pipeline::Egress);
-        table.unwrap_or(self.stage + 1) + if egress { tables::EGRESS } else { tables::INGRESS }
+        tables::in_pipeline(egress, table.unwrap_or(self.stage + 1))
     }
 
     /// Where `output` leads.
-    fn output_table(&self) -> u8 {
+    fn output_table(&self) -> TableId {
         if self.egress { tables::SAVE_INPORT } else { tables::LARGE_PACKET_DETECT }
     }
 
@@ -184,7 +184,7 @@ fn controller(userdata: Vec<u8>, pause: bool, site: &Site<'_>) -> Action {
 }
 
 /// A look-up in a table of its own: clears the flag, looks up, copies the flag to the result.
-fn look_up(bit: u32, table: u8, result: Subfield, out: &mut Vec<Action>) {
+fn look_up(bit: u32, table: TableId, result: Subfield, out: &mut Vec<Action>) {
     out.push(of::clear_flags(bit));
     out.push(Action::resubmit(table));
     let n = bit.trailing_zeros();
@@ -205,6 +205,6 @@ fn with_arguments(pairs: &[(Subfield, Subfield)], out: &mut Vec<Action>, body: i
 }
 
 /// A bucket's continuation in the ingress table `stage`.
-fn resubmit(table: u8) -> Action {
+fn resubmit(table: TableId) -> Action {
     Action::Resubmit { port: PortNo::IN_PORT, table, ct: false }
 }

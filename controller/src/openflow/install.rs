@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_a_flow_learned_goes_when_the_flow_changes() {
-        let key = Key::Flow(68, 100, PackedMatch::from(&Match::new().with(FieldId::Metadata, 1)));
+        let key = Key::Flow(openflow_rs::TableId(68), 100, PackedMatch::from(&Match::new().with(FieldId::Metadata, 1)));
         let learn = |ip: &str| {
             let text = format!(
                 "learn(table=93,delete_learned,OXM_OF_METADATA[],eth_type=0x800,NXM_OF_IP_SRC[],ip_dst={ip},load:0x1->NXM_NX_REG10[7])"

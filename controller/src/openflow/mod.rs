@@ -544,7 +544,7 @@ mod tests {
             .map(|p| {
                 TableChange::Flow(PackedFlow {
                     command: FlowModCommand::Add,
-                    table: 0,
+                    table: openflow_rs::TableId::FIRST,
                     priority: p,
                     cookie: 0,
                     matches: PackedMatch::from(&Match::new()),

@@ -329,7 +329,7 @@ mod tests {
         Input::new(db, Local { datapaths: [uuid(7)].into(), ..Local::default() })
     }
 
-    fn flow(table: u8, idle_age: u32, fields: &[(FieldId, u128)]) -> FlowStats {
+    fn flow(table: openflow_rs::TableId, idle_age: u32, fields: &[(FieldId, u128)]) -> FlowStats {
         let mut matches = Match::new().with(of::DATAPATH, 7);
         for (f, v) in fields {
             matches.set(*f, *v);

@@ -7,7 +7,7 @@ use logical_flow::field::{Field, INPORT};
 use logical_flow::fields::Fields;
 use logical_flow::normal::{self, Match as Normal};
 use openflow_rs::message::PacketOut;
-use openflow_rs::{Action, Message, PortNo};
+use openflow_rs::{Action, Message, PortNo, TableId};
 use packet::{Headers, checksum, ipproto};
 
 /// Names in the match: ports stand for their interfaces' numbers, sets and groups for what they hold.
@@ -45,7 +45,7 @@ pub fn message(text: &str, input: &Input) -> Result<Message, String> {
     if port == 0 {
         return Err("ingress port not found on hypervisor.".into());
     }
-    let table = Action::Resubmit { port: PortNo::IN_PORT, table: 0, ct: false };
+    let table = Action::Resubmit { port: PortNo::IN_PORT, table: TableId::FIRST, ct: false };
     Ok(Message::PacketOut(PacketOut::new(PortNo(port), compose(&fields), vec![table])))
 }
 

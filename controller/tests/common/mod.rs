@@ -1,5 +1,6 @@
 //! Recorded flow tables, and what this controller makes of the same databases.
 
+use controller::encode::tables;
 use controller::input::interfaces::Interfaces;
 use controller::input::model::{Input, Local};
 use controller::input::settings::{Identity, Settings};
@@ -142,7 +143,7 @@ pub fn compare(snapshot: &Snapshot<'_>) -> Option<Outcome> {
             }
         };
         // What the switch learned by itself is not the controller's.
-        if f.table == 93 || f.table == 102 && !line.contains("learn") {
+        if f.table == tables::CHK_LB_HAIRPIN_REPLY || f.table == tables::CHK_LB_AFFINITY && !line.contains("learn") {
             continue;
         }
         theirs.insert(comparable(&f, &their_groups));

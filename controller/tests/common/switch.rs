@@ -2,12 +2,12 @@
 
 use controller::openflow::install::{Changes, TableChange};
 use openflow_rs::mods::{Group, GroupModCommand, MeterConfig, MeterModCommand};
-use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedMatch};
+use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedMatch, TableId};
 use std::collections::HashMap;
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Switch {
-    flows: HashMap<(u8, u16, PackedMatch), (u64, PackedActions)>,
+    flows: HashMap<(TableId, u16, PackedMatch), (u64, PackedActions)>,
     groups: HashMap<GroupId, Group>,
     meters: HashMap<MeterId, MeterConfig>,
 }

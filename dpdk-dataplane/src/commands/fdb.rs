@@ -2,8 +2,8 @@
 
 use super::{bridge, bridges, rstp, stp};
 use crate::pmd::{Command, MainPmd};
-use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
+use openflow_rs::{PortNo, TableId};
 use packet::{Mac, NotAVlanId, VlanId};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -179,7 +179,7 @@ fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
     let b = w.switch.bridge(id).ok_or("no such bridge")?;
     let mut out = String::new();
     for r in b.flows() {
-        let table = if r.table == 0 { String::new() } else { format!("table_id={}, ", r.table) };
+        let table = if r.table == TableId::FIRST { String::new() } else { format!("table_id={}, ", r.table) };
         let (packets, bytes, _) = r.counters();
         let age = now.saturating_sub(r.created).as_secs();
         let (m, actions) = (r.matches.to_string(), actions_to_string(&r.actions));

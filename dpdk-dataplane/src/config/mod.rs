@@ -34,6 +34,7 @@ use collectors::CollectorSet;
 use controller::ControllerSpec;
 use dummy::DummyMode;
 use mirror::MirrorSpec;
+use openflow_rs::TableId;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Set, Str, Uuid, ovs};
 use packet::{Mac, VlanId};
@@ -72,7 +73,7 @@ pub struct BridgeSpec {
     /// Its collector sets, by number.
     pub collectors: BTreeMap<u32, CollectorSet>,
     /// Its Flow_Table rows, by table.
-    pub tables: BTreeMap<u8, TableConfig>,
+    pub tables: BTreeMap<TableId, TableConfig>,
     /// Its mirrors.
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
@@ -251,8 +252,8 @@ fn versions(b: &ovs::Bridge) -> u32 {
 }
 
 /// A Flow_Table row. Its prefixes have no effect: the classifier finds by itself what flows have in common.
-fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
-    let n = u8::try_from(n).ok()?;
+fn table(n: i64, t: &ovs::FlowTable) -> Option<(TableId, TableConfig)> {
+    let n = TableId(u8::try_from(n).ok()?);
     let group = |g: &Str| match g.parse() {
         Ok(s) => Some(s),
         Err(e) => {

@@ -476,6 +476,7 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow_rs::TableId;
 
     #[test]
     fn older_versions_know_fewer_reasons() {
@@ -537,7 +538,7 @@ mod tests {
         let (flood, floods) = mpsc::channel(FLOOD_QUEUE * 4);
         let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
         let event = |table| {
-            let packet_in = PacketIn { reason: PacketInReason::Action, table, ..PacketIn::default() };
+            let packet_in = PacketIn { reason: PacketInReason::Action, table: TableId(table), ..PacketIn::default() };
             Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), miss: Miss::No }
         };
         (0..FLOOD_QUEUE * 4).for_each(|_| flood.try_send(event(1)).expect("there is room"));
@@ -551,7 +552,7 @@ mod tests {
         let tables = |r: &mut mpsc::Receiver<Message>| {
             let mut tables = Vec::new();
             while let Ok(Message::PacketIn(p)) = r.try_recv() {
-                tables.push(p.table);
+                tables.push(p.table.0);
             }
             tables
         };

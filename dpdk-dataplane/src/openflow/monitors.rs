@@ -4,9 +4,9 @@ use crate::pmd::MainPmd;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;
 use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
-use openflow_rs::mods::{FlowMod, TABLE_ALL};
+use openflow_rs::mods::FlowMod;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{GroupId, OfError, PortNo};
+use openflow_rs::{GroupId, OfError, PortNo, TableId};
 use switch::classifier::Rule;
 use switch::{BridgeId, FlowUpdate as Told};
 
@@ -39,7 +39,7 @@ pub(super) fn change(list: &mut Vec<FlowMonitor>, m: &FlowMonitor) -> Result<(),
 }
 
 fn concerns(m: &FlowMonitor, r: &Rule) -> bool {
-    (m.table == TABLE_ALL || m.table == r.table)
+    (m.table == TableId::ALL || m.table == r.table)
         && (m.out_port == PortNo::ANY || outputs_to_port(&r.actions, m.out_port))
         && r.matches.is_within(&m.matches)
 }

@@ -10,7 +10,7 @@ use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableFeatures, TableStats, Version, port_features,
 };
-use openflow_rs::{GroupId, GroupType, MeterId, OfError, PortNo};
+use openflow_rs::{GroupId, GroupType, MeterId, OfError, PortNo, TableId};
 
 use openflow_rs::wire::DecodeError;
 use std::collections::BTreeSet;
@@ -166,11 +166,11 @@ pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartRep
 
 /// OFPMP_TABLE_DESC: whether flows are evicted, and events of room.
 fn table_descriptions(b: &Bridge) -> Vec<u8> {
-    (0..switch::bridge::N_TABLES as u8).flat_map(|n| table_desc(b, n)).collect()
+    (0..switch::bridge::N_TABLES as u8).map(TableId).flat_map(|n| table_desc(b, n)).collect()
 }
 
 /// The description of a table (OpenFlow 1.4 section 7.3.5.17).
-pub(super) fn table_desc(b: &Bridge, n: u8) -> [u8; 24] {
+pub(super) fn table_desc(b: &Bridge, n: TableId) -> [u8; 24] {
     let config = b.table_config(n);
     let evicts = if config.is_some_and(|c| c.evict_openflow) { EVICTION } else { 0 };
     let (tells, [down, up, now]) = match config.and_then(|c| c.vacancy) {
@@ -178,20 +178,20 @@ pub(super) fn table_desc(b: &Bridge, n: u8) -> [u8; 24] {
         None => (0, [0; 3]),
     };
     // Length, table, configuration; eviction by importance, lifetime and otherwise; vacancy.
-    [0, 24, n, 0, 0, 0, 0, evicts | tells, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, down, up, now, 0]
+    [0, 24, n.0, 0, 0, 0, 0, evicts | tells, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, down, up, now, 0]
 }
 
 fn tables(b: &Bridge) -> Vec<TableStats> {
     let sizes = b.table_sizes();
     b.table_stats
         .iter()
-        .enumerate()
-        .map(|(i, (lookups, matched))| TableStats {
-            table: i as u8,
-            name: table_name(b, i as u8),
-            most: limit(b, i as u8),
-            last: i + 1 == switch::bridge::N_TABLES,
-            active: sizes.get(&(i as u8)).copied().unwrap_or(0) as u32,
+        .zip((0..).map(TableId))
+        .map(|((lookups, matched), table)| TableStats {
+            table,
+            name: table_name(b, table),
+            most: limit(b, table),
+            last: table.index() + 1 == switch::bridge::N_TABLES,
+            active: sizes.get(&table).copied().unwrap_or(0) as u32,
             lookups: *lookups,
             matched: *matched,
         })
@@ -201,15 +201,15 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
 /// Features of all tables. They are alike, but that the last one has no way on.
 fn table_features(b: &Bridge, v: Version) -> Vec<TableFeatures> {
     let last = switch::bridge::N_TABLES as u8;
-    let of = |table: u8| TableFeatures {
+    let of = |table: TableId| TableFeatures {
         table,
         command: 0,
         name: table_name(b, table),
         metadata: [u64::MAX; 2],
         most: limit(b, table),
-        properties: TableFeatures::properties(v, table + 1..last, switch::bridge::is_writable),
+        properties: TableFeatures::properties(v, (table.0 + 1..last).map(TableId), switch::bridge::is_writable),
     };
-    (0..last).map(of).collect()
+    (0..last).map(TableId).map(of).collect()
 }
 
 /// Does what a request for table features wants: all that can be changed are names.
@@ -223,7 +223,7 @@ fn name_tables(w: &mut MainPmd, bridge: BridgeId, wanted: &[TableFeatures], v: V
     let mut seen = BTreeSet::new();
     for t in wanted {
         let n = t.table;
-        let Some(is) = now.get(usize::from(n)).filter(|_| seen.insert(n)) else {
+        let Some(is) = now.get(n.index()).filter(|_| seen.insert(n)) else {
             return Err(not_permitted(format!("table {n} is not there, or named twice")));
         };
         let same = is.agrees(t) || t.command == table_features::MODIFY && t.properties.is_empty() && t.most == is.most;
@@ -239,18 +239,18 @@ fn name_tables(w: &mut MainPmd, bridge: BridgeId, wanted: &[TableFeatures], v: V
         return Err(not_permitted("tables that are left out of a replacement would be disabled, and none can be"));
     }
     let named: Vec<&TableFeatures> =
-        wanted.iter().filter(|t| now.get(usize::from(t.table)).is_some_and(|is| is.name != t.name)).collect();
+        wanted.iter().filter(|t| now.get(t.table.index()).is_some_and(|is| is.name != t.name)).collect();
     w.switch.with_tables(bridge, |b| named.iter().for_each(|t| b.name_table(t.table, &t.name)));
     Ok(())
 }
 
 /// The most flows of a table.
-fn limit(b: &Bridge, n: u8) -> u32 {
+fn limit(b: &Bridge, n: TableId) -> u32 {
     b.table_config(n).and_then(|c| c.limit).map_or(1_000_000, |l| u32::try_from(l).unwrap_or(u32::MAX))
 }
 
 /// A table's name; empty if it has none.
-fn table_name(b: &Bridge, n: u8) -> String {
+fn table_name(b: &Bridge, n: TableId) -> String {
     let mut name = b.table_config(n).and_then(|c| c.name.clone().or(c.name_openflow.clone())).unwrap_or_default();
     while name.len() > 31 {
         name.pop();

@@ -8,7 +8,7 @@ use openflow_rs::message::{
     FlowMonitor, FlowUpdate, MultipartReply, MultipartRequest, PortDesc, QUEUE_ALL, TableMod, TlvMap, Version,
 };
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{Message, PortNo};
+use openflow_rs::{Message, PortNo, TableId};
 use switch::{BridgeId, Fragments, PacketOutThen, TableMiss};
 
 /// A message that changes tables, with its transaction and its bytes, which an error has to quote.
@@ -141,7 +141,7 @@ impl Handle {
     }
 
     /// Sets what a table does with packets that no flow matches.
-    pub(super) fn set_table_miss(&self, bridge: BridgeId, table: u8, miss: TableMiss) {
+    pub(super) fn set_table_miss(&self, bridge: BridgeId, table: TableId, miss: TableMiss) {
         self.post(move |w| w.switch.with_tables(bridge, |b| b.set_table_miss(table, miss)));
     }
 

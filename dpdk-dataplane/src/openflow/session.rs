@@ -11,10 +11,10 @@ use openflow_rs::message::{
     BundleAdd, BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role,
     SwitchConfig, TlvTable, Version,
 };
-use openflow_rs::mods::{FlowModCommand, TABLE_ALL};
+use openflow_rs::mods::FlowModCommand;
 use openflow_rs::text::message_to_string;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{GroupId, Match, Message, OfError, PortNo};
+use openflow_rs::{GroupId, Match, Message, OfError, PortNo, TableId};
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::{BridgeId, Fragments, TableMiss};
@@ -314,7 +314,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         {
             f.lenient = true;
             if !self.names_tables {
-                f.table = if f.command == FlowModCommand::Add { 0 } else { TABLE_ALL };
+                f.table = if f.command == FlowModCommand::Add { TableId::FIRST } else { TableId::ALL };
             }
         }
     }
@@ -377,7 +377,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.reply(h, &Message::GetAsyncReply(body));
             }
             Message::SetAsync(_) | Message::SetAsync2(_) => self.set_async(h, m),
-            Message::TableMod(t) if t.table == 254 => {
+            Message::TableMod(t) if t.table == TableId(254) => {
                 let e = OfError::TableModNotPermitted.because("table 254 is the switch's own");
                 let raw = Message::TableMod(t).encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
@@ -413,7 +413,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     id: monitor,
                     command: 2,
                     flags: 0,
-                    table: TABLE_ALL,
+                    table: TableId::ALL,
                     out_port: PortNo::ANY,
                     out_group: GroupId::ANY,
                     matches: Match::new(),

@@ -5,7 +5,7 @@ use super::ipfix_statistics::IpfixStatistics;
 use crate::clock::Clock;
 use dpdk_rs::Eal;
 use openflow_rs::Message;
-use openflow_rs::mods::TABLE_ALL;
+use openflow_rs::TableId;
 use openflow_rs::wire::DecodeError;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -173,9 +173,9 @@ impl Handle {
     /// The flows of a table, or of all, as of one time, which comes with them; `None` where the bridge is gone. A dump
     /// of all tables is taken in parts, so that packets do not wait for all of it, unless somebody changes flows
     /// meanwhile.
-    pub async fn rules(&self, bridge: BridgeId, table: u8) -> Option<(Vec<Arc<Rule>>, Duration)> {
+    pub async fn rules(&self, bridge: BridgeId, table: TableId) -> Option<(Vec<Arc<Rule>>, Duration)> {
         let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
-        while table == TABLE_ALL && from < switch::bridge::N_TABLES {
+        while table == TableId::ALL && from < switch::bridge::N_TABLES {
             let part = self.run(move |w| {
                 let b = w.switch.bridge(bridge)?;
                 Some((b.version(), b.rules_from(from, RULES), w.now()))

@@ -16,9 +16,9 @@ use crate::ports::bond::lacp::LacpPort;
 use crate::ports::rstp::bridges::RstpPort;
 use crate::ports::stp::bridges::StpPort;
 use openflow_rs::action::Action;
-use openflow_rs::mods::TABLE_ALL;
 use openflow_rs::{
     FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, MeterConfig, MeterId, MeterMod, MeterModCommand, PortNo,
+    TableId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
@@ -375,7 +375,7 @@ impl Reconciler {
             w.bonds.configure(id, Vec::new(), &mut w.switch, now);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.collectors.clear();
-            b.let_evict(TABLE_ALL, false);
+            b.let_evict(TableId::ALL, false);
             b.set_table_config(BTreeMap::new(), now);
             b.macs.clear();
             b.forget();
@@ -572,12 +572,12 @@ fn set_standalone(w: &mut MainPmd, id: BridgeId, standalone: bool) {
     let Some(b) = w.switch.bridge_mut(id) else { return };
     let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
     let is_default = |r: &std::sync::Arc<switch::classifier::Rule>| {
-        (r.table, r.priority, r.cookie) == (0, 0, 0) && *r.actions == *normal && r.matches == Match::new()
+        (r.table, r.priority, r.cookie) == (TableId::FIRST, 0, 0) && *r.actions == *normal && r.matches == Match::new()
     };
     let change = if standalone && b.flows().next().is_none() {
-        FlowMod::add(0, 0, 0, Match::new(), normal)
+        FlowMod::add(TableId::FIRST, 0, 0, Match::new(), normal)
     } else if !standalone && b.flows().any(is_default) {
-        FlowMod::delete_strict(0, 0, Match::new())
+        FlowMod::delete_strict(TableId::FIRST, 0, Match::new())
     } else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{FlowStatsRequest, MultipartReply, MultipartRequest};
-use openflow_rs::{Message, PackedActions, PackedMatch};
+use openflow_rs::{Message, PackedActions, PackedMatch, TableId};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 
 /// A flow as it is compared: table, priority, match and actions.
-pub type Flow = (u8, u16, PackedMatch, PackedActions);
+pub type Flow = (TableId, u16, PackedMatch, PackedActions);
 
 /// The tables of neighbours that routers learn (ovn-architecture(7), OVN 26.03). A machine may ask for its router at any
 /// time, and is learned then.
-const LEARNED: [u8; 3] = [90, 91, 103];
+const LEARNED: [TableId; 3] = [TableId(90), TableId(91), TableId(103)];
 
 /// How long until the next look.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -5,6 +5,7 @@ use super::{
     TableStatus, Version, length, nicira, of10, packet, port, queue, stats,
 };
 use crate::OfError;
+use crate::ids::TableId;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
 
@@ -174,11 +175,11 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> 
             Message::PortMod(m)
         }
         17 => {
-            let t = r.u8()?;
+            let table = TableId(r.u8()?);
             r.skip(3)?;
             let config = r.u32()?;
             let vacancy = if v >= Version::Of14 { table_properties(r)? } else { None };
-            Message::TableMod(TableMod { table: t, config, vacancy })
+            Message::TableMod(TableMod { table, config, vacancy })
         }
         18 => Message::MultipartRequest(stats::pull_request(r, v)?),
         19 => {

@@ -173,7 +173,7 @@ impl Message {
                 }
             }),
             Message::TableMod(t) => f(17, &|o| {
-                o.p8(t.table);
+                o.p8(t.table.0);
                 o.zeros(3);
                 o.p32(t.config);
                 if let Some([down, up]) = t.vacancy.filter(|_| v >= Version::Of14) {

@@ -29,6 +29,7 @@ pub use stats::{
 pub use table_features::TableFeatures;
 
 use crate::flow_match::Match;
+use crate::ids::TableId;
 use crate::mods::{FlowMod, GroupMod, MeterMod};
 use crate::port::PortNo;
 use std::net::IpAddr;
@@ -96,7 +97,7 @@ pub struct SwitchConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowRemoved {
     /// Table.
-    pub table: u8,
+    pub table: TableId,
     /// 0 idle, 1 hard, 2 delete, 3 group delete.
     pub reason: u8,
     /// Priority.
@@ -171,8 +172,8 @@ pub struct BundleControl {
 /// A change of a table's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableMod {
-    /// The table; 255: all.
-    pub table: u8,
+    /// The table, [`TableId::ALL`] for all.
+    pub table: TableId,
     /// Bits of the version's configuration (OFPTC_*).
     pub config: u32,
     /// From OpenFlow 1.4 on: the percentages of free room at which events are told, falling and rising.

@@ -5,7 +5,7 @@ use super::Version;
 use crate::OfError;
 use crate::action::Action;
 use crate::flow_match::Match;
-use crate::ids::GroupId;
+use crate::ids::{GroupId, TableId};
 use crate::mods::FlowMod;
 use crate::port::PortNo;
 use crate::wire::{
@@ -39,8 +39,8 @@ pub struct FlowMonitor {
     pub command: u8,
     /// What it asks for: [`flags`].
     pub flags: u16,
-    /// Table; 255: all.
-    pub table: u8,
+    /// Table, [`TableId::ALL`] for all.
+    pub table: TableId,
     /// Flows with output to this port ([`PortNo::ANY`]: all).
     pub out_port: PortNo,
     /// Flows with this group.
@@ -124,7 +124,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
         o.p16(m.out_port.0);
         let at = o.len();
         o.p16(0);
-        o.p8(m.table);
+        o.p8(m.table.0);
         o.zeros(5);
         put_match(o, at, &m.matches, v);
         return;
@@ -134,7 +134,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
         let at = o.len();
         o.p16(0);
         o.p32(m.out_port.to_u32());
-        o.p8(m.table);
+        o.p8(m.table.0);
         o.zeros(3);
         put_match(o, at, &m.matches, v);
         return;
@@ -142,7 +142,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, m: &FlowMonitor, v: Version) {
     o.p32(m.out_port.to_u32());
     o.p32(m.out_group.0);
     o.p16(m.flags);
-    o.p8(m.table);
+    o.p8(m.table.0);
     o.p8(m.command);
     oxm::put_ofp_match(o, &m.matches);
 }
@@ -153,11 +153,11 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
         let flags = r.u16()?;
         let (n, out_port, table) = if is_nicira(v) {
             let out_port = PortNo(r.u16()?);
-            let (n, table) = (r.u16()?, r.u8()?);
+            let (n, table) = (r.u16()?, TableId(r.u8()?));
             r.skip(5)?;
             (n, out_port, table)
         } else {
-            let (n, out_port, table) = (r.u16()?, pull_port(r)?, r.u8()?);
+            let (n, out_port, table) = (r.u16()?, pull_port(r)?, TableId(r.u8()?));
             r.skip(3)?;
             (n, out_port, table)
         };
@@ -169,7 +169,7 @@ pub(super) fn pull_request(r: &mut Reader<'_>, v: Version) -> Result<FlowMonitor
         return Ok(FlowMonitor { id, command: 0, flags, table, out_port, out_group: GroupId::ANY, matches });
     }
     let out_port = pull_port(r)?;
-    let (out_group, flags, table, command) = (r.u32()?, r.u16()?, r.u8()?, r.u8()?);
+    let (out_group, flags, table, command) = (r.u32()?, r.u16()?, TableId(r.u8()?), r.u8()?);
     if flags & !0x7f != 0 {
         // OFPMOFC_BAD_FLAGS
         return Err(DecodeError::new(OfError::FlowMonitorBadFlags, format!("flow monitor {id}: flags {flags:#x}")));
@@ -209,7 +209,7 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
                 o.p16(f.hard_timeout);
                 let at = o.len();
                 o.p16(0);
-                o.p8(f.table);
+                o.p8(f.table.0);
                 o.p8(0);
                 o.p64(f.cookie);
                 put_match(o, at, &f.matches, v);
@@ -219,7 +219,7 @@ pub(super) fn put_update(o: &mut Vec<u8>, u: &FlowUpdate, v: Version) {
                     flow::put_instructions(o, list, v);
                 }
             } else {
-                o.p8(f.table);
+                o.p8(f.table.0);
                 o.p8(*reason);
                 o.p16(f.idle_timeout);
                 o.p16(f.hard_timeout);
@@ -251,13 +251,13 @@ pub(super) fn pull_update(mut r: Reader<'_>, v: Version) -> Result<FlowUpdate> {
         reason = r.u16()? as u8;
         (f.priority, f.idle_timeout, f.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
         let n = usize::from(r.u16()?);
-        f.table = r.u8()?;
+        f.table = TableId(r.u8()?);
         r.skip(1)?;
         f.cookie = r.u64()?;
         f.matches = pull_match(&mut r, n, v)?;
         f.actions = if is_nicira(v) { decode_actions(r.buf, v)? } else { flow::pull_instructions(r, v)? };
     } else {
-        (f.table, reason) = (r.u8()?, r.u8()?);
+        (f.table, reason) = (TableId(r.u8()?), r.u8()?);
         (f.idle_timeout, f.hard_timeout, f.priority) = (r.u16()?, r.u16()?, r.u16()?);
         r.skip(4)?;
         f.cookie = r.u64()?;

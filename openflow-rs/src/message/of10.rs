@@ -11,7 +11,7 @@ use crate::OfError;
 use crate::action::PacketInReason;
 use crate::field::FieldId;
 use crate::flow_match::Match;
-use crate::ids::GroupId;
+use crate::ids::{GroupId, TableId};
 use crate::message::Version;
 use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
@@ -93,7 +93,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
             o.p64(r.cookie);
             o.p16(r.priority);
             o.p8(r.reason);
-            o.p8(r.table.wrapping_add(1));
+            o.p8(r.table.0.wrapping_add(1));
             o.p32(r.duration_sec);
             o.p32(r.duration_nsec);
             o.p16(r.idle_timeout);
@@ -233,7 +233,7 @@ pub(super) fn decode_nicira(subtype: u32, mut r: Reader<'_>) -> Result<Option<Me
                 cookie: r.u64()?,
                 priority: r.u16()?,
                 reason: r.u8()?,
-                table: r.u8()?.wrapping_sub(1),
+                table: TableId(r.u8()?.wrapping_sub(1)),
                 duration_sec: r.u32()?,
                 duration_nsec: r.u32()?,
                 idle_timeout: r.u16()?,
@@ -307,7 +307,7 @@ fn patch(o: &mut [u8], at: usize, n: u16) {
 
 fn put_flow_mod(o: &mut Vec<u8>, f: &FlowMod) {
     o.p64(f.new_cookie.unwrap_or(f.cookie));
-    o.p16(u16::from(f.table) << 8 | f.command as u16);
+    o.p16(u16::from(f.table.0) << 8 | f.command as u16);
     o.p16(f.idle_timeout);
     o.p16(f.hard_timeout);
     o.p16(f.priority);
@@ -325,7 +325,7 @@ fn put_flow_mod(o: &mut Vec<u8>, f: &FlowMod) {
 
 /// The fields from the command to the flags. The table is in the command's upper byte (NXT_FLOW_MOD_TABLE_ID).
 fn pull_changes(r: &mut Reader<'_>, f: &mut FlowMod) -> Result<()> {
-    f.table = r.u8()?;
+    f.table = TableId(r.u8()?);
     f.command = FlowModCommand::from_u8(r.u8()?)
         .ok_or_else(|| DecodeError::new(OfError::FlowModBadCommand, "unknown flow-mod command"))?;
     f.idle_timeout = r.u16()?;
@@ -420,7 +420,7 @@ fn put_request(o: &mut Vec<u8>, q: &MultipartRequest) {
             o.p16(f.out_port.0);
             let at = o.len();
             o.p16(0);
-            o.p8(f.table);
+            o.p8(f.table.0);
             o.zeros(3);
             let n = of10::put_nxm(o, &f.matches, Some((f.cookie, f.cookie_mask)));
             patch(o, at, n);
@@ -468,7 +468,7 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
         0 => Q::Desc,
         1 | 2 => {
             let matches = of10::pull_match(&mut r)?;
-            let table = r.u8()?;
+            let table = TableId(r.u8()?);
             r.skip(1)?;
             let f = FlowStatsRequest { matches, table, out_port: PortNo(r.u16()?), ..Default::default() };
             if kind == 1 { Q::FlowOf10(f) } else { Q::AggregateOf10(f) }
@@ -511,7 +511,7 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
             }
             let out_port = PortNo(r.u16()?);
             let n = usize::from(r.u16()?);
-            let table = r.u8()?;
+            let table = TableId(r.u8()?);
             r.skip(3)?;
             let (matches, cookie, cookie_mask) = of10::pull_nxm(&mut r, n, false)?;
             let f = FlowStatsRequest { table, out_port, out_group: GroupId::ANY, cookie, cookie_mask, matches };
@@ -545,7 +545,7 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
         P::FlowOf10(l) => each(l, put_flow_of10),
         P::AggregateOf10(p, b, n) => each(&[(*p, *b, *n)], put_aggregate),
         P::Table(l) => each(l, |o, t| {
-            o.p8(t.table);
+            o.p8(t.table.0);
             o.zeros(3);
             super::stats::put_table_name(o, &t.name);
             o.p32(WILDCARDS);
@@ -580,7 +580,7 @@ fn put_aggregate(o: &mut Vec<u8>, (packets, bytes, flows): &(u64, u64, u32)) {
 fn put_flow(o: &mut Vec<u8>, s: &FlowStats) {
     let f = &s.flow;
     o.p16(0);
-    o.p8(f.table);
+    o.p8(f.table.0);
     o.p8(0);
     o.p32(s.duration_sec);
     o.p32(s.duration_nsec);
@@ -604,7 +604,7 @@ fn put_flow(o: &mut Vec<u8>, s: &FlowStats) {
 fn put_flow_of10(o: &mut Vec<u8>, s: &FlowStats) {
     let f = &s.flow;
     o.p16(0);
-    o.p8(f.table);
+    o.p8(f.table.0);
     o.p8(0);
     of10::put_match(o, &f.matches);
     o.p32(s.duration_sec);
@@ -630,7 +630,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
         1 => P::FlowOf10(all(r, |r| {
             let mut b = sized(r)?;
             let mut s = FlowStats::default();
-            s.flow.table = b.u8()?;
+            s.flow.table = TableId(b.u8()?);
             b.skip(1)?;
             s.flow.matches = of10::pull_match(&mut b)?;
             (s.duration_sec, s.duration_nsec) = (b.u32()?, b.u32()?);
@@ -646,7 +646,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
             P::AggregateOf10(p, b, n)
         }
         3 => P::Table(all(r, |r| {
-            let table = r.u8()?;
+            let table = TableId(r.u8()?);
             r.skip(3)?;
             r.skip(40)?;
             let (active, lookups, matched) = (r.u32()?, r.u64()?, r.u64()?);
@@ -698,7 +698,7 @@ fn sized<'a>(r: &mut Reader<'a>) -> Result<Reader<'a>> {
 
 fn pull_flow(mut b: Reader<'_>) -> Result<FlowStats> {
     let mut s = FlowStats::default();
-    s.flow.table = b.u8()?;
+    s.flow.table = TableId(b.u8()?);
     b.skip(1)?;
     (s.duration_sec, s.duration_nsec) = (b.u32()?, b.u32()?);
     (s.flow.priority, s.flow.idle_timeout, s.flow.hard_timeout) = (b.u16()?, b.u16()?, b.u16()?);

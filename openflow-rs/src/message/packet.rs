@@ -5,6 +5,7 @@ use crate::OfError;
 use crate::action::{Action, PacketInReason};
 use crate::field::FieldId;
 use crate::flow_match::Match;
+use crate::ids::TableId;
 use crate::port::PortNo;
 use crate::wire::{DecodeError, Put, Reader, Result, decode_actions, encode_actions, oxm};
 
@@ -18,7 +19,7 @@ pub struct PacketIn {
     /// Buffer, `0xffffffff` for none.
     pub buffer_id: u32,
     /// Table of the flow that sent it.
-    pub table: u8,
+    pub table: TableId,
     /// Cookie of the flow that sent it.
     pub cookie: u64,
     /// Why.
@@ -37,7 +38,7 @@ impl Default for PacketIn {
             packet: Vec::new(),
             total_len: 0,
             buffer_id: 0xffff_ffff,
-            table: 0,
+            table: TableId::FIRST,
             cookie: u64::MAX,
             reason: PacketInReason::Action,
             metadata: Match::new(),
@@ -91,13 +92,13 @@ pub(super) fn pull_head(r: &mut Reader<'_>) -> Result<PacketIn> {
 fn put_reason(o: &mut Vec<u8>, p: &PacketIn) {
     o.p16(p.total_len.min(0xffff) as u16);
     o.p8(p.reason as u8);
-    o.p8(p.table);
+    o.p8(p.table.0);
 }
 
 fn pull_reason(r: &mut Reader<'_>, p: &mut PacketIn) -> Result<()> {
     p.total_len = u32::from(r.u16()?);
     p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
-    p.table = r.u8()?;
+    p.table = TableId(r.u8()?);
     Ok(())
 }
 
@@ -160,7 +161,7 @@ pub(super) fn put_packet_in2(o: &mut Vec<u8>, p: &PacketIn, resume: bool) {
     if p.buffer_id != 0xffff_ffff {
         prop(o, 2, |o| o.p32(p.buffer_id));
     }
-    prop(o, 3, |o| o.p8(p.table));
+    prop(o, 3, |o| o.p8(p.table.0));
     if p.cookie != u64::MAX {
         prop(o, 4, |o| {
             o.zeros(4);
@@ -213,7 +214,7 @@ pub(super) fn pull_packet_in2(mut r: Reader<'_>) -> Result<PacketIn> {
             0 => p.packet = b.buf.to_vec(),
             1 => p.total_len = b.u32()?,
             2 => p.buffer_id = b.u32()?,
-            3 => p.table = b.u8()?,
+            3 => p.table = TableId(b.u8()?),
             4 => {
                 b.skip(4)?;
                 p.cookie = b.u64()?;

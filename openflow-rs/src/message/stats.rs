@@ -6,16 +6,16 @@ use super::{
 };
 use crate::OfError;
 use crate::flow_match::Match;
-use crate::ids::{GroupId, MeterId};
-use crate::mods::{FlowMod, Group, MeterConfig, TABLE_ALL};
+use crate::ids::{GroupId, MeterId, TableId};
+use crate::mods::{FlowMod, Group, MeterConfig};
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, flow, group};
 
 /// Which flows to report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowStatsRequest {
-    /// Table, [`TABLE_ALL`] for all.
-    pub table: u8,
+    /// Table, [`TableId::ALL`] for all.
+    pub table: TableId,
     /// Only flows that output here.
     pub out_port: PortNo,
     /// Only flows that use this group.
@@ -31,7 +31,7 @@ pub struct FlowStatsRequest {
 impl Default for FlowStatsRequest {
     fn default() -> Self {
         FlowStatsRequest {
-            table: TABLE_ALL,
+            table: TableId::ALL,
             out_port: PortNo::ANY,
             out_group: GroupId::ANY,
             cookie: 0,
@@ -79,7 +79,7 @@ pub struct DescStats {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
     /// Table.
-    pub table: u8,
+    pub table: TableId,
     /// Name; empty: it has none.
     pub name: String,
     /// The most flows that it takes.
@@ -500,7 +500,7 @@ const GOTO: u32 = 2;
 
 fn put_table(o: &mut Vec<u8>, t: &TableStats, v: Version) {
     let start = o.len();
-    o.p8(t.table);
+    o.p8(t.table.0);
     if v < Version::Of13 {
         o.zeros(7);
         put_table_name(o, &t.name);
@@ -620,7 +620,7 @@ impl MultipartReply {
                 P::Aggregate(p, b, f)
             }
             3 => P::Table(all(r, |r| {
-                let table = r.u8()?;
+                let table = TableId(r.u8()?);
                 r.skip(table_description(v) - 1)?;
                 let (active, lookups, matched) = (r.u32()?, r.u64()?, r.u64()?);
                 Ok(TableStats { table, active, lookups, matched, ..TableStats::default() })

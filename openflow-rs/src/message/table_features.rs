@@ -4,6 +4,7 @@ use super::Version;
 use super::stats::put_table_name;
 use crate::OfError;
 use crate::field::{ALL_FIELDS, FieldId};
+use crate::ids::TableId;
 use crate::wire::{DecodeError, Put, Reader, Result, oxm};
 
 /// Bytes before the properties.
@@ -38,7 +39,7 @@ pub const MODIFY: u8 = 1;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableFeatures {
     /// The table.
-    pub table: u8,
+    pub table: TableId,
     /// What a request wants; 0 before 1.5.
     pub command: u8,
     /// Its name; empty if it has none.
@@ -68,10 +69,10 @@ impl TableFeatures {
     /// The properties of a table from which packets can go on to some others, given which fields can be written.
     pub fn properties(
         v: Version,
-        next: impl Iterator<Item = u8>,
+        next: impl Iterator<Item = TableId>,
         writable: impl Fn(FieldId) -> bool,
     ) -> Vec<(u16, Vec<u8>)> {
-        let next: Vec<u8> = next.collect();
+        let next: Vec<u8> = next.map(|t| t.0).collect();
         let newest = v >= Version::Of15;
         let meter = (!newest).then_some(METER);
         let goto = (!next.is_empty()).then_some(GOTO_TABLE);
@@ -108,7 +109,7 @@ impl TableFeatures {
     pub(super) fn put(&self, o: &mut Vec<u8>, v: Version) {
         let start = o.len();
         o.p16(0);
-        o.p8(self.table);
+        o.p8(self.table.0);
         o.p8(if v >= Version::Of15 { self.command } else { 0 });
         o.zeros(4);
         put_table_name(o, &self.name);
@@ -148,7 +149,7 @@ impl TableFeatures {
         let bad = || OfError::PropertyBadLength.because("table features: bad length");
         let mut r = Reader::new(one);
         r.skip(2)?;
-        let (table, command) = (r.u8()?, r.u8()?);
+        let (table, command) = (TableId(r.u8()?), r.u8()?);
         r.skip(4)?;
         let name = r.take(32)?.split(|b| *b == 0).next().map(|n| String::from_utf8_lossy(n).into_owned());
         let metadata = [r.u64()?, r.u64()?];
@@ -197,11 +198,11 @@ mod tests {
     fn features_come_back_as_they_were() {
         for v in [Version::Of13, Version::Of14, Version::Of15] {
             let table = |table: u8, name: &str| TableFeatures {
-                table,
+                table: TableId(table),
                 name: name.into(),
                 metadata: [u64::MAX; 2],
                 most: 1000,
-                properties: TableFeatures::properties(v, table + 1..254, |f| f != FieldId::EthType),
+                properties: TableFeatures::properties(v, (table + 1..254).map(TableId), |f| f != FieldId::EthType),
                 ..TableFeatures::default()
             };
             let (mut bytes, tables) = (Vec::new(), [table(0, "main"), table(253, "")]);

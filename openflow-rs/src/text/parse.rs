@@ -5,7 +5,8 @@ use super::value::{parse_int, parse_u8, parse_u16, parse_u32, parse_u64, parse_v
 use super::{ParseError, Result};
 use crate::field::FieldId;
 use crate::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6, ETH_RARP, Match};
-use crate::mods::{Bucket, FlowFlags, FlowMod, Group, GroupType, MeterBand, MeterConfig, TABLE_ALL};
+use crate::ids::TableId;
+use crate::mods::{Bucket, FlowFlags, FlowMod, Group, GroupType, MeterBand, MeterConfig};
 use std::str::FromStr;
 
 /// Splits at commas that are not within parentheses or brackets.
@@ -152,7 +153,7 @@ pub fn parse_flow(line: &str) -> Result<FlowMod> {
                 }
                 None => f.cookie = parse_u64(v)?,
             },
-            ("table", Some(v)) => f.table = parse_u8(v)?,
+            ("table", Some(v)) => f.table = v.parse().map_err(ParseError)?,
             ("priority", Some(v)) => f.priority = parse_u16(v)?,
             ("idle_timeout", Some(v)) => f.idle_timeout = parse_u16(v)?,
             ("hard_timeout", Some(v)) => f.hard_timeout = parse_u16(v)?,
@@ -313,7 +314,7 @@ pub fn parse_meter(text: &str) -> Result<MeterConfig> {
 pub fn parse_filter(line: &str) -> Result<FlowMod> {
     let mut f = parse_flow(line)?;
     if !line.contains("table=") {
-        f.table = TABLE_ALL;
+        f.table = TableId::ALL;
     }
     Ok(f)
 }

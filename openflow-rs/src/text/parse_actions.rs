@@ -9,6 +9,7 @@ use crate::action::{
     PacketInReason, PacketType, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield};
+use crate::ids::TableId;
 use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -189,7 +190,7 @@ fn ct(args: &str) -> Result<Action> {
         match k {
             "commit" => c.commit = true,
             "force" => c.force = true,
-            "table" => c.table = Some(parse_u8(v)?),
+            "table" => c.table = Some(v.parse().map_err(ParseError)?),
             "zone" => {
                 c.zone = match parse_int(v) {
                     Ok(z) => ZoneSpec::Imm(u16::try_from(z).map_err(|_| ParseError::new("zone is above 65535"))?),
@@ -245,7 +246,7 @@ fn learn(args: &str) -> Result<Action> {
     for item in split_top(args) {
         let (k, v) = item.split_once('=').unwrap_or((item, ""));
         match k {
-            "table" => l.table = parse_u8(v)?,
+            "table" => l.table = v.parse().map_err(ParseError)?,
             "idle_timeout" => l.idle_timeout = parse_u16(v)?,
             "hard_timeout" => l.hard_timeout = parse_u16(v)?,
             "fin_idle_timeout" => l.fin_idle_timeout = parse_u16(v)?,
@@ -337,7 +338,7 @@ fn resubmit(args: &str) -> Result<Action> {
     let ct = it.next() == Some("ct");
     Ok(Action::Resubmit {
         port: if p.is_empty() { PortNo::IN_PORT } else { port(p)? },
-        table: if t.is_empty() { 255 } else { parse_u8(t)? },
+        table: if t.is_empty() { TableId::CURRENT } else { t.parse().map_err(ParseError)? },
         ct,
     })
 }
@@ -559,7 +560,7 @@ fn parse_action(item: &str) -> Result<Action> {
         "clear_actions" => Action::ClearActions,
         "write_actions" => Action::WriteActions(parse_actions(a)?),
         "write_metadata" => write_metadata(a)?,
-        "goto_table" => Action::GotoTable(parse_u8(a)?),
+        "goto_table" => Action::GotoTable(a.parse().map_err(ParseError)?),
         _ => match legacy(name, a)? {
             Some(x) => x,
             None => Action::output(

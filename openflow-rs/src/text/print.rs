@@ -6,7 +6,7 @@ use crate::action::{
     LearnDst, LearnSrc, MplsAction, MultipathAction, MultipathAlgorithm, NatSpec, NshProperty, PacketInReason,
     PacketType, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
-use crate::ids::GroupId;
+use crate::ids::{GroupId, TableId};
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
 use crate::port::PortNo;
 use std::fmt::{self, Write};
@@ -246,14 +246,14 @@ impl fmt::Display for Action {
             Action::DecTtl(Some(ids)) => {
                 write!(f, "dec_ttl({})", ids.iter().map(u16::to_string).collect::<Vec<_>>().join(","))
             }
-            Action::Resubmit { port, table: 255, ct: false } => write!(f, "resubmit:{port}"),
+            Action::Resubmit { port, table: TableId::CURRENT, ct: false } => write!(f, "resubmit:{port}"),
             Action::Resubmit { port, table, ct } => {
                 f.write_str("resubmit(")?;
                 if *port != PortNo::IN_PORT {
                     write!(f, "{port}")?;
                 }
                 f.write_str(",")?;
-                if *table != 255 {
+                if *table != TableId::CURRENT {
                     write!(f, "{table}")?;
                 }
                 f.write_str(if *ct { ",ct)" } else { ")" })
@@ -341,7 +341,7 @@ pub fn flow_to_string(f: &FlowMod) -> String {
     if f.cookie != 0 {
         let _ = write!(s, "cookie={:#x}, ", f.cookie);
     }
-    if f.table != 0 {
+    if f.table != TableId::FIRST {
         let _ = write!(s, "table={}, ", f.table);
     }
     if f.idle_timeout != 0 {

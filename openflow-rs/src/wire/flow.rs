@@ -4,7 +4,7 @@ use super::{DecodeError, Put, Reader, Result, actions, of10, of11, oxm};
 use crate::OfError;
 use crate::action::Action;
 use crate::flow_match::Match;
-use crate::ids::{GroupId, MeterId};
+use crate::ids::{GroupId, MeterId, TableId};
 use crate::message::{FlowRemoved, FlowStats, FlowStatsRequest, Version};
 use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
@@ -84,7 +84,7 @@ pub(crate) fn put_instructions(out: &mut Vec<u8>, list: &[Action], v: Version) {
             Action::GotoTable(t) => {
                 out.p16(1);
                 out.p16(8);
-                out.p8(*t);
+                out.p8(t.0);
                 out.zeros(3);
             }
             _ => {}
@@ -133,7 +133,7 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
         let (slot, list) = match kind {
             1 | 5 | 6 if len != 8 => return Err(bad_len()),
             2 if len != 24 => return Err(bad_len()),
-            1 => (5, vec![Action::GotoTable(b.u8()?)]),
+            1 => (5, vec![Action::GotoTable(TableId(b.u8()?))]),
             2 => (4, vec![Action::WriteMetadata { value: b.u64()?, mask: b.u64()? }]),
             3 => (3, vec![Action::WriteActions(actions::decode_actions(b.buf, v)?)]),
             4 => (1, actions::decode_actions(b.buf, v)?),
@@ -157,7 +157,7 @@ pub(crate) fn put_flow_mod(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
 pub(crate) fn put_flow_mod_head(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
     out.p64(f.cookie);
     out.p64(f.cookie_mask);
-    out.p8(f.table);
+    out.p8(f.table.0);
     out.p8(f.command as u8);
     out.p16(f.idle_timeout);
     out.p16(f.hard_timeout);
@@ -175,7 +175,7 @@ fn port(v: u32) -> Result<PortNo> {
 }
 
 pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
-    let mut f = FlowMod { cookie: r.u64()?, cookie_mask: r.u64()?, table: r.u8()?, ..Default::default() };
+    let mut f = FlowMod { cookie: r.u64()?, cookie_mask: r.u64()?, table: TableId(r.u8()?), ..Default::default() };
     let c = r.u8()?;
     let command = FlowModCommand::from_u8(c);
     f.command = command.unwrap_or_default();
@@ -216,7 +216,7 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         return Err(DecodeError::new(OfError::FlowModBadCommand, format!("flow-mod command {c}")));
     }
     // 1.1 has no word for all tables.
-    if f.table == 0xff && (!deletes || v == Version::Of11) {
+    if f.table == TableId::ALL && (!deletes || v == Version::Of11) {
         return Err(DecodeError::new(OfError::FlowModBadTable, "flow-mod for table 255; give a table below 255"));
     }
     f.actions = pull_instructions(r, v)?;
@@ -294,7 +294,7 @@ pub(crate) fn put_flow_stats(out: &mut Vec<u8>, s: &FlowStats, v: Version) {
     out.p16(0);
     if v >= Version::Of15 {
         out.zeros(2);
-        out.p8(f.table);
+        out.p8(f.table.0);
         out.p8(0);
         out.p16(f.priority);
         out.p16(f.idle_timeout);
@@ -306,7 +306,7 @@ pub(crate) fn put_flow_stats(out: &mut Vec<u8>, s: &FlowStats, v: Version) {
         let duration = Some((s.duration_sec, s.duration_nsec));
         put_oxs(out, &Oxs { duration, idle: Some(s.idle_age), flows: None, packets: s.packets, bytes: s.bytes });
     } else {
-        out.p8(f.table);
+        out.p8(f.table.0);
         out.p8(0);
         out.p32(s.duration_sec);
         out.p32(s.duration_nsec);
@@ -332,7 +332,7 @@ pub(crate) fn pull_flow_stats(mut r: Reader<'_>, v: Version) -> Result<FlowStats
     if new {
         r.skip(2)?;
     }
-    s.flow.table = r.u8()?;
+    s.flow.table = TableId(r.u8()?);
     r.skip(1)?;
     if !new {
         s.duration_sec = r.u32()?;
@@ -367,7 +367,7 @@ pub(crate) fn pull_flow_stats(mut r: Reader<'_>, v: Version) -> Result<FlowStats
 }
 
 pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest, v: Version) {
-    out.p8(q.table);
+    out.p8(q.table.0);
     out.zeros(3);
     out.p32(q.out_port.to_u32());
     out.p32(q.out_group.0);
@@ -378,7 +378,7 @@ pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest, v: Vers
 }
 
 pub(crate) fn pull_stats_request(mut r: Reader<'_>, v: Version) -> Result<FlowStatsRequest> {
-    let table = r.u8()?;
+    let table = TableId(r.u8()?);
     r.skip(3)?;
     let out_port = port(r.u32()?)?;
     let out_group = r.u32()?;
@@ -418,7 +418,7 @@ pub(crate) fn pull_aggregate(mut r: Reader<'_>, v: Version) -> Result<(u64, u64,
 
 pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
     if v >= Version::Of15 {
-        out.p8(m.table);
+        out.p8(m.table.0);
         out.p8(m.reason);
         out.p16(m.priority);
         out.p16(m.idle_timeout);
@@ -431,7 +431,7 @@ pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
         out.p64(m.cookie);
         out.p16(m.priority);
         out.p8(m.reason);
-        out.p8(m.table);
+        out.p8(m.table.0);
         out.p32(m.duration_sec);
         out.p32(m.duration_nsec);
         out.p16(m.idle_timeout);
@@ -445,7 +445,7 @@ pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
 pub(crate) fn pull_flow_removed(mut r: Reader<'_>, v: Version) -> Result<FlowRemoved> {
     let mut m = FlowRemoved::default();
     if v >= Version::Of15 {
-        m.table = r.u8()?;
+        m.table = TableId(r.u8()?);
         m.reason = r.u8()?;
         m.priority = r.u16()?;
         m.idle_timeout = r.u16()?;
@@ -460,7 +460,7 @@ pub(crate) fn pull_flow_removed(mut r: Reader<'_>, v: Version) -> Result<FlowRem
         m.cookie = r.u64()?;
         m.priority = r.u16()?;
         m.reason = r.u8()?;
-        m.table = r.u8()?;
+        m.table = TableId(r.u8()?);
         m.duration_sec = r.u32()?;
         m.duration_nsec = r.u32()?;
         m.idle_timeout = r.u16()?;

@@ -4,6 +4,7 @@ use super::{DecodeError, NX_VENDOR, Put, Reader, Result, oxm};
 use crate::FieldId;
 use crate::action::{Action, LearnAction, LearnDst, LearnSpec, LearnSrc};
 use crate::field::{Subfield, ones};
+use crate::ids::TableId;
 
 const SRC_IMMEDIATE: u16 = 1 << 13;
 const DST_LOAD: u16 = 1 << 11;
@@ -51,7 +52,7 @@ pub(super) fn encode(out: &mut Vec<u8>, l: &LearnAction) {
     out.p16(l.priority);
     out.p64(l.cookie);
     out.p16(u16::from(l.send_flow_rem) | u16::from(l.delete_learned) << 1 | u16::from(l.result_dst.is_some()) << 2);
-    out.p8(l.table);
+    out.p8(l.table.0);
     out.p8(0);
     out.p16(l.fin_idle_timeout);
     out.p16(l.fin_hard_timeout);
@@ -97,11 +98,11 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
     let flags = r.u16()?;
     l.send_flow_rem = flags & 1 != 0;
     l.delete_learned = flags & 2 != 0;
-    l.table = r.u8()?;
+    l.table = TableId(r.u8()?);
     r.skip(1)?;
     l.fin_idle_timeout = r.u16()?;
     l.fin_hard_timeout = r.u16()?;
-    if l.table == 0xff {
+    if l.table == TableId::ALL {
         return Err(DecodeError::argument("learn into table 255"));
     }
     if subtype == 45 {

@@ -8,7 +8,7 @@ use crate::action::{
     is_mpls,
 };
 use crate::field::{FieldId, Subfield, ones};
-use crate::ids::MeterId;
+use crate::ids::{MeterId, TableId};
 use crate::message::Version;
 use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -44,7 +44,7 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
     match a {
         Action::Resubmit { port, table, ct } => nx(out, if *ct { 44 } else { 14 }, |o| {
             o.p16(port.0);
-            o.p8(*table);
+            o.p8(table.0);
         }),
         Action::Push(f) | Action::Pop(f) => nx(out, if matches!(a, Action::Push(_)) { 27 } else { 28 }, |o| {
             o.p16(f.ofs as u16);
@@ -236,7 +236,7 @@ fn ct(out: &mut Vec<u8>, c: &CtAction, v: Version) {
                 o.p16(oxm::ofs_nbits(f));
             }
         }
-        o.p8(c.table.unwrap_or(0xff));
+        o.p8(c.table.map_or(0xff, |t| t.0));
         o.zeros(3);
         o.p16(c.alg);
         if let Some(n) = &c.nat {
@@ -413,7 +413,7 @@ fn decode_ct(mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
     let mut c = CtAction {
         commit: flags & 1 != 0,
         force: flags & 2 != 0,
-        table: (table != 0xff).then_some(table),
+        table: (table != 0xff).then_some(TableId(table)),
         zone: if zone_src == 0 { ZoneSpec::Imm(zone) } else { ZoneSpec::Field(oxm::from_ofs_nbits(zone_src, zone)?) },
         nat: None,
         exec: Vec::new(),
@@ -502,8 +502,8 @@ fn decode_bundle(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
 
 pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
     Ok(match subtype {
-        1 => Action::Resubmit { port: PortNo(r.u16()?), table: 255, ct: false },
-        14 | 44 => Action::Resubmit { port: PortNo(r.u16()?), table: r.u8()?, ct: subtype == 44 },
+        1 => Action::Resubmit { port: PortNo(r.u16()?), table: TableId::CURRENT, ct: false },
+        14 | 44 => Action::Resubmit { port: PortNo(r.u16()?), table: TableId(r.u8()?), ct: subtype == 44 },
         2 => {
             r.skip(2)?;
             Action::SetTunnel { id: r.u32()?.into(), wide: false }

@@ -1,7 +1,7 @@
 //! Changes of flow tables that the flow cache has not seen yet.
 
 use crate::classifier::Rule;
-use openflow_rs::Match;
+use openflow_rs::{Match, TableId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Changes {
     /// Removed rules (by address in memory), with the equal rule that replaced each, if one did.
     pub(crate) gone: HashMap<usize, Option<Arc<Rule>>>,
     /// Rules added (true) or removed (false), by table.
-    pub(crate) rules: HashMap<u8, Vec<(Arc<Rule>, bool)>>,
+    pub(crate) rules: HashMap<TableId, Vec<(Arc<Rule>, bool)>>,
     /// Keeps removed rules alive, so that their addresses stay unique.
     _old: Vec<Arc<Rule>>,
 }
@@ -28,7 +28,7 @@ impl Changes {
     pub(crate) fn sum(list: Vec<Change>) -> Changes {
         let mut sum = Changes::default();
         type End<'a> = Option<&'a Arc<Rule>>;
-        let mut ends: HashMap<(u8, u16, &Match), (End<'_>, End<'_>)> = HashMap::new();
+        let mut ends: HashMap<(TableId, u16, &Match), (End<'_>, End<'_>)> = HashMap::new();
         for c in &list {
             let Some(r) = c.old.as_ref().or(c.new.as_ref()) else { continue };
             let key = (r.table, r.priority, &r.matches);

@@ -1,11 +1,11 @@
 //! Limits of flow tables, and eviction: which flow is removed to make room (ovs-vswitchd.conf.db(5), `Flow_Table`;
 //! OpenFlow 1.4 section 5.10).
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, meant};
 use crate::classifier::Rule;
 use openflow_rs::OfError as E;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FlowMod, Subfield};
+use openflow_rs::{FlowMod, Subfield, TableId};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,20 +47,20 @@ pub struct Vacancy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VacancyChange {
     /// The table.
-    pub table: u8,
+    pub table: TableId,
     /// It has risen.
     pub up: bool,
 }
 
 impl Bridge {
     /// Configuration of a table.
-    pub fn table_config(&self, table: u8) -> Option<&TableConfig> {
+    pub fn table_config(&self, table: TableId) -> Option<&TableConfig> {
         self.table_config.get(&table)
     }
 
     /// Replaces the tables' configuration; what was requested over OpenFlow is kept, but a name where there was another.
     /// Flows beyond a limit are evicted if they may be.
-    pub fn set_table_config(&mut self, mut config: BTreeMap<u8, TableConfig>, now: Duration) {
+    pub fn set_table_config(&mut self, mut config: BTreeMap<TableId, TableConfig>, now: Duration) {
         for (table, old) in &self.table_config {
             if old.evict_openflow || old.vacancy.is_some() || old.name_openflow.is_some() {
                 let new = config.entry(*table).or_default();
@@ -69,7 +69,7 @@ impl Bridge {
             }
         }
         self.table_config = config;
-        let tables: Vec<(u8, usize)> =
+        let tables: Vec<(TableId, usize)> =
             self.table_config.iter().filter(|(_, c)| c.evict).filter_map(|(t, c)| Some((*t, c.limit?))).collect();
         for (table, limit) in tables {
             self.evict(table, self.table_len(table).saturating_sub(limit), now);
@@ -78,29 +78,27 @@ impl Bridge {
     }
 
     /// A controller names a table, or takes its name away.
-    pub fn name_table(&mut self, table: u8, name: &str) {
+    pub fn name_table(&mut self, table: TableId, name: &str) {
         self.table_config.entry(table).or_default().name_openflow = (!name.is_empty()).then(|| name.into());
     }
 
-    /// A controller turns eviction on or off, in a table or in all (255).
-    pub fn let_evict(&mut self, table: u8, on: bool) {
-        let tables = if table == 255 { 0..=253 } else { table..=table };
-        for t in tables {
+    /// A controller turns eviction on or off, in a table or in all.
+    pub fn let_evict(&mut self, table: TableId, on: bool) {
+        for t in meant(table) {
             self.table_config.entry(t).or_default().evict_openflow = on;
         }
         self.version += 1;
     }
 
     /// Percent of a table's flows that may still be added; of a table without a limit, all.
-    pub fn vacancy(&self, table: u8) -> u8 {
+    pub fn vacancy(&self, table: TableId) -> u8 {
         let limit = self.table_config(table).and_then(|c| c.limit).filter(|n| *n > 0);
         limit.map_or(100, |most| (most.saturating_sub(self.table_len(table)) * 100 / most) as u8)
     }
 
-    /// A controller asks for events of a table's room, or of that of all (255), between two percentages; none: for none.
-    pub fn watch_vacancy(&mut self, table: u8, between: Option<[u8; 2]>) {
-        let tables = if table == 255 { 0..=253 } else { table..=table };
-        for t in tables {
+    /// A controller asks to be told when the room of a table, or of any table, passes one of two percentages; or no longer.
+    pub fn watch_vacancy(&mut self, table: TableId, between: Option<[u8; 2]>) {
+        for t in meant(table) {
             let now = self.vacancy(t);
             self.table_config.entry(t).or_default().vacancy =
                 between.map(|[down, up]| Vacancy { down, up, rises: now < up });
@@ -123,8 +121,8 @@ impl Bridge {
         changes
     }
 
-    fn table_len(&self, table: u8) -> usize {
-        self.tables.get(usize::from(table)).map_or(0, |t| t.len())
+    fn table_len(&self, table: TableId) -> usize {
+        self.tables.get(table.index()).map_or(0, |t| t.len())
     }
 
     /// Evicts a flow for a new one, if the table is full.
@@ -134,7 +132,7 @@ impl Bridge {
         else {
             return Ok(());
         };
-        let there = self.tables.get(usize::from(f.table)).is_some_and(|t| t.find(&f.matches, f.priority).is_some());
+        let there = self.tables.get(f.table.index()).is_some_and(|t| t.find(&f.matches, f.priority).is_some());
         if there || self.table_len(f.table) < limit || evicts && self.evict(f.table, 1, now) {
             return Ok(());
         }
@@ -143,11 +141,11 @@ impl Bridge {
 
     /// Evicts `n` flows: each time from the largest group, the one of least importance, then the one that expires
     /// first. It visits all flows of the table. False if fewer have a timeout.
-    fn evict(&mut self, table: u8, n: usize, now: Duration) -> bool {
+    fn evict(&mut self, table: TableId, n: usize, now: Duration) -> bool {
         let empty = TableConfig::default();
         let c = self.table_config.get(&table).unwrap_or(&empty);
         let mut groups: BTreeMap<Vec<u128>, Vec<Candidate<'_>>> = BTreeMap::new();
-        let with_end = self.tables.get(usize::from(table)).into_iter().flat_map(|t| t.iter());
+        let with_end = self.tables.get(table.index()).into_iter().flat_map(|t| t.iter());
         for (rule, end) in with_end.filter_map(|r| Some((r, end(r)?))) {
             let values = c.groups.iter().map(|s| {
                 let (value, mask) = rule.matches.get(s.field);

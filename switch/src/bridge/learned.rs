@@ -7,7 +7,7 @@
 use super::{Bridge, validate};
 use crate::classifier::Rule;
 use openflow_rs::action::Action;
-use openflow_rs::{FlowMod, FlowModCommand};
+use openflow_rs::{FlowMod, FlowModCommand, TableId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How many flows learn flows of a table with a cookie.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Learners(HashMap<(u8, u64), u32>);
+pub(crate) struct Learners(HashMap<(TableId, u64), u32>);
 
 impl Learners {
     /// A flow came.
@@ -37,13 +37,13 @@ impl Learners {
         }
     }
 
-    fn learns(&self, table: u8, cookie: u64) -> bool {
+    fn learns(&self, table: TableId, cookie: u64) -> bool {
         self.0.contains_key(&(table, cookie))
     }
 }
 
 /// Table and cookie of flows that a flow learns.
-fn learned_by(r: &Rule) -> impl Iterator<Item = (u8, u64)> + '_ {
+fn learned_by(r: &Rule) -> impl Iterator<Item = (TableId, u64)> + '_ {
     r.actions.iter().filter_map(|a| match a {
         Action::Learn(l) => Some((l.table, l.cookie)),
         _ => None,
@@ -56,8 +56,8 @@ impl Bridge {
         self.learners.learns(f.table, f.cookie)
     }
 
-    fn find(&self, table: u8, f: &FlowMod) -> Option<&Arc<Rule>> {
-        self.tables.get(usize::from(table))?.find(&f.matches, f.priority)
+    fn find(&self, table: TableId, f: &FlowMod) -> Option<&Arc<Rule>> {
+        self.tables.get(table.index())?.find(&f.matches, f.priority)
     }
 
     /// How many flows with timeouts there are, learned ones among them.
@@ -69,7 +69,7 @@ impl Bridge {
     /// with timeouts, which move when flows end.
     pub fn learned(&self, places: Range<usize>) -> impl Iterator<Item = (Arc<Rule>, Duration)> + '_ {
         let there = |r: &Arc<Rule>| {
-            let t = self.tables.get(usize::from(r.table));
+            let t = self.tables.get(r.table.index());
             t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
         };
         let all = self.timed.get(places).unwrap_or_default().iter().filter_map(Weak::upgrade);

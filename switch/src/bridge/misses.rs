@@ -2,7 +2,8 @@
 //! (OpenFlow 1.0 section 3.4), unless a controller of OpenFlow 1.1 or 1.2 has said otherwise for the table
 //! (OpenFlow 1.1 section A.3.3, `ovs-ofctl mod-table`).
 
-use crate::bridge::{Bridge, N_TABLES};
+use crate::bridge::{Bridge, N_TABLES, meant};
+use openflow_rs::TableId;
 use std::collections::BTreeMap;
 
 /// What a controller has a table do with packets that none of its flows matches.
@@ -22,7 +23,7 @@ pub enum TableMiss {
 /// A bridge's settings for such packets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Misses {
-    tables: BTreeMap<u8, TableMiss>,
+    tables: BTreeMap<TableId, TableMiss>,
     /// A controller is connected that wants them.
     wanted: bool,
 }
@@ -32,21 +33,20 @@ pub(crate) struct Misses {
 pub(crate) enum OnMiss {
     Drop,
     Controller,
-    Table(u8),
+    Table(TableId),
 }
 
 impl Bridge {
-    /// Sets what a table, or all (255), does with packets that no flow matches.
-    pub fn set_table_miss(&mut self, table: u8, miss: TableMiss) {
-        let tables = if table == 255 { 0..=N_TABLES as u8 - 1 } else { table..=table };
-        for t in tables {
+    /// Sets what a table, or each of all, does with packets that no flow matches.
+    pub fn set_table_miss(&mut self, table: TableId, miss: TableMiss) {
+        for t in meant(table) {
             self.misses.tables.insert(t, miss);
         }
         self.epoch += 1;
     }
 
     /// What a table does with such packets.
-    pub fn table_miss(&self, table: u8) -> TableMiss {
+    pub fn table_miss(&self, table: TableId) -> TableMiss {
         self.misses.tables.get(&table).copied().unwrap_or_default()
     }
 
@@ -58,11 +58,11 @@ impl Bridge {
         }
     }
 
-    pub(crate) fn on_miss(&self, table: u8) -> OnMiss {
+    pub(crate) fn on_miss(&self, table: TableId) -> OnMiss {
         match self.table_miss(table) {
             TableMiss::Default if self.misses.wanted => OnMiss::Controller,
             TableMiss::Default | TableMiss::Drop => OnMiss::Drop,
-            TableMiss::Continue if usize::from(table) + 1 < N_TABLES => OnMiss::Table(table + 1),
+            TableMiss::Continue if table.index() + 1 < N_TABLES => OnMiss::Table(TableId(table.0 + 1)),
             TableMiss::Continue | TableMiss::Controller => OnMiss::Controller,
         }
     }

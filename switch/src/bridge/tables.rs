@@ -6,9 +6,9 @@ use crate::classifier::{Classifier, Rule};
 use openflow_rs::OfError as E;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest};
-use openflow_rs::mods::{FlowFlags, TABLE_ALL};
+use openflow_rs::mods::FlowFlags;
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FieldId, FlowMod, FlowModCommand, GroupId, PortNo};
+use openflow_rs::{FieldId, FlowMod, FlowModCommand, GroupId, PortNo, TableId};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -55,9 +55,9 @@ pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> V
 
 impl Bridge {
     /// A table, to change it.
-    fn table_mut(&mut self, n: u8) -> Option<&mut Classifier> {
+    fn table_mut(&mut self, n: TableId) -> Option<&mut Classifier> {
         self.version += 1;
-        self.tables.get_mut(usize::from(n)).map(Arc::make_mut)
+        self.tables.get_mut(n.index()).map(Arc::make_mut)
     }
 
     /// Inserts a flow; returns the one that it replaces.
@@ -96,7 +96,7 @@ impl Bridge {
         // As in Open vSwitch: table 255 means table 0 for a new flow, and all tables for a modification. OpenFlow
         // defines "all tables" for deletions only.
         let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
-        let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
+        let first = (!deletes && f.table == TableId::ALL).then(|| FlowMod { table: TableId::FIRST, ..f.clone() });
         let f = first.as_ref().unwrap_or(f);
         match validate::flow(self, f) {
             // Actions that no flow gets may refer to groups and meters that do not exist.
@@ -128,7 +128,7 @@ impl Bridge {
     }
 
     pub(super) fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
-        let Some(t) = self.tables.get(usize::from(f.table)) else {
+        let Some(t) = self.tables.get(f.table.index()) else {
             return Err(E::FlowModBadTable.because(format!("table {} does not exist", f.table)));
         };
         if f.flags.has(FlowFlags::CHECK_OVERLAP)
@@ -137,7 +137,7 @@ impl Bridge {
             return Err(E::FlowModOverlap.because("an overlapping flow of the same priority exists"));
         }
         self.evict_for(f, now)?;
-        let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
+        let Some(t) = self.tables.get(f.table.index()) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         let old = t.find(&f.matches, f.priority).cloned();
         if let Some(old) = &old {
@@ -152,7 +152,7 @@ impl Bridge {
 
     /// Adds or refreshes a learned flow.
     pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
-        let same = self.tables.get(usize::from(f.table)).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
+        let same = self.tables.get(f.table.index()).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
             *r.actions == *f.actions
                 && r.cookie == f.cookie
                 && r.idle_timeout() == f.idle_timeout
@@ -194,13 +194,13 @@ impl Bridge {
         }
     }
 
-    fn tables_named(&self, table: u8) -> impl Iterator<Item = &Arc<Classifier>> {
-        let named = move |i: usize| table == TABLE_ALL || i == usize::from(table);
+    fn tables_named(&self, table: TableId) -> impl Iterator<Item = &Arc<Classifier>> {
+        let named = move |i: usize| table == TableId::ALL || i == table.index();
         self.tables.iter().enumerate().filter(move |(i, _)| named(*i)).map(|(_, t)| t)
     }
 
     /// The flows of a table, or of all, for another thread to look at with [`flow_stats`].
-    pub fn rules(&self, table: u8) -> Vec<Arc<Rule>> {
+    pub fn rules(&self, table: TableId) -> Vec<Arc<Rule>> {
         self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
     }
 
@@ -256,7 +256,7 @@ impl Bridge {
     }
 
     /// Removes learned flows once no flow that learns them is left.
-    fn forget_learned(&mut self, table: u8, cookie: u64, now: Duration) {
+    fn forget_learned(&mut self, table: TableId, cookie: u64, now: Duration) {
         let still = self.flows().any(|r| {
             r.actions
                 .iter()
@@ -277,7 +277,7 @@ impl Bridge {
         // Removed and replaced flows leave the list.
         self.timed.retain(|r| r.strong_count() != 0);
         let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
-            let t = self.tables.get(usize::from(r.table));
+            let t = self.tables.get(r.table.index());
             t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
         });
         for r in timed {

@@ -14,7 +14,7 @@ use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{
     FieldId as F, FlowMod, FlowModCommand, Group, GroupId, GroupMod, GroupModCommand, GroupType, Match, Message,
-    MeterConfig, MeterId, PortNo, Prereq, Subfield,
+    MeterConfig, MeterId, PortNo, Prereq, Subfield, TableId,
 };
 
 /// The greatest numbers of groups and meters (OFPG_MAX, OFPM_MAX less what Open vSwitch's userspace datapath keeps).
@@ -38,7 +38,7 @@ fn argument(detail: impl Into<String>) -> DecodeError {
 struct Walk<'a> {
     bridge: &'a Bridge,
     matches: Match,
-    table: u8,
+    table: TableId,
     /// Prerequisites are not asked for.
     lenient: bool,
     /// A group or meter that does not exist; this error counts if there is no other.
@@ -89,7 +89,7 @@ pub fn check_table(m: &Message) -> Check {
 
 fn own_table(f: &FlowMod) -> Check {
     match f.table {
-        254 => Err(E::RequestNotPermitted.because("table 254 is the switch's own; tables are 0 to 253")),
+        TableId::INTERNAL => Err(E::RequestNotPermitted.because("table 254 is the switch's own; tables are 0 to 253")),
         _ => Ok(()),
     }
 }
@@ -98,7 +98,7 @@ fn own_table(f: &FlowMod) -> Check {
 pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
     own_table(f)?;
-    if usize::from(f.table) >= N_TABLES && !(deletes && f.table == 255) {
+    if f.table.index() >= N_TABLES && !(deletes && f.table == TableId::ALL) {
         return Err(E::FlowModBadTable.because(format!(
             "table {} does not exist; tables are 0 to {}",
             f.table,
@@ -288,7 +288,7 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
 
 /// Checks the groups, meters and ports that the actions of a packet-out refer to.
 pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
-    let w = Walk { bridge, matches: Match::new(), table: 0, lenient: false, missing: Ok(()) };
+    let w = Walk { bridge, matches: Match::new(), table: TableId::FIRST, lenient: false, missing: Ok(()) };
     list.iter().try_for_each(|a| match a {
         Action::Output { port, .. } => w.port(*port),
         Action::Group(g) if !bridge.groups.contains_key(g) => {
@@ -356,8 +356,8 @@ pub(crate) fn without_values(bridge: &Bridge, m: &Match) -> Option<Match> {
     (!matched.is_empty()).then_some(out)
 }
 
-fn table(n: u8) -> Check {
-    if n == 255 { Err(E::FlowModBadTable.because("table 255 does not exist")) } else { Ok(()) }
+fn table(n: TableId) -> Check {
+    if n == TableId::ALL { Err(E::FlowModBadTable.because("table 255 does not exist")) } else { Ok(()) }
 }
 
 impl Walk<'_> {

@@ -2,7 +2,7 @@
 
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
-use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
+use openflow_rs::{FieldId, Match, PortNo, Prereq, TableId, ones};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Rule {
     /// Table.
-    pub table: u8,
+    pub table: TableId,
     /// Priority.
     pub priority: u16,
     /// Match.
@@ -60,7 +60,7 @@ impl Origin {
 }
 
 /// What a frozen walk has left to do: (table, flow, actions), innermost first.
-pub(crate) type Frames = Vec<(u8, Origin, Vec<Action>)>;
+pub(crate) type Frames = Vec<(TableId, Origin, Vec<Action>)>;
 
 /// A compiled action.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ pub(crate) enum Step {
     /// Several such writes, by their number in [`Steps::runs`].
     Run(u16),
     /// A lookup in a table, with the ingress port that the packet has.
-    Table(u8),
+    Table(TableId),
     /// A list of actions on a copy of the packet, by its number in [`Steps::lists`].
     Clone(u16),
     /// Anything else: the action itself is executed.
@@ -206,8 +206,10 @@ impl Step {
                 let mask = ones(dst.n_bits).checked_shl(dst.ofs).unwrap_or(0);
                 Step::write(dst.field, u128::from(*value).checked_shl(dst.ofs).unwrap_or(0), mask)
             }
-            // Table 255 is the one that the packet is in.
-            Action::Resubmit { port: PortNo::IN_PORT, table, ct: false } if *table != 255 => Step::Table(*table),
+            // `TableId::CURRENT` is the one that the packet is in.
+            Action::Resubmit { port: PortNo::IN_PORT, table, ct: false } if *table != TableId::CURRENT => {
+                Step::Table(*table)
+            }
             Action::GotoTable(t) => Step::Table(*t),
             _ => Step::Action,
         }

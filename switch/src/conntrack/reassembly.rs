@@ -6,8 +6,8 @@
 use super::Zone;
 use crate::classifier::{Frames, Origin};
 use crate::conntrack::Pass;
-use openflow_rs::FlowKey;
 use openflow_rs::action::{Action, CtAction};
+use openflow_rs::{FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct Held {
     pub(crate) ct: Box<CtAction>,
     pub(crate) zone: Zone,
     pub(crate) bridge: usize,
-    pub(crate) table: u8,
+    pub(crate) table: TableId,
     pub(crate) cookie: Origin,
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,

@@ -12,7 +12,7 @@ use super::xcache::XlateCaches;
 use crate::bridge::changes::{Changes, place};
 use crate::classifier::{Classifier, Rule};
 use crate::dependency::Dependency;
-use openflow_rs::{FieldId, FlowKey, Match};
+use openflow_rs::{FieldId, FlowKey, Match, TableId};
 use std::sync::Arc;
 
 /// Most comparisons of rules with lookups for one change of tables; beyond it, all flows that looked up a changed table
@@ -31,7 +31,7 @@ pub(super) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     bridge: usize,
-    table: u8,
+    table: TableId,
     rule: Option<Arc<Rule>>,
     /// Sorted by word.
     known: Vec<Known>,
@@ -155,7 +155,7 @@ impl Look {
         if *looks > MOST_LOOKS {
             return None;
         }
-        let conjunctions = tables.get(usize::from(self.table)).is_some_and(|t| t.has_conjunctions())
+        let conjunctions = tables.get(self.table.index()).is_some_and(|t| t.has_conjunctions())
             || list.iter().any(|(r, _)| r.is_soft());
         let least = self.rule.as_ref().map_or(0, |r| r.priority);
         let concerned = list

@@ -371,9 +371,7 @@ impl FlowCache {
             for c in counts {
                 match c {
                     Count::Table { bridge, table, rule, length } => {
-                        if let Some(s) =
-                            bridges.get_mut(*bridge).and_then(|b| b.table_stats.get_mut(usize::from(*table)))
-                        {
+                        if let Some(s) = bridges.get_mut(*bridge).and_then(|b| b.table_stats.get_mut(table.index())) {
                             s.0 += n;
                             s.1 += if rule.is_some() { n } else { 0 };
                         }

@@ -18,7 +18,7 @@ use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
-use openflow_rs::{FieldId as F, FlowKey, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,7 +195,7 @@ impl Recorder {
     pub(crate) fn table(
         &mut self,
         bridge: usize,
-        (number, table): (u8, &Classifier),
+        (number, table): (TableId, &Classifier),
         key: &FlowKey,
         rule: Option<&Arc<Rule>>,
         len: usize,
@@ -661,7 +661,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let mut carried = segments.iter().peekable();
         let put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
             x.relive(&c.segment, &c.key, |backer, key, h| {
-                if let Some(t) = backer.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table))) {
+                if let Some(t) = backer.bridges.get(h.bridge).and_then(|b| b.tables.get(h.table.index())) {
                     rec.looks.add(t, key, Layer::default());
                     let count =
                         Count::Table { bridge: h.bridge, table: h.table, rule: h.rule.clone(), length: c.length };

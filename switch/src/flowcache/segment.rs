@@ -20,7 +20,7 @@ use crate::xlate::segment::{Frame, Hop, Op, Segment};
 use crate::xlate::{Backer, SegmentStart};
 use hashbrown::HashTable;
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, Prereq, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, Prereq, TableId, WORDS};
 use std::sync::Arc;
 
 /// Most segments in all; beyond it all are forgotten.
@@ -178,8 +178,13 @@ impl SegmentCache {
     }
 
     /// The known segment that begins with a lookup in a table; else a builder for it, if it is worth building.
-    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Segment>, Option<Box<SegmentBuilder>>> {
-        let at = bridge * 256 + usize::from(table);
+    fn begin(
+        &mut self,
+        bridge: usize,
+        table: TableId,
+        key: &FlowKey,
+    ) -> Result<Arc<Segment>, Option<Box<SegmentBuilder>>> {
+        let at = bridge * 256 + table.index();
         if self.starts.len() <= at {
             self.starts.resize_with(at + 1, || None);
         }
@@ -389,7 +394,7 @@ impl FlowCache {
         for s in self.segments.uncounted.drain(..) {
             let [n, bytes] = s.take_counts();
             for h in &s.hops {
-                let stats = bridges.get_mut(h.bridge).and_then(|b| b.table_stats.get_mut(usize::from(h.table)));
+                let stats = bridges.get_mut(h.bridge).and_then(|b| b.table_stats.get_mut(h.table.index()));
                 if let Some(t) = stats {
                     t.0 += n;
                     t.1 += if h.rule.is_some() { n } else { 0 };

@@ -46,7 +46,7 @@ impl Count {
         match self {
             Count::Table { bridge, table, rule, length } => {
                 let rule = rule.as_ref().map_or(0, |r| Arc::as_ptr(r) as usize as u64);
-                [1 | u64::from(*table) << 8 | (*bridge as u64) << 16, rule, pack(length)]
+                [1 | u64::from(table.0) << 8 | (*bridge as u64) << 16, rule, pack(length)]
             }
             Count::Port { bridge, no, sent, length } => {
                 [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]

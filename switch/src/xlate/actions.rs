@@ -7,7 +7,7 @@ use crate::drops::DropReason;
 use crate::xlate::{Kind, MAX_STACK, Observer, SlowPath, Xlate};
 use openflow_rs::action::{Action, ControllerAction, DebugAction, ETH_NSH, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::mods::{FlowFlags, FlowMod};
-use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, ones};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, TableId, ones};
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Executes a list of actions; if the walk freezes, the rest is kept in the frozen packet.
@@ -90,7 +90,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Action::Resubmit { port, table, ct } => {
                 self.pipeline.match_original_tuple = *ct;
                 let p = if *port == PortNo::IN_PORT { self.own_port() } else { *port };
-                let t = if *table == 255 { self.pipeline.table } else { *table };
+                let t = if *table == TableId::CURRENT { self.pipeline.table } else { *table };
                 self.pipeline.heeds_misses = false;
                 self.lookup(t, p);
             }
@@ -287,7 +287,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
         // At the limit no flow is replaced by a different one either, as in Open vSwitch.
         let room = l.limit == 0
-            || b.tables.get(usize::from(l.table)).is_some_and(|t| {
+            || b.tables.get(l.table.index()).is_some_and(|t| {
                 t.find(&f.matches, f.priority).is_some_and(|r| *r.actions == *f.actions)
                     || t.iter().filter(|r| r.cookie == l.cookie).count() < l.limit as usize
             });

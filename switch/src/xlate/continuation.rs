@@ -1,9 +1,9 @@
 //! The state of a paused packet, as bytes that the controller hands back.
 
 use crate::classifier::{Frames, Origin};
-use openflow_rs::Version;
 use openflow_rs::action::Action;
 use openflow_rs::wire::{decode_actions, encode_actions};
+use openflow_rs::{TableId, Version};
 
 /// A decoded continuation.
 pub(crate) struct Continuation {
@@ -57,7 +57,7 @@ pub(crate) fn encode(
     put_actions(&mut o, action_set);
     o.extend_from_slice(&(frames.len() as u16).to_be_bytes());
     for (table, cookie, list) in frames {
-        o.push(*table);
+        o.push(table.0);
         o.extend_from_slice(&cookie.cookie.to_be_bytes());
         put_actions(&mut o, list);
     }
@@ -104,7 +104,7 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let action_set = actions(b)?;
     let n = num(b, 2)?;
     let frames = (0..n)
-        .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
+        .map(|_| Some((TableId(num(b, 1)? as u8), Origin::with(num(b, 8)? as u64), actions(b)?)))
         .collect::<Option<Vec<_>>>()?;
     Some(Continuation { bridge, stack, action_set, frames, mirrored })
 }
@@ -118,8 +118,9 @@ mod tests {
     /// use, and comes back as it was; cut short it is refused.
     #[test]
     fn continuations_are_properties() {
-        let list = vec![Action::output(PortNo(7)), Action::GotoTable(9)];
-        for frames in [Vec::new(), vec![(3, Origin::with(0x77), list.clone()), (4, Origin::with(0), Vec::new())]] {
+        let list = vec![Action::output(PortNo(7)), Action::GotoTable(TableId(9))];
+        let two = vec![(TableId(3), Origin::with(0x77), list.clone()), (TableId(4), Origin::with(0), Vec::new())];
+        for frames in [Vec::new(), two] {
             let bytes = encode(1, &[(5, 12), (u128::MAX, 128)], &list[..1], &frames, 6);
             assert_eq!(bytes.len() % 8, 0);
             let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);

@@ -10,7 +10,7 @@ use crate::extract;
 use crate::xlate::{Observer, Xlate, continuation};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::message::PacketIn;
-use openflow_rs::{ALL_FIELDS, FieldId as F, Match};
+use openflow_rs::{ALL_FIELDS, FieldId as F, Match, TableId};
 
 /// What a packet's walk waits for.
 pub(crate) enum Wait {
@@ -157,7 +157,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         match self.pipeline.frozen.take() {
             Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
                 // As in Open vSwitch: table 0, and the cookie of the flow that paused.
-                (pin.table, pin.cookie) = (0, self.pipeline.flow.cookie);
+                (pin.table, pin.cookie) = (TableId::FIRST, self.pipeline.flow.cookie);
                 let at = &self.pipeline;
                 let mirrored = self.packet.mirrored;
                 pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames, mirrored));

@@ -9,7 +9,7 @@ use crate::extract::{address, length_holds, put, put_icmp_id, store};
 use crate::xlate::controller::{Frozen, Wait};
 use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
-use openflow_rs::{FieldId as F, FlowKey};
+use openflow_rs::{FieldId as F, FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum, ipproto};
 
 /// Key words that hold connection fields: ct state and zone, mark, label, original tuple.
@@ -416,7 +416,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Walks from a table on with another key; `None`: with the packet's own key, which is not needed afterwards.
-    fn fork(&mut self, view: Option<FlowKey>, table: u8) {
+    fn fork(&mut self, view: Option<FlowKey>, table: TableId) {
         let last = std::mem::replace(&mut self.pipeline.last, view.is_none());
         let depth = std::mem::take(&mut self.pipeline.depth);
         let origin = std::mem::replace(&mut self.pipeline.first_level, self.pipeline.levels);

@@ -16,7 +16,7 @@ use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId, FlowKey, PortNo};
+use openflow_rs::{FieldId, FlowKey, PortNo, TableId};
 use packet::VlanId;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 /// A lookup in a table.
 pub(crate) struct Lookup<'a> {
     pub(crate) bridge: usize,
-    pub(crate) table: u8,
+    pub(crate) table: TableId,
     pub(crate) classifier: &'a Classifier,
     pub(crate) key: &'a FlowKey,
     pub(crate) in_port: PortNo,
@@ -57,7 +57,7 @@ pub(crate) struct Lookup<'a> {
 /// The first lookup of a segment.
 pub(crate) struct SegmentStart<'a> {
     pub(crate) bridge: usize,
-    pub(crate) table: u8,
+    pub(crate) table: TableId,
     pub(crate) in_port: PortNo,
     pub(crate) key: &'a FlowKey,
 }

@@ -10,7 +10,7 @@ use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
-use openflow_rs::{FieldId as F, PortNo, Prereq};
+use openflow_rs::{FieldId as F, PortNo, Prereq, TableId};
 use packet::{bpdu, ccm, ipproto, lldp};
 use std::net::IpAddr;
 
@@ -55,13 +55,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if blocked {
             return self.because(DropReason::StpState);
         }
-        self.run_table(0);
+        self.run_table(TableId::FIRST);
     }
 
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
         match port {
             PortNo::IN_PORT => self.emit(self.own_port()),
-            PortNo::TABLE => self.run_table(0),
+            PortNo::TABLE => self.run_table(TableId::FIRST),
             PortNo::NORMAL => self.normal(),
             PortNo::FLOOD => self.flood(false),
             PortNo::ALL => self.flood(true),

@@ -10,7 +10,7 @@ use crate::events::Miss;
 use crate::xlate::controller::Frozen;
 use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, prereq_ok};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
-use openflow_rs::{FieldId as F, PortNo, Prereq};
+use openflow_rs::{FieldId as F, PortNo, Prereq, TableId};
 use std::sync::Arc;
 
 /// What an action belongs to: packet-ins give it as their reason.
@@ -33,7 +33,7 @@ fn is_goto(a: Option<&Action>) -> bool {
 /// Where a walk is in the tables, and its result so far.
 pub(crate) struct Pipeline {
     pub(crate) bridge: usize,
-    pub(crate) table: u8,
+    pub(crate) table: TableId,
     /// The flow whose actions run.
     pub(crate) flow: Origin,
     /// What these actions belong to.
@@ -81,7 +81,7 @@ impl Pipeline {
     pub(super) fn new(bridge: usize, before: (usize, usize)) -> Pipeline {
         Pipeline {
             bridge,
-            table: 0,
+            table: TableId::FIRST,
             flow: Origin::NONE,
             within: Within::Flow,
             stack: Vec::new(),
@@ -108,7 +108,7 @@ impl Pipeline {
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Walks from a table to the end, action set included.
-    pub(crate) fn run_table(&mut self, table: u8) {
+    pub(crate) fn run_table(&mut self, table: TableId) {
         self.pipeline.heeds_misses = true;
         self.lookup(table, self.own_port());
         self.finish();
@@ -145,7 +145,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Looks the packet up in a table and executes the flow's actions, further lookups included.
-    pub(crate) fn lookup(&mut self, table: u8, in_port: PortNo) {
+    pub(crate) fn lookup(&mut self, table: TableId, in_port: PortNo) {
         let before = (self.pipeline.table, self.pipeline.flow, self.pipeline.depth, self.pipeline.levels);
         let within = self.pipeline.within;
         if let Within::Bucket { of_set } = within {
@@ -166,9 +166,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn chain(
         &mut self,
         levels: u32,
-        mut next: Option<(u8, PortNo)>,
-        mut first: Option<(u8, Origin)>,
-    ) -> Option<(u8, Origin)> {
+        mut next: Option<(TableId, PortNo)>,
+        mut first: Option<(TableId, Origin)>,
+    ) -> Option<(TableId, Origin)> {
         // A segment that begins here ends here.
         let mut begun = false;
         while let Some((table, in_port)) = next.take() {
@@ -214,7 +214,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// The actions of a rule are carried out from here on. The end of a TCP connection lowers the timeouts of those with
     /// a `fin_timeout`.
     #[inline]
-    pub(super) fn begin_rule(&mut self, table: u8, rule: &Arc<Rule>) {
+    pub(super) fn begin_rule(&mut self, table: TableId, rule: &Arc<Rule>) {
         (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
         if rule.shortens() {
             self.shorten(rule);
@@ -235,7 +235,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Looks up a table and counts the packet for the rule. Without one, gives the table to go on with, if there is one.
-    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Result<Arc<Rule>, Option<u8>> {
+    fn rule(&mut self, table: TableId, in_port: PortNo, deepens: u32) -> Result<Arc<Rule>, Option<TableId>> {
         if self.pipeline.depth + deepens > MAX_DEPTH || self.pipeline.levels >= MAX_LEVELS {
             self.observer.segment_is_lost();
             self.because(DropReason::TooDeep);
@@ -266,7 +266,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (dry, len) = (self.observer.dry(), self.wire_len());
         let mut rule = None;
         if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge)
-            && let Some(t) = b.tables.get(usize::from(table))
+            && let Some(t) = b.tables.get(table.index())
         {
             rule = self.observer.lookup(&Lookup {
                 bridge: self.pipeline.bridge,
@@ -278,7 +278,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 levels: self.pipeline.levels,
                 len,
             });
-            if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
+            if !dry && let Some(s) = b.table_stats.get_mut(table.index()) {
                 s.0 += 1;
                 s.1 += u64::from(rule.is_some());
             }
@@ -300,7 +300,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// No flow of a table matches: gives the table to go on with, if there is one.
-    fn no_match(&mut self, table: u8) -> Option<u8> {
+    fn no_match(&mut self, table: TableId) -> Option<TableId> {
         let heeded = self.backer.bridges.get(self.pipeline.bridge).filter(|_| self.pipeline.heeds_misses);
         let on_miss = heeded.map_or(OnMiss::Drop, |b| b.on_miss(table));
         if on_miss != OnMiss::Drop {
@@ -329,7 +329,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         None
     }
 
-    fn tell_rule(&mut self, table: u8, rule: &Rule) {
+    fn tell_rule(&mut self, table: TableId, rule: &Rule) {
         let m = self.observer.named(rule.matches.to_string(), self.backer.bridges.get(self.pipeline.bridge));
         self.observer.open(Kind::Table, || {
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
@@ -343,7 +343,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Executes actions from index `from` on in their compiled form (`steps`). If the last one is a lookup, its table
     /// is returned instead.
-    pub(crate) fn steps(&mut self, actions: &[Action], steps: &Steps, from: usize) -> Option<u8> {
+    pub(crate) fn steps(&mut self, actions: &[Action], steps: &Steps, from: usize) -> Option<TableId> {
         let last = self.pipeline.last;
         let mut at = from;
         while let Some(step) = steps.list.get(at) {

@@ -15,7 +15,7 @@ use crate::classifier::{Origin, Rule};
 use crate::drops::DropReason;
 use crate::xlate::{Backer, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, SegmentStart, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
+use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, TableId, WORDS, ones};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Hop {
     pub(crate) bridge: usize,
-    pub(crate) table: u8,
+    pub(crate) table: TableId,
     pub(crate) in_port: PortNo,
     /// What it finds.
     pub(crate) rule: Option<Arc<Rule>>,
@@ -205,7 +205,7 @@ impl Segment {
     }
 
     /// Table and cookie of the first flow.
-    pub(crate) fn first(&self) -> Option<(u8, Origin)> {
+    pub(crate) fn first(&self) -> Option<(TableId, Origin)> {
         self.hops.first().and_then(|h| Some((h.table, h.rule.as_ref()?.origin())))
     }
 }
@@ -213,7 +213,7 @@ impl Segment {
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// The segment that begins here, if it is known and passes no limit.
     #[inline]
-    pub(super) fn known_segment(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Segment>> {
+    pub(super) fn known_segment(&mut self, table: TableId, in_port: PortNo, deepens: u32) -> Option<Arc<Segment>> {
         let start = SegmentStart { bridge: self.pipeline.bridge, table, in_port, key: &self.packet.key };
         let at = &self.pipeline;
         self.observer.segment(self.backer, &start, |s| {
@@ -225,7 +225,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Executes a segment and the lists that continue at its end; if the outermost of these ends in a lookup, returns
     /// its table.
-    pub(super) fn carry(&mut self, s: &Arc<Segment>, deepens: u32) -> Option<u8> {
+    pub(super) fn carry(&mut self, s: &Arc<Segment>, deepens: u32) -> Option<TableId> {
         let (depth, levels) = (self.pipeline.depth + deepens, self.pipeline.levels);
         self.pipeline.resubmits += s.hops.len() as u32;
         self.observer.segment_carries(s, &self.packet.key, self.packet.buf.data().len());
@@ -333,7 +333,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn check(&mut self, s: &Segment) {
         let one = self.undone(|x| {
             let on = x.perform(s, &s.each, |x, h| {
-                let table = x.backer.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table)));
+                let table = x.backer.bridges.get(h.bridge).and_then(|b| b.tables.get(h.table.index()));
                 let found = table.and_then(|t| t.lookup(&x.packet.key, &mut [0; WORDS]));
                 let same = (h.bridge, h.in_port) == (x.pipeline.bridge, x.own_port())
                     && found.map(Arc::as_ptr) == h.rule.as_ref().map(Arc::as_ptr);

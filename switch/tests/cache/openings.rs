@@ -3,6 +3,7 @@
 use super::gateway::{PEER, ROUTER, VIF, flow, ip};
 use super::ops::{Op, Sum};
 use super::rig::{Rig, equals_translation, step};
+use openflow_rs::TableId;
 use packet::build;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -32,7 +33,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
         1 => any::<bool>().prop_map(Op::Neighbour),
         2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61), Just(91), Just(93), Just(96)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
-            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
+            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table: TableId(table), matches, high, actions, add }),
         1 => prop_oneof![Just(None), (40usize..72).prop_map(Some)].prop_map(Op::Replace),
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6))).prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (prop_oneof![22u16..34, 42u16..47], 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),

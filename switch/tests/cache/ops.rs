@@ -85,7 +85,7 @@ pub enum Op {
     Mark(u32),
     /// A flow like others but for table, match and priority.
     Flow {
-        table: u8,
+        table: TableId,
         matches: usize,
         high: bool,
         actions: usize,
@@ -130,7 +130,7 @@ pub const MATCHES: &[&str] = &[
     "ip,nw_dst=10.9.0.2",
 ];
 
-pub fn changed_flow(table: u8, matches: usize, high: bool, actions: usize, add: bool) -> FlowMod {
+pub fn changed_flow(table: TableId, matches: usize, high: bool, actions: usize, add: bool) -> FlowMod {
     let list = ["drop", "output:2", "set_field:2->nw_ttl,output:3", "resubmit(,3)"];
     let text = MATCHES.get(matches).expect("match");
     let (text, actions) = match text.split_once(",conj=") {
@@ -174,7 +174,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => any::<bool>().prop_map(Op::Neighbour),
         1 => (3u32..5).prop_map(Op::Mark),
         4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31), Just(40), Just(41)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
-            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
+            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table: TableId(table), matches, high, actions, add }),
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
         1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6)))

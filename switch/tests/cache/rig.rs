@@ -196,7 +196,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             if let Some(f) = other.and_then(|n| list.get_mut(n)).filter(|f| !conj(f)) {
                 f.actions = parse_flow("actions=output:3").expect("flow").actions;
             }
-            let all = FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() };
+            let all = FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() };
             let list: Vec<Message> = std::iter::once(all).chain(list).map(Message::FlowMod).collect();
             format!("{:?}", s.apply_bundle(0, &list, *now))
         }

@@ -382,12 +382,12 @@ impl<'a> Pair<'a> {
 
     /// Compares what is left in the tables.
     pub fn finish(mut self) -> Count {
-        let mut theirs: BTreeMap<(u8, u16, String), (u64, String)> = BTreeMap::new();
+        let mut theirs: BTreeMap<(TableId, u16, String), (u64, String)> = BTreeMap::new();
         for f in self.ovs.flows() {
             let actions = text::actions_to_string(&f.flow.actions);
             theirs.insert((f.flow.table, f.flow.priority, f.flow.matches.to_string()), (f.packets, actions));
         }
-        let q = FlowStatsRequest { table: mods::TABLE_ALL, ..Default::default() };
+        let q = FlowStatsRequest { table: TableId::ALL, ..Default::default() };
         let mine = self
             .ours
             .bridge(self.bridge)
@@ -396,8 +396,8 @@ impl<'a> Pair<'a> {
         self.count.flows += mine.len();
         let mut bad = Vec::new();
         // Which of several flows of the same priority a packet hits is open; together they must agree.
-        let mut excess: BTreeMap<(u8, u16), i64> = BTreeMap::new();
-        let mut differing: Vec<((u8, u16), String)> = Vec::new();
+        let mut excess: BTreeMap<(TableId, u16), i64> = BTreeMap::new();
+        let mut differing: Vec<((TableId, u16), String)> = Vec::new();
         for f in mine {
             let key = (f.flow.table, f.flow.priority, f.flow.matches.to_string());
             self.count.hit += usize::from(f.packets > 0);

@@ -36,7 +36,7 @@ pub struct Grammar<'a> {
     groups: Vec<u32>,
     meters: Vec<u32>,
     /// One form of learned flows for each kind of packet: those of a table then never overlap.
-    learns: BTreeMap<u8, LearnAction>,
+    learns: BTreeMap<TableId, LearnAction>,
     table: u8,
 }
 
@@ -188,7 +188,7 @@ impl<'a> Grammar<'a> {
                 let m = if kind == 0 { Match::new() } else { Match::new().with(F::EthType, kind) };
                 if g.rng.random_ratio(2, 3) {
                     let actions = g.list(&m, DEPTH);
-                    case.flows.push(FlowMod::add(table, priority, 5, m, actions));
+                    case.flows.push(FlowMod::add(TableId(table), priority, 5, m, actions));
                 }
             }
             if g.rng.random_ratio(1, 4) {
@@ -341,7 +341,7 @@ impl<'a> Grammar<'a> {
         let m = if self.chance(6) { Match::new() } else { self.match_of() };
         let actions = self.list(&m, DEPTH);
         let cookie = self.rng.random_range(0..4);
-        FlowMod::add(self.table, priority, cookie, m, actions)
+        FlowMod::add(TableId(self.table), priority, cookie, m, actions)
     }
 
     /// The last action of a flow mostly goes on or sends.
@@ -362,7 +362,7 @@ impl<'a> Grammar<'a> {
         match self.rng.random_range(0..12) {
             0 => {}
             1..=6 if self.table + 1 < TABLES => {
-                let t = self.rng.random_range(self.table + 1..TABLES);
+                let t = TableId(self.rng.random_range(self.table + 1..TABLES));
                 list.push(if depth == DEPTH && self.chance(4) { Action::GotoTable(t) } else { Action::resubmit(t) });
             }
             _ => {
@@ -491,7 +491,7 @@ impl<'a> Grammar<'a> {
             24..=26 => {
                 let t = if self.table + 1 < TABLES { self.rng.random_range(self.table + 1..TABLES) } else { 100 };
                 let port = if self.chance(5) { self.port() } else { PortNo::IN_PORT };
-                Action::Resubmit { port, table: t, ct: self.uses.ct && self.chance(8) }
+                Action::Resubmit { port, table: TableId(t), ct: self.uses.ct && self.chance(8) }
             }
             27 | 28 if nested => {
                 let mut list = self.list(m, depth - 1);
@@ -564,7 +564,8 @@ impl<'a> Grammar<'a> {
             n => ZoneSpec::Imm(n as u16 % 3),
         };
         let next = self.table + 1;
-        let table = (next < TABLES && self.rng.random_ratio(3, 4)).then(|| self.rng.random_range(next..TABLES));
+        let table =
+            (next < TABLES && self.rng.random_ratio(3, 4)).then(|| TableId(self.rng.random_range(next..TABLES)));
         let mut exec = Vec::new();
         if commit && self.chance(2) {
             exec.push(match self.rng.random_range(0..4) {
@@ -612,7 +613,7 @@ impl<'a> Grammar<'a> {
 
     fn learn(&mut self, m: &Match) -> Action {
         let kind = [0x800, 0x86dd, 0x806].iter().position(|k| m.exact(F::EthType) == Some(*k)).unwrap_or(3) as u8;
-        let table = TABLES + kind;
+        let table = TableId(TABLES + kind);
         if let Some(l) = self.learns.get(&table) {
             return Action::Learn(Box::new(l.clone()));
         }
@@ -675,13 +676,13 @@ impl<'a> Grammar<'a> {
                 if !seen.contains(&v) {
                     seen.push(v);
                     let a = Action::Conjunction { id, clause, n_clauses: n };
-                    flows.push(FlowMod::add(self.table, 103, 9, base.clone().with(f, v), vec![a]));
+                    flows.push(FlowMod::add(TableId(self.table), 103, 9, base.clone().with(f, v), vec![a]));
                 }
             }
         }
         let m = Match::new().with(F::ConjId, id.into()).with(F::EthType, kind.0);
         let actions = self.list(&m, DEPTH);
-        flows.push(FlowMod::add(self.table, 103, 8, m, actions));
+        flows.push(FlowMod::add(TableId(self.table), 103, 8, m, actions));
     }
 
     fn group(&mut self, id: u32) -> Group {

@@ -5,8 +5,8 @@ use openflow_rs::message::{
     FlowStats, FlowStatsRequest, MultipartReply, MultipartRequest, PacketIn, TlvMap, TlvTableMod,
 };
 use openflow_rs::{
-    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Message, MeterConfig, MeterId, MeterMod, MeterModCommand, mods,
-    text,
+    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Message, MeterConfig, MeterId, MeterMod, MeterModCommand,
+    TableId, text,
 };
 use packet::build;
 use serde_json::{Value, json};
@@ -271,7 +271,7 @@ impl Ovs {
 
     /// All flows with their counters.
     pub fn flows(&mut self) -> Vec<FlowStats> {
-        let request = MultipartRequest::Flow(FlowStatsRequest { table: mods::TABLE_ALL, ..Default::default() });
+        let request = MultipartRequest::Flow(FlowStatsRequest { table: TableId::ALL, ..Default::default() });
         let mut all = Vec::new();
         self.runtime.block_on(async {
             let xid = self.sender.send(&Message::MultipartRequest(request)).await.expect("sent");

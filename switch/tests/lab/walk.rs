@@ -6,7 +6,7 @@
 //! connection then is as chosen is up to the packets before.
 
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, FlowMod, Group, GroupId, PortNo, Subfield, WORDS, ones};
+use openflow_rs::{FieldId as F, FlowKey, FlowMod, Group, GroupId, PortNo, Subfield, TableId, WORDS, ones};
 use rand::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ const POOLED: [F; 15] = [
 
 /// A flow table to aim at.
 pub struct Tables {
-    flows: BTreeMap<u8, Vec<FlowMod>>,
+    flows: BTreeMap<TableId, Vec<FlowMod>>,
     groups: BTreeMap<GroupId, Group>,
     pool: BTreeMap<F, Vec<u128>>,
 }
@@ -65,7 +65,7 @@ impl Tables {
     /// Sorts flows and groups, and collects the values that they name.
     pub fn new(flows: &[FlowMod], groups: &[Group]) -> Tables {
         let mut pool: BTreeMap<F, BTreeSet<u128>> = BTreeMap::new();
-        let mut by_table: BTreeMap<u8, Vec<FlowMod>> = BTreeMap::new();
+        let mut by_table: BTreeMap<TableId, Vec<FlowMod>> = BTreeMap::new();
         for f in flows {
             for (id, v, m) in f.matches.fields() {
                 if m == id.full_mask() || alike(id) != id || m.count_ones() > 8 {
@@ -123,7 +123,7 @@ struct State {
     known: [u64; WORDS],
     touched: [u64; WORDS],
     stack: Vec<u128>,
-    table: u8,
+    table: TableId,
 }
 
 /// The packet that a walk wants.
@@ -138,18 +138,23 @@ pub struct Aim<'a> {
 /// Aims at some flows; gives the key of the packet, ingress port included.
 pub fn aim(tables: &Tables, ports: u16, rng: &mut StdRng) -> FlowKey {
     let mut a = Aim { tables, rng, first: FlowKey::new(), wanted: [0; WORDS], steps: 0 };
-    let mut s =
-        State { cur: FlowKey::new(), known: [u64::MAX; WORDS], touched: [0; WORDS], stack: Vec::new(), table: 0 };
+    let mut s = State {
+        cur: FlowKey::new(),
+        known: [u64::MAX; WORDS],
+        touched: [0; WORDS],
+        stack: Vec::new(),
+        table: TableId::FIRST,
+    };
     s.known[switch::extract::PACKET_WORDS].fill(0);
     let d = F::InPort.def();
     s.known[d.word] &= !((ones(d.bits) as u64) << d.shift);
-    a.table(&mut s, 0);
+    a.table(&mut s, TableId::FIRST);
     a.fill(ports);
     a.first
 }
 
 impl Aim<'_> {
-    fn table(&mut self, s: &mut State, table: u8) {
+    fn table(&mut self, s: &mut State, table: TableId) {
         self.steps += 1;
         if self.steps > STEPS {
             return;
@@ -245,7 +250,7 @@ impl Aim<'_> {
                     if *port != PortNo::IN_PORT {
                         s.cur.set(F::InPort, port.0.into());
                     }
-                    let t = if *table == 255 { s.table } else { *table };
+                    let t = if *table == TableId::CURRENT { s.table } else { *table };
                     self.table(s, t);
                     s.cur.set(F::InPort, real);
                 }

@@ -16,7 +16,7 @@ fn pause_and_resume() {
     let mut out = send(&mut s, 1, &p);
     assert!(out.packets.is_empty());
     let Some(Event::PacketIn { packet_in, .. }) = out.events.pop() else { panic!("{:?}", out.events) };
-    assert_eq!((packet_in.userdata.as_slice(), packet_in.table), (&[0u8, 1, 2][..], 0));
+    assert_eq!((packet_in.userdata.as_slice(), packet_in.table), (&[0u8, 1, 2][..], TableId(0)));
     let bytes = Message::Resume(*packet_in).encode(Version::Of15, 1);
     let Ok((_, Message::Resume(back))) = Message::decode(&bytes) else { panic!("resume") };
     let mut out = Outputs::default();

@@ -33,9 +33,12 @@ fn a_flow_of_no_table_goes_into_the_first() {
     let b = s.add_bridge("br0", 1);
     let now = Duration::from_secs(1);
     let mut f = openflow_rs::text::parse_flow("priority=7,udp actions=drop").expect("flow");
-    f.table = 255;
+    f.table = TableId::ALL;
     s.apply(b, &openflow_rs::Message::FlowMod(f.clone()), now).expect("as in Open vSwitch");
-    assert_eq!(s.bridge(b).expect("bridge").flows().map(|r| (r.table, r.priority)).collect::<Vec<_>>(), [(0, 7)]);
+    assert_eq!(
+        s.bridge(b).expect("bridge").flows().map(|r| (r.table, r.priority)).collect::<Vec<_>>(),
+        [(TableId::FIRST, 7)]
+    );
     f.command = openflow_rs::FlowModCommand::Modify;
     let mut other = openflow_rs::text::parse_flow("table=5,priority=7,udp actions=drop").expect("flow");
     s.apply(b, &openflow_rs::Message::FlowMod(other.clone()), now).expect("another table");
@@ -43,7 +46,7 @@ fn a_flow_of_no_table_goes_into_the_first() {
     s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect("changed in all tables");
     assert!(s.bridge(b).expect("bridge").flows().all(|r| r.to_flow_mod().actions.len() == 1));
     other.command = openflow_rs::FlowModCommand::Delete;
-    other.table = 255;
+    other.table = TableId::ALL;
     s.apply(b, &openflow_rs::Message::FlowMod(other), now).expect("all go");
     assert_eq!(s.bridge(b).expect("bridge").flows().count(), 0);
 }
@@ -55,16 +58,16 @@ fn tables_tell_when_their_room_falls_and_rises() {
     let mut s = one(&[]);
     let limit = |n| {
         let config = switch::TableConfig { limit: n, ..Default::default() };
-        std::collections::BTreeMap::from([(1, config)])
+        std::collections::BTreeMap::from([(TableId(1), config)])
     };
     s.with_tables(0, |b| b.set_table_config(limit(Some(10)), NOW));
-    s.with_tables(0, |b| b.watch_vacancy(1, Some([20, 80])));
+    s.with_tables(0, |b| b.watch_vacancy(TableId(1), Some([20, 80])));
     let mut told = Vec::new();
     let mut change = |s: &mut Switch, flow: &str, add: bool| {
         let mut f = parse_flow(flow).expect("flow");
         f.command = if add { openflow_rs::FlowModCommand::Add } else { openflow_rs::FlowModCommand::Delete };
         s.apply(0, &Message::FlowMod(f), NOW).expect("applies");
-        s.with_tables(0, |b| told.extend(b.vacancy_changes().iter().map(|c| (c.table, c.up, b.vacancy(1)))));
+        s.with_tables(0, |b| told.extend(b.vacancy_changes().iter().map(|c| (c.table.0, c.up, b.vacancy(TableId(1))))));
         std::mem::take(&mut told)
     };
     for round in 0..2 {
@@ -84,10 +87,11 @@ fn tables_tell_when_their_room_falls_and_rises() {
     // The database's configuration of the table leaves what a controller has asked for; a table without a limit is empty.
     s.with_tables(0, |b| b.set_table_config(limit(None), NOW));
     assert_eq!(
-        s.bridge(0).map(|b| (b.vacancy(1), b.table_config(1).and_then(|c| c.vacancy).map(|v| v.down))),
+        s.bridge(0)
+            .map(|b| (b.vacancy(TableId(1)), b.table_config(TableId(1)).and_then(|c| c.vacancy).map(|v| v.down))),
         Some((100, Some(20)))
     );
-    s.with_tables(0, |b| b.watch_vacancy(255, None));
+    s.with_tables(0, |b| b.watch_vacancy(TableId::ALL, None));
     assert_eq!(change(&mut s, "table=1,in_port=1 actions=drop", true), []);
 }
 
@@ -147,7 +151,7 @@ fn groups_meters_and_limits() {
         Message::FlowMod(parse_flow("actions=group:99").expect("flow")),
     ];
     assert_eq!(s.apply_bundle(0, &bad, NOW).expect_err("no such group").0, 1);
-    assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
+    assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&TableId(9)), "nothing of it stays");
 }
 
 /// A packet that a meter drops in a resubmit is dropped for the actions behind the resubmit too. In a clone, only the

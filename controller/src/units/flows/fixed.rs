@@ -3,9 +3,9 @@
 use super::{Seen, emit};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
-use openflow_rs::{Action, FieldId, Match, Subfield};
+use openflow_rs::{Action, FieldId, Match, Subfield, TableId};
 
-fn to(table: u8) -> Vec<Action> {
+fn to(table: TableId) -> Vec<Action> {
     vec![Action::resubmit(table)]
 }
 
@@ -47,7 +47,7 @@ pub(super) fn run(view: &mut Seen<'_>) {
 }
 
 /// The original direction's tuple of a tracked connection, into a scratch register.
-fn original_tuple(put: &mut impl FnMut(u8, u16, Match, Vec<Action>)) {
+fn original_tuple(put: &mut impl FnMut(TableId, u16, Match, Vec<Action>)) {
     const IPV4: u128 = 0x0800;
     const IPV6: u128 = 0x86dd;
     let scratch = FieldId::XxReg1;

@@ -106,7 +106,7 @@ pub enum Fact {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A flow.
-    Flow(u8, u16, PackedMatch),
+    Flow(openflow_rs::TableId, u16, PackedMatch),
     /// A group.
     Group(GroupId),
     /// A meter.
@@ -201,7 +201,7 @@ fn collects(view: &mut Seen<'_>, set: u32) -> bool {
 
 /// What drops a packet in a physical table: nothing, or a sample of it where the options `debug_drop_collector_set` and
 /// `debug_drop_domain_id` of ovn-nb(5) ask for samples, and somebody here collects them.
-fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
+fn dropped(view: &mut Seen<'_>, table: openflow_rs::TableId) -> Vec<Action> {
     let Some(g) = view.read(Read::Options).sb.sb_global.values().next() else { return Vec::new() };
     let number = |name: &str| g.options.get(name).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
     let Some(set) = number("debug_drop_collector_set") else { return Vec::new() };
@@ -213,14 +213,21 @@ fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
         probability: u16::MAX,
         collector_set_id: set,
         obs_domain_id: SampleId::Imm(domain),
-        obs_point_id: SampleId::Imm(u32::from(table)),
+        obs_point_id: SampleId::Imm(table.0.into()),
         sampling_port: PortNo::ANY,
         direction: SampleDirection::Default,
     }))]
 }
 
 /// Puts out a flow of the physical tables.
-fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u32, mut actions: Vec<Action>) {
+fn emit(
+    view: &mut Seen<'_>,
+    table: openflow_rs::TableId,
+    priority: u16,
+    m: Match,
+    cookie: u32,
+    mut actions: Vec<Action>,
+) {
     use crate::encode::tables as t;
     if actions.is_empty() && matches!(table, t::PHY_TO_LOG | t::LOCAL_OUTPUT | t::CHECK_LOOPBACK | t::LOG_TO_PHY) {
         actions = dropped(view, table);
@@ -229,12 +236,19 @@ fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u32, mu
 }
 
 /// Puts out a flow.
-fn put(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u32, actions: Vec<Action>) {
+fn put(view: &mut Seen<'_>, table: openflow_rs::TableId, priority: u16, m: Match, cookie: u32, actions: Vec<Action>) {
     put_packed(view, table, priority, &m, cookie, PackedActions::from(&actions[..]));
 }
 
 /// Puts out a flow whose actions are packed.
-fn put_packed(view: &mut Seen<'_>, table: u8, priority: u16, m: &Match, cookie: u32, actions: PackedActions) {
+fn put_packed(
+    view: &mut Seen<'_>,
+    table: openflow_rs::TableId,
+    priority: u16,
+    m: &Match,
+    cookie: u32,
+    actions: PackedActions,
+) {
     view.emit(Key::Flow(table, priority, PackedMatch::from(m)), Value::Flow(cookie, actions));
 }
 

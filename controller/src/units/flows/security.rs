@@ -3,7 +3,7 @@
 use super::{Seen, cookie, emit};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
-use openflow_rs::{Action, FieldId, Match};
+use openflow_rs::{Action, FieldId, Match, TableId};
 use ovn_schema::{Uuid, sb};
 use packet::Mac;
 use std::net::{IpAddr, Ipv6Addr};
@@ -133,7 +133,7 @@ struct Writer<'v, 'a> {
 }
 
 impl Writer<'_, '_> {
-    fn put(&mut self, table: u8, priority: u16, m: Match, actions: Vec<Action>) {
+    fn put(&mut self, table: TableId, priority: u16, m: Match, actions: Vec<Action>) {
         emit(self.view, table, priority, m, self.cookie, actions);
     }
     fn refuse(&self) -> Vec<Action> {

@@ -33,7 +33,7 @@ pub enum Size {
 /// Where the flows of a logical flow go in a datapath, and what they do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    pub table: u8,
+    pub table: openflow_rs::TableId,
     pub priority: u16,
     /// The datapath's key.
     pub datapath: u64,
