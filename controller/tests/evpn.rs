@@ -162,7 +162,7 @@ impl Step {
                 l.fabric.domains.clear();
                 l.fabric.domains.extend(d.map(|(local_neighbours_first, fdb_age)| {
                     let from = (Some([192, 0, 2, 99].into()), Some("fd00::99".parse().unwrap()));
-                    (NET, Domain { vni: 10, from, fdb_age, local_neighbours_first })
+                    (NET, Domain { vni: packet::Vni::of_low_bits(10), from, fdb_age, local_neighbours_first })
                 }));
             }),
             Step::Vtep(n, ofport) => c.change_local(|l| {

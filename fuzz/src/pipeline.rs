@@ -240,7 +240,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     v.extend(build::ip_packet(ROUTER, PEER, v6(2), v6(1), 58, 255, &solicitation.concat()).map(|p| entry(1, &p)));
     for p in &plain {
         let mut body = Vec::new();
-        Geneve::put(&mut body, 7, false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
+        Geneve::put(&mut body, packet::Vni::of_low_bits(7), false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
         body.extend_from_slice(p);
         let mut tagged = p.clone();
         tagged.splice(12..12, [0x81, 0, 0, 100]);

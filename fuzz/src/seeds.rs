@@ -182,7 +182,7 @@ pub fn packets() -> Vec<Vec<u8>> {
     let (Ok(x), Ok(y)) = (x, y) else { return Vec::new() };
     let (ll, other) = (a.link_local(), b.link_local());
     let mut geneve = Vec::new();
-    packet::tunnel::Geneve::put(&mut geneve, 7, false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
+    packet::tunnel::Geneve::put(&mut geneve, packet::Vni::of_low_bits(7), false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
     vec![
         build::arp_request(a, x, y),
         build::arp_reply(a, x, b, y),

@@ -21,10 +21,12 @@ pub mod nsh;
 pub mod srv6;
 pub mod tunnel;
 mod vlan;
+mod vni;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};
 pub use mac::{Mac, NotAMac};
 pub use vlan::{NotAVlanId, VlanId};
+pub use vni::{NotAVni, Vni};
 
 /// EtherTypes.
 pub mod ethertype {

@@ -1,6 +1,6 @@
 //! Geneve (RFC 8926) and VXLAN (RFC 7348) headers.
 
-use crate::{be16, be32};
+use crate::{Vni, be16, be32};
 
 /// UDP port of Geneve.
 pub const GENEVE_PORT: u16 = 6081;
@@ -21,8 +21,8 @@ pub struct GeneveOption<'a> {
 /// A Geneve header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geneve<'a> {
-    /// Virtual network identifier, 24 bits.
-    pub vni: u32,
+    /// Virtual network identifier.
+    pub vni: Vni,
     /// Control packet.
     pub oam: bool,
     /// Some option is critical.
@@ -58,7 +58,7 @@ impl<'a> Geneve<'a> {
             rest = rest.get(4 + n..)?;
         }
         Some(Geneve {
-            vni: be32(b, 4)? >> 8,
+            vni: Vni::of_word(be32(b, 4)?),
             oam: second & 0x80 != 0,
             critical: second & 0x40 != 0,
             protocol: be16(b, 2)?,
@@ -68,13 +68,13 @@ impl<'a> Geneve<'a> {
     }
 
     /// Appends a header. Option data is padded to four bytes.
-    pub fn put(out: &mut Vec<u8>, vni: u32, oam: bool, options: &[(u16, u8, Vec<u8>)]) {
+    pub fn put(out: &mut Vec<u8>, vni: Vni, oam: bool, options: &[(u16, u8, Vec<u8>)]) {
         let n: usize = options.iter().map(|o| 4 + o.2.len().next_multiple_of(4)).sum();
         let critical = options.iter().any(|o| o.1 & 0x80 != 0);
         out.push((n / 4) as u8 & 0x3f);
         out.push(u8::from(oam) << 7 | u8::from(critical) << 6);
         out.extend_from_slice(&0x6558u16.to_be_bytes());
-        out.extend_from_slice(&(vni << 8).to_be_bytes());
+        out.extend_from_slice(&vni.word().to_be_bytes());
         for (class, kind, data) in options {
             let len = data.len().next_multiple_of(4);
             out.extend_from_slice(&class.to_be_bytes());
@@ -99,7 +99,7 @@ pub enum VxlanPayload {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Vxlan {
     /// Network identifier.
-    pub vni: u32,
+    pub vni: Vni,
     /// With the generic protocol extension.
     pub gpe: bool,
     /// What is behind it.
@@ -145,21 +145,21 @@ impl Vxlan {
             (false, _, VxlanPayload::Ethernet, None) => out.extend_from_slice(&[VNI, 0, 0, 0]),
             _ => return false,
         }
-        out.extend_from_slice(&(self.vni << 8).to_be_bytes());
+        out.extend_from_slice(&self.vni.word().to_be_bytes());
         true
     }
 }
 
 /// Reads a VXLAN header: the network identifier, `None` if it is cut or has none.
-pub fn vxlan_vni(b: &[u8]) -> Option<u32> {
+pub fn vxlan_vni(b: &[u8]) -> Option<Vni> {
     (b.first()? & 0x08 != 0).then_some(())?;
-    Some(be32(b, 4)? >> 8)
+    be32(b, 4).map(Vni::of_word)
 }
 
 /// Appends a VXLAN header.
-pub fn put_vxlan(out: &mut Vec<u8>, vni: u32) {
+pub fn put_vxlan(out: &mut Vec<u8>, vni: Vni) {
     out.extend_from_slice(&[8, 0, 0, 0]);
-    out.extend_from_slice(&(vni << 8).to_be_bytes());
+    out.extend_from_slice(&vni.word().to_be_bytes());
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn vxlan_headers_say_what_is_behind_them() {
-        let plain = Vxlan { vni: 7, gpe: false, payload: VxlanPayload::Ethernet, policy: None };
+        let plain = Vxlan { vni: Vni::of_low_bits(7), gpe: false, payload: VxlanPayload::Ethernet, policy: None };
         let cases = [
             (plain, "0800000000000700"),
             (Vxlan { gpe: true, ..plain }, "0c00000300000700"),

@@ -41,7 +41,7 @@ pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
 pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
 pub use tunnel::{
-    Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKind,
-    Underlay, metadata_field,
+    Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,
+    TunnelKind, Underlay, metadata_field,
 };
 pub use xlate::backer::{Backer, SwitchError};

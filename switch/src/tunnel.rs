@@ -2,18 +2,20 @@
 
 mod decap;
 pub(crate) mod erspan;
+mod key;
 mod underlay;
 
 pub use decap::{Decapsulated, Malformed, Options, Outer, outer_addresses, to_key};
 pub(crate) use decap::{IPV4_WITHIN, IPV6_WITHIN, decapsulate, tunnel_kind};
 pub use erspan::ErspanOptions;
+pub use key::TunnelKey;
 pub use underlay::{Egress, Route, RouteRule, Underlay};
 
 use crate::dependency::Dependency;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
-use packet::gre::{self, Gre, SESSION};
+use packet::gre::{self, Gre};
 use packet::gtpu::{GTPU_PORT, Gtpu};
 use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Mac, build, ipproto, srv6};
@@ -102,11 +104,11 @@ pub struct TunnelConfig {
     /// Flows say the local address (`local_ip=flow`): elsewhere `tun_src` is that of packets that came.
     pub local_of_flow: bool,
     /// Key of packets that leave; `None` is `flow`.
-    pub key: Option<u32>,
+    pub key: Option<TunnelKey>,
     /// Packets that leave have a key also where it is 0, which only the header of GRE can be without (`options:key=0`).
     pub keyed: bool,
     /// Key of packets that come; `None` is `flow`.
-    pub in_key: Option<u32>,
+    pub in_key: Option<TunnelKey>,
     /// What packets it has.
     pub mode: PacketMode,
     /// VXLAN with the generic protocol extension (`exts=gpe`).
@@ -188,7 +190,7 @@ impl TunnelConfig {
 
     /// Whether packets that leave have a key.
     pub fn has_key(&self) -> bool {
-        self.keyed || self.key != Some(0)
+        self.keyed || self.key != Some(TunnelKey::NONE)
     }
 
     /// Whether packets that leave have sequence numbers.
@@ -324,7 +326,7 @@ pub(crate) fn outer_headers(
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
     let (tos, ttl) = cfg.tos_ttl(key);
-    let id = cfg.key.unwrap_or(key.get(F::TunId) as u32);
+    let id = cfg.key.unwrap_or(TunnelKey(key.get(F::TunId) as u32));
     if cfg.kind.is_gre() {
         let payload = gre_packet(cfg, key, (id, kind), (sequence, now), inner).ok_or(Unreachable::Erspan(id))?;
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)
@@ -338,12 +340,12 @@ pub(crate) fn outer_headers(
         return srv6_headers(cfg, key, (mac, route.source_mac), (src, dst), kind, (tos, ttl, entropy), inner.len())
             .map(|h| (h, route.egress.clone()));
     }
-    let (vni, sequence) = (id & 0xff_ffff, cfg.sequence.then_some(sequence as u16));
+    let (vni, sequence) = (id.vni(), cfg.sequence.then_some(sequence as u16));
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {
         TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => {}
         TunnelKind::Gtpu => match kind {
-            PacketType::IPV4 | PacketType::IPV6 => Gtpu::put(&mut shim, id, sequence, inner.len()),
+            PacketType::IPV4 | PacketType::IPV6 => Gtpu::put(&mut shim, id.0, sequence, inner.len()),
             _ => return Err(Unreachable::PacketType(kind)),
         },
         TunnelKind::Vxlan => {
@@ -477,18 +479,18 @@ fn srv6_headers(
 fn gre_packet(
     cfg: &TunnelConfig,
     key: &FlowKey,
-    (id, kind): (u32, PacketType),
+    (id, kind): (TunnelKey, PacketType),
     (sequence, now): (u32, Duration),
     inner: &[u8],
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
-        let erspan = cfg.erspan.header(key).filter(|_| id <= SESSION)?;
+        let erspan = cfg.erspan.header(key).filter(|_| id <= TunnelKey::max(cfg.kind))?;
         let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
-        header.put(&mut out, &[&erspan.bytes(id, (now.as_micros() / 100) as u32), inner]);
+        header.put(&mut out, &[&erspan.bytes(id.0, (now.as_micros() / 100) as u32), inner]);
         return Some(out);
     }
-    let key = cfg.has_key().then_some(id);
+    let key = cfg.has_key().then_some(id.0);
     let sequence = cfg.sequence.then_some(sequence);
     let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
     Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
@@ -533,5 +535,5 @@ pub enum Unreachable {
     /// The encapsulation has no word for such packets.
     PacketType(PacketType),
     /// Flows ask for a version of ERSPAN that there is not, or for this session, which is beyond its ten bits.
-    Erspan(u32),
+    Erspan(TunnelKey),
 }

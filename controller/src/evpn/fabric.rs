@@ -3,7 +3,7 @@
 use super::kernel::Tables;
 use super::rows::Switch;
 use ovn_schema::Uuid;
-use packet::Mac;
+use packet::{Mac, Vni};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,7 +32,7 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// The VXLAN network identifier.
-    pub vni: u32,
+    pub vni: Vni,
     /// The addresses that packets of this chassis come from.
     pub from: (Option<Ipv4Addr>, Option<Ipv6Addr>),
     /// See [`Switch::fdb_age`].
@@ -72,10 +72,10 @@ pub struct Fabric {
 
 /// The keys that are given out: each as long as its VTEP is there, the lowest free one first.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(BTreeMap<(u32, IpAddr), u32>);
+pub struct Keys(BTreeMap<(Vni, IpAddr), u32>);
 
 impl Keys {
-    fn keep(&mut self, there: &BTreeSet<(u32, IpAddr)>) {
+    fn keep(&mut self, there: &BTreeSet<(Vni, IpAddr)>) {
         self.0.retain(|of, _| there.contains(of));
         let mut used: BTreeSet<u32> = self.0.values().copied().collect();
         for of in there {
@@ -94,7 +94,7 @@ impl Keys {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalIps {
     default: (Option<Ipv4Addr>, Option<Ipv6Addr>),
-    by_vni: BTreeMap<u32, (Option<Ipv4Addr>, Option<Ipv6Addr>)>,
+    by_vni: BTreeMap<Vni, (Option<Ipv4Addr>, Option<Ipv6Addr>)>,
 }
 
 impl LocalIps {
@@ -106,7 +106,7 @@ impl LocalIps {
                 Some((vni, ip)) => (Some(vni), ip),
                 None => (None, word),
             };
-            let number = vni.map(|v| v.parse::<u32>().ok().filter(|v| *v < 1 << 24));
+            let number = vni.map(|v| v.parse::<Vni>().ok());
             let (Ok(ip), true) = (ip.parse::<IpAddr>(), number != Some(None)) else {
                 problems.push(format!("'ovn-evpn-local-ip' has \"{word}\", which is no [VNI-]ADDRESS; it is left out"));
                 continue;
@@ -127,7 +127,7 @@ impl LocalIps {
         (out, problems)
     }
 
-    fn of(&self, vni: u32) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+    fn of(&self, vni: Vni) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
         let own = self.by_vni.get(&vni).copied().unwrap_or_default();
         (own.0.or(self.default.0), own.1.or(self.default.1))
     }
@@ -238,8 +238,8 @@ impl Fabric {
         out
     }
 
-    fn vni(&self, datapath: &Uuid) -> u32 {
-        self.domains.get(datapath).map_or(0, |d| d.vni)
+    fn vni(&self, datapath: &Uuid) -> Vni {
+        self.domains.get(datapath).map(|d| d.vni).unwrap_or_default()
     }
 
     /// `evpn/vtep-binding-list`. `key` gives a datapath's key.
@@ -300,7 +300,7 @@ pub fn of_vtep(datapath: Uuid, key: u32) -> Uuid {
 
 /// `evpn/remote-vtep-list`: what the kernel says, with or without a tunnel.
 pub fn list_remotes(switches: &BTreeMap<Uuid, &Switch>, tables: &Tables) -> String {
-    let mut lines: BTreeSet<(u32, IpAddr, u16)> = BTreeSet::new();
+    let mut lines: BTreeSet<(Vni, IpAddr, u16)> = BTreeSet::new();
     for s in switches.values() {
         let vteps = s.vxlans.iter().filter_map(|d| tables.vxlans.get(d)).flat_map(|r| &r.vteps);
         lines.extend(vteps.map(|(ip, port)| (s.vni, *ip, if *port == 0 { VXLAN_PORT } else { *port })));
@@ -331,7 +331,7 @@ mod tests {
 
     fn switch() -> Switch {
         Switch {
-            vni: 10,
+            vni: Vni::of_low_bits(10),
             bridge: Some("br-10".into()),
             vxlans: BTreeSet::from(["vx4".into(), "vx6".into()]),
             advertise: None,
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn an_address_is_for_one_vni_or_for_all() {
         let (ips, problems) = LocalIps::parse("10.0.0.1, 5-10.0.0.5,5-fd00::5,fd00::1,10.0.0.2,x-10.0.0.3,6-nowhere");
-        let text = |vni| format!("{:?}", ips.of(vni));
+        let text = |vni| format!("{:?}", ips.of(Vni::of_low_bits(vni)));
         assert_eq!(text(5), "(Some(10.0.0.5), Some(fd00::5))");
         assert_eq!(text(7), "(Some(10.0.0.1), Some(fd00::1))");
         assert_eq!(problems.len(), 3, "{problems:?}");

@@ -4,7 +4,7 @@ use crate::input::model::{Input, is_switch};
 use crate::units::binding;
 use ovn_schema::options::{bool as bool_option, flag};
 use ovn_schema::{Str, Uuid, sb};
-use packet::Mac;
+use packet::{Mac, Vni};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ const LONGEST_NAME: usize = 15;
 /// A switch that EVPN extends.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Switch {
-    /// Its VXLAN network identifier, 24 bits.
-    pub vni: u32,
+    /// Its VXLAN network identifier.
+    pub vni: Vni,
     /// The bridge.
     pub bridge: Option<Str>,
     /// The VXLAN devices.
@@ -34,9 +34,8 @@ pub struct Switch {
 }
 
 /// The VNI of a switch that EVPN extends.
-fn vni(d: &sb::DatapathBinding) -> Option<u32> {
-    let vni = d.external_ids.get("dynamic-routing-vni").and_then(|v| v.parse::<u32>().ok());
-    vni.filter(|v| *v < 1 << 24 && is_switch(d))
+fn vni(d: &sb::DatapathBinding) -> Option<Vni> {
+    d.external_ids.get("dynamic-routing-vni")?.parse().ok().filter(|_| is_switch(d))
 }
 
 fn devices<'a>(d: &'a sb::DatapathBinding, option: &str) -> impl Iterator<Item = Str> + use<'a> {
@@ -139,7 +138,7 @@ mod tests {
         ];
         let more = [("dynamic-routing-vni", "10"), ("dynamic-routing-redistribute", "ip,fdb")];
         let s = Switch::of(&datapath(&[&devices[..], &more[..]].concat())).unwrap();
-        assert_eq!((s.vni, s.bridge.as_deref(), s.advertise.as_deref()), (10, Some("br-10"), Some("lo-10")));
+        assert_eq!((s.vni.get(), s.bridge.as_deref(), s.advertise.as_deref()), (10, Some("br-10"), Some("lo-10")));
         assert_eq!(s.vxlans, BTreeSet::from(["vxlan-10".into(), "vxlan6-10".into()]));
         assert!(s.fdb && s.fdb_age == 0 && !s.local_neighbours_first);
         assert_eq!(Switch::of(&datapath(&devices)), None, "without a VNI it is an ordinary switch");

@@ -78,7 +78,7 @@ mod tests {
 
     fn switch(vni: u32, device: &str) -> Switch {
         Switch {
-            vni,
+            vni: packet::Vni::of_low_bits(vni),
             bridge: Some(format!("br-{device}").into()),
             vxlans: BTreeSet::from([format!("vx-{device}").into()]),
             advertise: Some(format!("lo-{device}").into()),

@@ -4,7 +4,7 @@
 use super::show::{mode, type_name};
 use crate::pmd::{Command, MainPmd};
 use std::fmt::Write;
-use switch::{Port, PortKind};
+use switch::{Port, PortKind, TunnelKey};
 
 type Answer = Result<String, String>;
 
@@ -112,13 +112,13 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
             (None, false) => format!("{local}->flow"),
             (None, true) => "flow->flow".into(),
         };
-        let key = |k: Option<u32>| match k {
+        let key = |k: Option<TunnelKey>| match k {
             None => "flow".to_string(),
-            Some(0) => "0".into(),
-            Some(k) => format!("{k:#x}"),
+            Some(TunnelKey::NONE) => "0".into(),
+            Some(k) => format!("{:#x}", k.0),
         };
         let out_key = (t.key != t.in_key).then(|| match t.key {
-            Some(0) => ", out_key=none".into(),
+            Some(TunnelKey::NONE) => ", out_key=none".into(),
             k => format!(", out_key={}", key(k)),
         });
         let ttl = if t.inherits_ttl { "inherit".into() } else { if t.ttl == 0 { 64 } else { t.ttl }.to_string() };

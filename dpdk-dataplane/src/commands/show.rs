@@ -5,7 +5,7 @@ use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKind};
+use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKey, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -38,7 +38,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
             let name = type_name(t);
             let [dir, hwid, idx, ver] = erspan(t);
             let usual = TunnelConfig::new(t.kind, None);
-            let (both, key) = (t.key == t.in_key, |k: Option<u32>| k.map_or("flow".into(), |k| k.to_string()));
+            let (both, key) = (t.key == t.in_key, |k: Option<TunnelKey>| k.map_or("flow".into(), |k| k.to_string()));
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
             // What is as usual is left out.
             let options = [
@@ -51,7 +51,7 @@ pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
                 idx,
                 ver,
                 (both && t.has_key()).then(|| format!("key={}", key(t.key))),
-                (!both && t.in_key != Some(0)).then(|| format!("in_key={}", key(t.in_key))),
+                (!both && t.in_key != Some(TunnelKey::NONE)).then(|| format!("in_key={}", key(t.in_key))),
                 t.local.map(|l| format!("local_ip={l}")).or(t.local_of_flow.then(|| "local_ip=flow".into())),
                 (!both && t.has_key()).then(|| format!("out_key={}", key(t.key))),
                 (t.mode != usual.mode).then(|| format!("packet_type={}", mode(t.mode))),

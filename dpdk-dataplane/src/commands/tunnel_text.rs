@@ -6,7 +6,7 @@ use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, Match, PortNo};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{BridgeId, PortKind, TunnelKind};
+use switch::{BridgeId, PortKind, TunnelKey, TunnelKind};
 
 /// The parts of `tunnel(…)` that are words in parentheses, and the fields of flows that they are.
 const PARTS: &[(&str, &[(&str, F)])] = &[
@@ -45,7 +45,7 @@ pub(super) fn arrival(
     let port = at.and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
     let found = kinds.into_iter().find_map(|kind| {
         let port = if kind.is_udp() { port } else { 0 };
-        w.switch.tunnel_end(kind, ends, (key as u32, port), inner)
+        w.switch.tunnel_end(kind, ends, (TunnelKey(key as u32), port), inner)
     });
     let (bridge, no) = found.ok_or("no OpenFlow tunnel port for this packet")?;
     let mut m = Match::new();

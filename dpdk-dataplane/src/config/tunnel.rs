@@ -5,7 +5,7 @@ use super::{NotANumber, get, number};
 use ovn_schema::{Map, Str};
 use packet::srv6::MOST_SEGMENTS;
 use std::net::IpAddr;
-use switch::{ErspanOptions, FlowLabel, PacketMode, TunnelConfig, TunnelKind};
+use switch::{ErspanOptions, FlowLabel, PacketMode, TunnelConfig, TunnelKey, TunnelKind};
 
 /// Why a tunnel's options cannot be followed; in Open vSwitch's words where it has some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,8 +101,8 @@ pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) ->
     ends(name, &t, o)?;
     let key = |direction: &str| match get(o, "key").or_else(|| get(o, direction)) {
         Some("flow") => Ok(None),
-        None => Ok(Some(0)),
-        Some(k) => parse_key(kind, k).map(Some).ok_or_else(|| TunnelError::Key(k.into())),
+        None => Ok(Some(TunnelKey::NONE)),
+        Some(k) => TunnelKey::parse(kind, k).map(Some).ok_or_else(|| TunnelError::Key(k.into())),
     };
     (t.key, t.in_key) = (key("out_key")?, key("in_key")?);
     t.keyed = get(o, "key").or_else(|| get(o, "out_key")).is_some();
@@ -247,19 +247,6 @@ fn erspan(o: &Map<Str, Str>) -> Result<ErspanOptions, TunnelError> {
     Ok(if version.is_none() { of_flows } else { options })
 }
 
-fn parse_key(kind: TunnelKind, k: &str) -> Option<u32> {
-    let v = match k.strip_prefix("0x") {
-        Some(h) => u32::from_str_radix(h, 16).ok()?,
-        None => k.parse().ok()?,
-    };
-    let most = match kind {
-        TunnelKind::Gre | TunnelKind::Srv6 | TunnelKind::Gtpu => u32::MAX,
-        TunnelKind::Erspan => 0x3ff,
-        TunnelKind::Geneve | TunnelKind::Vxlan => 0xff_ffff,
-    };
-    (v <= most).then_some(v)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,7 +267,7 @@ mod tests {
         else {
             panic!("a tunnel")
         };
-        assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
+        assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(TunnelKey(16)), 7000, 0x20));
         let Ok(Kind::Tunnel(inherits)) = t(&[("remote_ip", "flow"), ("tos", "inherit"), ("ttl", "inherit")]) else {
             panic!("a tunnel")
         };
@@ -317,9 +304,12 @@ mod tests {
         for (word, mode) in modes {
             assert_eq!(gre(&[("packet_type", word)]).map(|t| t.mode), Ok(mode));
         }
-        assert_eq!(gre(&[("in_key", "5"), ("out_key", "flow")]).map(|t| (t.in_key, t.key)), Ok((Some(5), None)));
-        assert_eq!(gre(&[("key", "0")]).map(|t| (t.key, t.keyed)), Ok((Some(0), true)));
-        assert_eq!(gre(&[]).map(|t| (t.key, t.keyed)), Ok((Some(0), false)));
+        assert_eq!(
+            gre(&[("in_key", "5"), ("out_key", "flow")]).map(|t| (t.in_key, t.key)),
+            Ok((Some(TunnelKey(5)), None))
+        );
+        assert_eq!(gre(&[("key", "0")]).map(|t| (t.key, t.keyed)), Ok((Some(TunnelKey::NONE), true)));
+        assert_eq!(gre(&[]).map(|t| (t.key, t.keyed)), Ok((Some(TunnelKey::NONE), false)));
         let vxlan = |o: &[(&str, &str)]| t(TunnelKind::Vxlan, "vxlan", o);
         assert_eq!(
             vxlan(&[("exts", "gpe"), ("packet_type", "legacy_l3")]).map(|t| (t.gpe, t.policy)),
@@ -331,9 +321,8 @@ mod tests {
         );
         let gtpu = |o: &[(&str, &str)]| t(TunnelKind::Gtpu, "gtpu", o);
         let teid = gtpu(&[("key", "0xffffffff"), ("seq", "true")]);
-        assert!(teid.is_ok_and(
-            |t| (t.key, t.sequence, t.mode, t.udp_port) == (Some(u32::MAX), true, PacketMode::LegacyL3, 2152)
-        ));
+        assert!(teid.is_ok_and(|t| (t.key, t.sequence, t.mode, t.udp_port)
+            == (Some(TunnelKey(u32::MAX)), true, PacketMode::LegacyL3, 2152)));
         let srv6 = |o: &[(&str, &str)]| t(TunnelKind::Srv6, "srv6", o);
         let path = srv6(&[("srv6_segs", "fc00::1, fc00::2"), ("srv6_flowlabel", "compute")]);
         assert!(path.is_ok_and(|t| t.segments.len() == 2
@@ -366,7 +355,7 @@ mod tests {
             Err(e) => Err(e.to_string()),
         };
         let gre = t(TunnelKind::Gre, &[("remote_ip", "10.0.0.2"), ("key", "0xffffffff"), ("seq", "true")]);
-        assert!(gre.is_ok_and(|t| (t.key, t.sequence, t.udp_port) == (Some(u32::MAX), true, 0)));
+        assert!(gre.is_ok_and(|t| (t.key, t.sequence, t.udp_port) == (Some(TunnelKey(u32::MAX)), true, 0)));
         let span = |o: &[(&str, &str)]| {
             let all = [&[("remote_ip", "10.0.0.2"), ("key", "1023")], o].concat();
             t(TunnelKind::Erspan, &all).map(|t| t.erspan)

@@ -14,7 +14,7 @@ use packet::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
-use switch::{BridgeId, CacheStats, Passage};
+use switch::{BridgeId, CacheStats, Passage, TunnelKey};
 
 /// A datagram is sent once it has so many bytes.
 const FULL: usize = 1100;
@@ -200,9 +200,9 @@ impl Agent {
                 [IpAddr::V4(from), IpAddr::V4(to)] => Some((o, from.to_bits(), to.to_bits())),
                 _ => None,
             });
-            let vni = outer.map_or(0, |o| o.0.vni);
+            let key = outer.map_or(TunnelKey::NONE, |o| o.0.key);
             x.words(&[samples, SOURCE, rate, pool, 0, input, output]);
-            x.words(&[2 + u32::from(outer.is_some()) + u32::from(vni != 0)]);
+            x.words(&[2 + u32::from(outer.is_some()) + u32::from(key != TunnelKey::NONE)]);
             if let Some((o, from, to)) = outer {
                 x.part(TUNNEL_INGRESS, |x| {
                     let [source, destination] = o.ports.map(u32::from);
@@ -210,9 +210,9 @@ impl Agent {
                     x.words(&[0, UDP, from, to, source, destination, 0, o.tos.into()]);
                 });
             }
-            if vni != 0 {
+            if key != TunnelKey::NONE {
                 x.part(VNI_INGRESS, |x| {
-                    x.words(&[vni]);
+                    x.words(&[key.0]);
                 });
             }
             x.part(EXTENDED_SWITCH, |x| {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use packet::tunnel::{GENEVE_PORT, Geneve};
-use packet::{Headers, Mac, build};
+use packet::{Headers, Mac, Vni, build};
 use std::io::{BufWriter, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -65,7 +65,7 @@ pub struct Tunnel {
     /// Addresses of sender and receiver.
     pub ips: (Ipv4Addr, Ipv4Addr),
     /// The datapath's key.
-    pub vni: u32,
+    pub vni: Vni,
     /// Keys of the logical ports of ingress and egress.
     pub ports: (u32, u32),
 }
@@ -175,10 +175,12 @@ mod tests {
         let t = Tunnel {
             macs: (Mac([2; 6]), Mac([4; 6])),
             ips: (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
-            vni: 3,
+            vni: Vni::of_low_bits(3),
             ports: (1, 2),
         };
-        let frame = |n, vni| comparable(&geneve(&Tunnel { vni, ..t }, &[7; 60], n).expect("frame"), false);
+        let frame = |n, vni| {
+            comparable(&geneve(&Tunnel { vni: Vni::of_low_bits(vni), ..t }, &[7; 60], n).expect("frame"), false)
+        };
         assert_eq!(frame(1, 3), frame(2, 3));
         assert_ne!(frame(1, 3), frame(1, 4));
     }

@@ -3,7 +3,7 @@
 use super::frames::{self, Flow, Sizes, Tunnel};
 use super::machine::{HERE, L2, Machine, NEXT, ROUTER, THERE, VLANS};
 use anyhow::Result;
-use packet::Mac;
+use packet::{Mac, Vni};
 use std::net::Ipv4Addr;
 
 /// Which way.
@@ -149,7 +149,7 @@ impl Traffic {
             let t = Tunnel {
                 macs: (sender(THERE.0), HERE.0),
                 ips: (THERE.1, HERE.1),
-                vni: m.key(datapath)?,
+                vni: Vni::new(m.key(datapath)?)?,
                 ports: (m.key(ports.0)?, m.key(ports.1)?),
             };
             return frames::geneve(&t, &frames::udp(&flow(macs, ends.0, ends.1, None), self.sizes, n)?, n);

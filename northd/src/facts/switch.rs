@@ -6,6 +6,7 @@ use crate::context::{Ctx, flag};
 use crate::input::Read;
 use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
+use packet::Vni;
 use std::collections::BTreeMap;
 
 /// A switch, with those of its ports that other ports' flows depend on.
@@ -50,7 +51,7 @@ pub struct Switch {
     /// Whether `mcast_snoop` is on.
     pub mcast_snoop: bool,
     /// The EVPN VNI.
-    pub vni: Option<i64>,
+    pub vni: Option<Vni>,
 }
 
 /// A port to a router.
@@ -81,7 +82,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         copp: row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default(),
         dns: has_dns(ctx, row),
         mcast_snoop: flag(&row.other_config, "mcast_snoop"),
-        vni: crate::context::number(&row.other_config, "dynamic-routing-vni").filter(|n| (0..=0xff_ffff).contains(n)),
+        vni: row.other_config.get("dynamic-routing-vni").and_then(|v| v.parse().ok()),
         ..Switch::default()
     };
     switch.only_routers = true;

@@ -144,5 +144,5 @@ fn geneve(b: &[u8]) -> Option<String> {
     })?;
     let (oam, critical) = (if g.oam { "oam," } else { "" }, if g.critical { "crit," } else { "" });
     let options = if options.is_empty() { options } else { format!(",options({options})") };
-    Some(format!("geneve({oam}{critical}vni={:#x}{options})", g.vni))
+    Some(format!("geneve({oam}{critical}vni={:#x}{options})", g.vni.get()))
 }

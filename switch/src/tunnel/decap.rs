@@ -1,6 +1,6 @@
 //! Packets that came by a tunnel: their headers, and what flows see of them.
 
-use super::{Own, TunnelConfig, TunnelKind, erspan, metadata_field};
+use super::{Own, TunnelConfig, TunnelKey, TunnelKind, erspan, metadata_field};
 use crate::tunnel::PacketMode;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
@@ -59,7 +59,7 @@ pub struct Decapsulated {
     /// Receiver.
     pub dst: IpAddr,
     /// Key.
-    pub vni: u32,
+    pub key: TunnelKey,
     /// Of what type the inner packet is.
     pub packet_type: PacketType,
     /// VXLAN's generic protocol extension was used.
@@ -96,20 +96,20 @@ pub struct Outer {
     /// Source and destination port of UDP.
     pub ports: [u16; 2],
     /// Key.
-    pub vni: u32,
+    pub key: TunnelKey,
     /// Type of service.
     pub tos: u8,
 }
 
 impl Decapsulated {
     /// A packet of which no more is known than whose it is.
-    pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], vni: u32, port: u16) -> Decapsulated {
+    pub(crate) fn of(kind: TunnelKind, [src, dst]: [IpAddr; 2], key: TunnelKey, port: u16) -> Decapsulated {
         let packet_type = if kind.has_only_ip() { PacketType::IPV4 } else { PacketType::ETHERNET };
         Decapsulated {
             kind,
             src,
             dst,
-            vni,
+            key,
             packet_type,
             gpe: false,
             policy: None,
@@ -132,7 +132,7 @@ impl Decapsulated {
 
     /// The parts of its header that exporters report.
     pub fn outer(&self) -> Outer {
-        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
+        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, key: self.key, tos: self.tos }
     }
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
         tos,
         ttl,
         ports: [source, port],
-        ..Decapsulated::of(kind, [src, dst], 0, port)
+        ..Decapsulated::of(kind, [src, dst], TunnelKey::NONE, port)
     };
     match kind {
         TunnelKind::Geneve => {
@@ -175,14 +175,14 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
             if g.protocol != 0x6558 {
                 return Err(Malformed);
             }
-            d.vni = g.vni;
+            d.key = g.vni.into();
             d.oam = g.oam;
             d.inner = l4 + 8 + g.len;
         }
         TunnelKind::Gtpu => of_gtpu(&mut d, body, l4 + 8)?,
         _ => {
             let v = Vxlan::parse(body).ok_or(Malformed)?;
-            (d.vni, d.gpe, d.policy) = (v.vni, v.gpe, v.policy);
+            (d.key, d.gpe, d.policy) = (v.vni.into(), v.gpe, v.policy);
             if let VxlanPayload::Ethertype(t) = v.payload {
                 d.packet_type = PacketType::of(t);
             }
@@ -195,7 +195,7 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
 /// in, for flows to hand it to those who know what it means, as in Open vSwitch.
 fn of_gtpu(d: &mut Decapsulated, body: &[u8], at: usize) -> Result<(), Malformed> {
     let g = Gtpu::parse(body).ok_or(Malformed)?;
-    (d.vni, d.gtpu) = (g.teid, Some((g.flags, g.message)));
+    (d.key, d.gtpu) = (TunnelKey(g.teid), Some((g.flags, g.message)));
     if g.message != gtpu::USER_PACKET {
         (d.packet_type, d.inner) = (PacketType::ETHERNET, 0);
         return Ok(());
@@ -238,7 +238,7 @@ fn of_srv6(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
         end: h.l3_end,
         tos,
         ttl,
-        ..Decapsulated::of(TunnelKind::Srv6, [src, dst], 0, 0)
+        ..Decapsulated::of(TunnelKind::Srv6, [src, dst], TunnelKey::NONE, 0)
     };
     if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
 }
@@ -252,7 +252,7 @@ fn of_gre(p: &[u8], h: &Headers) -> Result<Decapsulated, Malformed> {
     let (key, end) = (header.key.unwrap_or(0), h.l3_end);
     let of = |kind, key, len| {
         let inner = h.payload + len;
-        Decapsulated { inner, end, tos, ttl, ..Decapsulated::of(kind, [src, dst], key, 0) }
+        Decapsulated { inner, end, tos, ttl, ..Decapsulated::of(kind, [src, dst], TunnelKey(key), 0) }
     };
     let d = match header.protocol {
         gre::ETHERNET => of(TunnelKind::Gre, key, len),
@@ -271,7 +271,7 @@ pub fn to_key(d: &Decapsulated, cfg: &TunnelConfig, tlv: &[TlvMap], key: &mut Fl
     if cfg.mode == PacketMode::LegacyL3 {
         key.set(F::PacketType, 0);
     }
-    key.set(F::TunId, d.vni.into());
+    key.set(F::TunId, d.key.into());
     match (d.src, d.dst) {
         (IpAddr::V4(s), IpAddr::V4(t)) => {
             key.set(F::TunSrc, u32::from(s).into());

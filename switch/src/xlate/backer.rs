@@ -6,7 +6,7 @@ use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
-use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKind, Underlay};
+use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKey, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use openflow_rs::action::PacketType;
@@ -46,7 +46,7 @@ pub(crate) struct Peers {
     any_srv6: Option<bool>,
 }
 
-type TunnelLookup = (TunnelKind, IpAddr, IpAddr, u32, u16, (PacketType, bool));
+type TunnelLookup = (TunnelKind, IpAddr, IpAddr, TunnelKey, u16, (PacketType, bool));
 /// A tunnel port.
 type TunnelEnd = (BridgeId, PortNo);
 
@@ -224,7 +224,7 @@ impl Backer {
 
     /// The tunnel port that a packet arrives at: the one with the most specific options.
     pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
-        let asked = (d.kind, d.src, d.dst, d.vni, d.ports[1], (d.packet_type, d.gpe));
+        let asked = (d.kind, d.src, d.dst, d.key, d.ports[1], (d.packet_type, d.gpe));
         if let Some(found) = self.peers.tunnels.get(&asked) {
             return *found;
         }
@@ -241,7 +241,7 @@ impl Backer {
         &mut self,
         kind: TunnelKind,
         ends: [IpAddr; 2],
-        (key, port): (u32, u16),
+        (key, port): (TunnelKey, u16),
         inner: Option<PacketType>,
     ) -> Option<TunnelEnd> {
         let mut d = Decapsulated::of(kind, ends, key, port);
@@ -348,7 +348,7 @@ impl Backer {
                     && c.udp_port == d.ports[1]
                     && c.remote.is_none_or(|r| r == d.src)
                     && c.local.is_none_or(|l| l == d.dst)
-                    && c.in_key.is_none_or(|k| k == d.vni)
+                    && c.in_key.is_none_or(|k| k == d.key)
                     && c.gpe == d.gpe
                     && c.mode.takes(d.packet_type);
                 let score = u32::from(c.in_key.is_some()) * 4

@@ -151,7 +151,7 @@ fn packets_alike_share_a_flow() {
                 let mut p = build::udp(PEER, ROUTER, ends.0, ends.1, 64, &[7; 20]).expect("udp");
                 if wrap {
                     let mut body = Vec::new();
-                    packet::tunnel::put_vxlan(&mut body, 0x77);
+                    packet::tunnel::put_vxlan(&mut body, packet::Vni::of_low_bits(0x77));
                     body.extend_from_slice(&p);
                     p = build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000 + n), (ip("192.168.0.1"), 4789), 64, &body)
                         .expect("outer");

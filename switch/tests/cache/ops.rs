@@ -222,7 +222,7 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
 pub fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
     let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
     let mut body = Vec::new();
-    packet::tunnel::Geneve::put(&mut body, vni, false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
+    packet::tunnel::Geneve::put(&mut body, packet::Vni::of_low_bits(vni), false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
     body.extend_from_slice(&inner);
     let mut p =
         build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 6081), 64, &body).expect("outer");
@@ -264,7 +264,7 @@ pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
                 tag(&mut p, 0x8100, 5);
             }
             let mut body = Vec::new();
-            packet::tunnel::put_vxlan(&mut body, 0x1234);
+            packet::tunnel::put_vxlan(&mut body, packet::Vni::of_low_bits(0x1234));
             body.extend_from_slice(&p);
             let (from, to) = ((ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 4789));
             return (50, build::udp(ROUTER, PEER, from, to, 64, &body).expect("outer"));

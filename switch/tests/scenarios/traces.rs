@@ -4,7 +4,7 @@ use crate::rig::{A, B, NOW, THROUGH, ip, joined, load, one, pair, send, udp};
 use openflow_rs::*;
 use packet::build;
 use std::time::Duration;
-use switch::{Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey, TunnelKind};
 
 /// Packets that go to the daemon are told with the reason, in Open vSwitch's words; others are not.
 #[test]
@@ -76,12 +76,14 @@ fn cached_flows_are_shown() {
 #[test]
 fn traces_tell_tunnels() {
     let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
-    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
+    let l3 = |t: &mut TunnelConfig| {
+        (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(TunnelKey(0)), Some(TunnelKey(0)))
+    };
     let gpe = |t: &mut TunnelConfig| {
         l3(t);
         t.gpe = true;
     };
-    let keyed = |t: &mut TunnelConfig| t.key = Some(5);
+    let keyed = |t: &mut TunnelConfig| t.key = Some(TunnelKey(5));
     let mirrored = |t: &mut TunnelConfig| {
         keyed(t);
         t.erspan =
@@ -153,7 +155,7 @@ fn traces_tell_tunnels() {
 /// names if these are wanted.
 #[test]
 fn traces_tell_copies_and_names() {
-    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.key = Some(5));
+    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.key = Some(TunnelKey(5)));
     load(&mut s, 0, &["in_port=3 actions=set_field:192.168.0.2->tun_dst,output:10,output:2"]);
     let trace = |s: &mut Switch, names, queue| {
         let metadata = Match::new().with(FieldId::InPort, 3);
@@ -203,7 +205,7 @@ fn traces_tell_copies_and_names() {
 /// A packet that came by a tunnel without an Ethernet header gets one where it leaves.
 #[test]
 fn traces_tell_what_packets_begin_with() {
-    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Gtpu, |t| t.in_key = Some(3));
+    let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Gtpu, |t| t.in_key = Some(TunnelKey(3)));
     load(&mut s, 0, &["in_port=10 actions=output:1"]);
     for (kind, ethertype, untyped, flow) in [(0x800u16, 0x800u16, false, ",ip,"), (0, 0, true, ",dl_type=0x0000")] {
         let mut packet = udp("10.0.0.1", 5, "10.0.0.2", 6);

@@ -5,7 +5,8 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use switch::{
-    DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig, TunnelKind,
+    DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig, TunnelKey,
+    TunnelKind,
 };
 
 #[test]
@@ -48,7 +49,7 @@ fn gre_and_erspan_carry_what_their_options_say() {
     let ports = |kind, own: &str, peer: &str| {
         let mut s = chassis(own, peer, kind);
         let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
-        (cfg.key, cfg.sequence) = (Some(7), true);
+        (cfg.key, cfg.sequence) = (Some(TunnelKey(7)), true);
         s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
         load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
         s.underlay.set_neighbour(ip(peer), Some(B));
@@ -77,8 +78,9 @@ fn gre_and_erspan_carry_what_their_options_say() {
     }
     // A key of 0 is said where the options have it, and not where there are no such options.
     for (keyed, header) in [(true, &[0x20, 0, 0x65, 0x58, 0, 0, 0, 0][..]), (false, &[0, 0, 0x65, 0x58][..])] {
-        let [mut one, mut two] =
-            pair(a, b, TunnelKind::Gre, |t| (t.key, t.in_key, t.keyed) = (Some(0), Some(0), keyed));
+        let [mut one, mut two] = pair(a, b, TunnelKind::Gre, |t| {
+            (t.key, t.in_key, t.keyed) = (Some(TunnelKey(0)), Some(TunnelKey(0)), keyed)
+        });
         load(&mut two, 0, &["in_port=10 actions=output:3"]);
         for _ in 0..2 {
             let (_, outer) = send(&mut one, 1, &p).packets.remove(0);
@@ -274,7 +276,9 @@ fn options_that_are_there_are_told() {
 #[test]
 fn tunnels_without_ethernet_carry_ip() {
     let (v4, v6) = (("192.168.0.1", "192.168.0.2"), ("fd00::1", "fd00::2"));
-    let l3 = |t: &mut TunnelConfig| (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(0), Some(0));
+    let l3 = |t: &mut TunnelConfig| {
+        (t.mode, t.key, t.in_key) = (PacketMode::LegacyL3, Some(TunnelKey(0)), Some(TunnelKey(0)))
+    };
     let gpe = |t: &mut TunnelConfig| {
         l3(t);
         t.gpe = true;
@@ -382,7 +386,9 @@ fn packet_types_choose_the_port() {
     let (a, b) = ("192.168.0.1", "192.168.0.2");
     let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
     let aware = |gpe: bool| {
-        move |t: &mut TunnelConfig| (t.mode, t.gpe, t.key, t.in_key) = (PacketMode::Aware, gpe, Some(0), Some(0))
+        move |t: &mut TunnelConfig| {
+            (t.mode, t.gpe, t.key, t.in_key) = (PacketMode::Aware, gpe, Some(TunnelKey(0)), Some(TunnelKey(0)))
+        }
     };
     let sends = &[
         "in_port=3,udp,tp_dst=6 actions=output:12",
@@ -410,7 +416,7 @@ fn packet_types_choose_the_port() {
         }
         // A port for Ethernet alone does not take packets without, and comes before one that knows of types.
         let mut l2 = TunnelConfig::new(kind, Some(ip(a)));
-        (l2.gpe, l2.key, l2.in_key) = (gpe, Some(0), Some(0));
+        (l2.gpe, l2.key, l2.in_key) = (gpe, Some(TunnelKey(0)), Some(TunnelKey(0)));
         two.add_port(0, Port::new(PortNo(13), "l2", PortKind::Tunnel(Box::new(l2)))).expect("port");
         load(&mut two, 0, &["table=0,in_port=13 actions=output:3"]);
         for (port, to) in [(6, 3), (7, 2)] {
@@ -435,7 +441,7 @@ fn policies_and_keys_of_both_directions() {
     let (a, b) = ("192.168.0.1", "192.168.0.2");
     let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
     let with = |out: u32, into: u32, policy: bool| {
-        move |t: &mut TunnelConfig| (t.key, t.in_key, t.policy) = (Some(out), Some(into), policy)
+        move |t: &mut TunnelConfig| (t.key, t.in_key, t.policy) = (Some(TunnelKey(out)), Some(TunnelKey(into)), policy)
     };
     let sends = &["in_port=3 actions=set_field:0x1234->tun_gbp_id,set_field:0x8->tun_gbp_flags,output:12"];
     let takes = &[

@@ -18,7 +18,7 @@ use openflow_rs::action::{LearnAction, LearnDst, LearnSpec, LearnSrc};
 use openflow_rs::{Action, Bucket, FieldId, Group, GroupType, Match, PortNo, Subfield};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
-use packet::Mac;
+use packet::{Mac, Vni};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -60,8 +60,8 @@ fn ends(ip: IpAddr) -> (FieldId, FieldId) {
     if ip.is_ipv4() { (FieldId::TunSrc, FieldId::TunDst) } else { (FieldId::TunIpv6Src, FieldId::TunIpv6Dst) }
 }
 
-fn set_vni(vni: u32) -> Action {
-    Action::set_masked(FieldId::TunId, vni.into(), 0xff_ffff)
+fn set_vni(vni: Vni) -> Action {
+    Action::set_masked(FieldId::TunId, vni.into(), Vni::MAX.into())
 }
 
 fn toward(dp: u64, key: u64) -> Match {

@@ -185,7 +185,7 @@ fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
             // The registry has no number for them.
             TunnelKind::Srv6 | TunnelKind::Gtpu => 0,
         }),
-        KEY => o.extend([3].into_iter().chain(t.vni.to_be_bytes().into_iter().skip(1))),
+        KEY => o.extend([3].into_iter().chain(t.key.0.to_be_bytes().into_iter().skip(1))),
         // tunnelSourceIPv4Address and tunnelDestinationIPv4Address, tunnelProtocolIdentifier (UDP)
         SOURCE => address(o, 0),
         DESTINATION => address(o, 1),
@@ -274,7 +274,7 @@ mod tests {
     use super::super::flow::Ip;
     use super::*;
     use std::net::Ipv4Addr;
-    use switch::Outer;
+    use switch::{Outer, TunnelKey};
 
     fn flow(ip: Option<Ip>, tci: Option<u16>) -> Flow {
         Flow { in_name: "vif7".into(), ethertype: 0x800, tci, ip, ..Flow::default() }
@@ -299,7 +299,8 @@ mod tests {
         };
         let mut seen = Vec::new();
         let here = Ipv4Addr::LOCALHOST.into();
-        let outer = Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], vni: 7, tos: 0 };
+        let outer =
+            Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], key: TunnelKey(7), tos: 0 };
         let more = [(None, None), (Some(outer), None), (None, Some("me")), (Some(outer), Some("me"))];
         for ((outer, observer), tci) in more.into_iter().flat_map(|m| [(m, None), (m, Some(0x2005))]) {
             for a in ["", "10.0.0.1", "fd00::1"] {

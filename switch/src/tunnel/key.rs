@@ -1,0 +1,88 @@
+//! Keys of tunnels.
+
+use super::TunnelKind;
+use packet::{Vni, gre};
+use std::fmt;
+
+/// What tells the virtual networks of one tunnel apart: in Geneve and VXLAN the network's identifier of 24 bits, in ERSPAN
+/// a session of 10, in GRE and GTP-U (which calls it tunnel endpoint identifier) a number of 32. SRv6 has none: it is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[repr(transparent)]
+pub struct TunnelKey(pub u32);
+
+impl TunnelKey {
+    /// That of packets without one.
+    pub const NONE: TunnelKey = TunnelKey(0);
+
+    /// The highest that the headers of a kind of tunnel have room for. SRv6 has no key: there, a number has no effect.
+    pub const fn max(kind: TunnelKind) -> TunnelKey {
+        match kind {
+            TunnelKind::Gre | TunnelKind::Srv6 | TunnelKind::Gtpu => TunnelKey(u32::MAX),
+            TunnelKind::Erspan => TunnelKey(gre::SESSION),
+            TunnelKind::Geneve | TunnelKind::Vxlan => TunnelKey(Vni::MAX.get()),
+        }
+    }
+
+    /// Reads a number in decimal, or in hexadecimal behind `0x`, that this kind of tunnel has room for.
+    pub fn parse(kind: TunnelKind, text: &str) -> Option<TunnelKey> {
+        let n = match text.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        n.ok().map(TunnelKey).filter(|k| *k <= TunnelKey::max(kind))
+    }
+
+    /// What fits into a header of Geneve or VXLAN.
+    pub(super) const fn vni(self) -> Vni {
+        Vni::of_low_bits(self.0)
+    }
+}
+
+impl From<Vni> for TunnelKey {
+    #[inline]
+    fn from(vni: Vni) -> TunnelKey {
+        TunnelKey(vni.get())
+    }
+}
+
+impl From<TunnelKey> for u128 {
+    #[inline]
+    fn from(key: TunnelKey) -> u128 {
+        key.0.into()
+    }
+}
+
+/// In decimal.
+impl fmt::Display for TunnelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for TunnelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_fit_their_kind() {
+        for (kind, longest, too_long) in [
+            (TunnelKind::Geneve, "16777215", "0x1000000"),
+            (TunnelKind::Vxlan, "0xffffff", "16777216"),
+            (TunnelKind::Erspan, "1023", "0x400"),
+            (TunnelKind::Gre, "0xffffffff", "4294967296"),
+            (TunnelKind::Gtpu, "4294967295", "0x100000000"),
+        ] {
+            assert_eq!(TunnelKey::parse(kind, longest), Some(TunnelKey::max(kind)), "{kind:?}");
+            for bad in [too_long, "", "-1", "flow", "0x"] {
+                assert_eq!(TunnelKey::parse(kind, bad), None, "{kind:?} {bad}");
+            }
+        }
+        assert_eq!(TunnelKey(0x700_0007).vni(), Vni::of_low_bits(7));
+    }
+}
