@@ -4,63 +4,101 @@
 use controller::openflow::features::{self, Features};
 use controller::openflow::install::TableChange;
 use controller::openflow::{self, Command, Event, Switch, Target};
-use openflow_rs::connection::{OUR_VERSIONS, negotiate};
+use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Received, Receiver, Sender, negotiate};
 use openflow_rs::message::{BundleCommand, BundleControl, MultipartReply, MultipartRequest};
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
 use openflow_rs::{FlowMod, Message, MeterId, MeterMod, TableId};
 use ovsdb_rs::stream::Remote;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A switch's socket, and where the controller finds it.
-async fn listening() -> (TcpListener, Remote) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
-    (listener, remote)
+/// A bridge that the controller has connected to.
+struct Bridge {
+    listener: TcpListener,
+    sender: Sender<TcpStream>,
+    receiver: Receiver<TcpStream>,
+    /// What the controller's side tells.
+    events: mpsc::Receiver<Event>,
+}
+
+impl Bridge {
+    /// Starts a connection of the controller with a probe interval, and accepts it.
+    async fn connected<T>(
+        probe: Option<Duration>,
+        start: impl FnOnce(Target, mpsc::Sender<Event>) -> T,
+    ) -> (Bridge, T) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let remote = Remote::parse(&format!("tcp:127.0.0.1:{port}")).unwrap();
+        let (tell, events) = openflow::events();
+        let started = start(Target { remote, tls: None, probe }, tell);
+        let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        let (sender, receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+        (Bridge { listener, sender, receiver, events }, started)
+    }
+
+    async fn event(&mut self) -> Option<Event> {
+        timeout(PATIENCE, self.events.recv()).await.unwrap()
+    }
+
+    async fn answer(&mut self, xid: u32, with: &Message) {
+        self.sender.queue(xid, with);
+        self.sender.flush().await.unwrap();
+    }
+}
+
+/// The transaction id of a message, and what it says.
+fn opened(received: Result<Result<Received, ConnectionError>, Elapsed>) -> (u32, Message) {
+    let received = received.unwrap().unwrap();
+    (received.header.xid, received.message.unwrap())
+}
+
+/// The answer to the questions that a connection begins with: so many meters are there, and no options of tunnels.
+fn usual(m: &Message, meters: u32) -> Option<Message> {
+    match m {
+        Message::MultipartRequest(MultipartRequest::MeterConfig(_)) => {
+            let body = MultipartReply::MeterConfig((1..=meters).map(meter).collect());
+            Some(Message::MultipartReply { more: false, body })
+        }
+        Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
+        _ => None,
+    }
 }
 
 #[tokio::test]
 async fn a_silent_switch_is_asked_and_then_left() {
-    let (listener, remote) = listening().await;
-    let probe = Some(Duration::from_millis(200));
-    let (tell, mut events) = openflow::events();
-    let _switch = Switch::start(Target { remote, tls: None, probe }, tell);
-    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    let (mut bridge, _switch) = Bridge::connected(Some(Duration::from_millis(200)), Switch::start).await;
     let mut echoes = 0;
     // Two questions are answered; the third is not.
     loop {
-        let received = match timeout(PATIENCE, receiver.recv()).await.unwrap() {
+        let received = match timeout(PATIENCE, bridge.receiver.recv()).await.unwrap() {
             Ok(r) => r,
             Err(_) => break,
         };
         if let Ok(Message::EchoRequest(data)) = received.message {
             echoes += 1;
             if echoes <= 2 {
-                sender.queue(received.header.xid, &Message::EchoReply(data));
-                sender.flush().await.unwrap();
+                bridge.answer(received.header.xid, &Message::EchoReply(data)).await;
             }
         }
     }
     assert_eq!(echoes, 3);
-    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
-    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Disconnected)));
+    assert!(matches!(bridge.event().await, Some(Event::Connected)));
+    assert!(matches!(bridge.event().await, Some(Event::Disconnected)));
     // It comes back.
-    timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    timeout(PATIENCE, bridge.listener.accept()).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn without_an_interval_silence_is_no_fault() {
-    let (listener, remote) = listening().await;
-    let (tell, mut events) = openflow::events();
-    let _switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
-    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let (_sender, _receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
-    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
-    assert!(timeout(Duration::from_secs(2), events.recv()).await.is_err(), "nothing happens");
+    let (mut bridge, _switch) = Bridge::connected(None, Switch::start).await;
+    assert!(matches!(bridge.event().await, Some(Event::Connected)));
+    assert!(timeout(Duration::from_secs(2), bridge.events.recv()).await.is_err(), "nothing happens");
 }
 
 fn meter(id: u32) -> MeterConfig {
@@ -69,12 +107,8 @@ fn meter(id: u32) -> MeterConfig {
 
 #[tokio::test]
 async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
-    let (listener, remote) = listening().await;
-    let (tell, mut events) = openflow::events();
-    let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
-    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
-    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    let (mut bridge, switch) = Bridge::connected(None, Switch::start).await;
+    assert!(matches!(bridge.event().await, Some(Event::Connected)));
     let mods = |id| vec![MeterMod { command: MeterModCommand::Add, meter: meter(id) }];
     // The first bundle goes on using meter 2; the second one uses another.
     for (sequence, id) in [(1, 2), (2, 4)] {
@@ -84,14 +118,9 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
     let (mut seen, mut installed) = (Vec::new(), 0);
     while installed < 2 {
         tokio::select! {
-            received = timeout(PATIENCE, receiver.recv()) => {
-                let received = received.unwrap().unwrap();
-                let answer = match received.message.unwrap() {
-                    Message::MultipartRequest(MultipartRequest::MeterConfig(_)) => {
-                        let body = MultipartReply::MeterConfig((1..=3).map(meter).collect());
-                        Some(Message::MultipartReply { more: false, body })
-                    }
-                    Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
+            received = timeout(PATIENCE, bridge.receiver.recv()) => {
+                let (xid, message) = opened(received);
+                let answer = match message {
                     Message::BarrierRequest => Some(Message::BarrierReply),
                     Message::MeterMod(m) => {
                         seen.push((m.command, m.meter.id.0));
@@ -101,14 +130,13 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
                         seen.push((MeterModCommand::Modify, 0));
                         Some(committed(c))
                     }
-                    _ => None,
+                    m => usual(&m, 3),
                 };
                 if let Some(a) = answer {
-                    sender.queue(received.header.xid, &a);
-                    sender.flush().await.unwrap();
+                    bridge.answer(xid, &a).await;
                 }
             }
-            e = events.recv() => installed += i32::from(matches!(e, Some(Event::Installed(_)))),
+            e = bridge.events.recv() => installed += i32::from(matches!(e, Some(Event::Installed(_)))),
         }
     }
     use MeterModCommand::{Add, Delete, Modify};
@@ -122,12 +150,8 @@ fn committed(c: BundleControl) -> Message {
 /// A change that is refused, and with it the bundle: the others go again, and only then is it in force.
 #[tokio::test]
 async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
-    let (listener, remote) = listening().await;
-    let (tell, mut events) = openflow::events();
-    let switch = Switch::start(Target { remote, tls: None, probe: None }, tell);
-    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
-    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    let (mut bridge, switch) = Bridge::connected(None, Switch::start).await;
+    assert!(matches!(bridge.event().await, Some(Event::Connected)));
     let change =
         |table| TableChange::Other(Box::new(Message::FlowMod(FlowMod { table: TableId(table), ..FlowMod::default() })));
     let changes = vec![change(1), change(2), change(3)];
@@ -137,14 +161,9 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
     let error = Message::Error { error_type: 5, code: 2, data: Vec::new() };
     while told.last() != Some(&"installed") {
         tokio::select! {
-            received = timeout(PATIENCE, receiver.recv()) => {
-                let received = received.unwrap().unwrap();
-                let answer = match received.message.unwrap() {
-                    Message::MultipartRequest(MultipartRequest::MeterConfig(_)) => {
-                        let body = MultipartReply::MeterConfig(Vec::new());
-                        Some(Message::MultipartReply { more: false, body })
-                    }
-                    Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
+            received = timeout(PATIENCE, bridge.receiver.recv()) => {
+                let (xid, message) = opened(received);
+                let answer = match message {
                     Message::BarrierRequest => {
                         assert!(bundles[0].is_empty(), "a commit is answered, which is enough");
                         Some(Message::BarrierReply)
@@ -158,14 +177,13 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
                         bundles.push(Vec::new());
                         Some(if bundles.len() == 2 { error.clone() } else { committed(c) })
                     }
-                    _ => None,
+                    m => usual(&m, 0),
                 };
                 if let Some(a) = answer {
-                    sender.queue(received.header.xid, &a);
-                    sender.flush().await.unwrap();
+                    bridge.answer(xid, &a).await;
                 }
             }
-            e = events.recv() => told.push(match e {
+            e = bridge.events.recv() => told.push(match e {
                 Some(Event::Installed(7)) => "installed",
                 Some(Event::Refused(_)) => "refused",
                 e => panic!("{e:?}"),
@@ -178,16 +196,11 @@ async fn an_answered_commit_confirms_a_bundle_and_a_refused_one_does_not() {
 
 /// A switch that refuses some messages.
 async fn features_of(refuses: fn(&Message) -> bool) -> Features {
-    let (listener, remote) = listening().await;
-    let (tell, mut events) = openflow::events();
-    features::start(Target { remote, tls: None, probe: None }, tell);
-    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    let (mut bridge, ()) = Bridge::connected(None, features::start).await;
     loop {
         tokio::select! {
-            received = timeout(PATIENCE, receiver.recv()) => {
-                let received = received.unwrap().unwrap();
-                let message = received.message.unwrap();
+            received = timeout(PATIENCE, bridge.receiver.recv()) => {
+                let (xid, message) = opened(received);
                 let answer = match &message {
                     m if refuses(m) => Some(Message::Error { error_type: 2, code: 5, data: Vec::new() }),
                     Message::BarrierRequest => Some(Message::BarrierReply),
@@ -199,11 +212,10 @@ async fn features_of(refuses: fn(&Message) -> bool) -> Features {
                     m => panic!("{m:?}"),
                 };
                 if let Some(a) = answer {
-                    sender.queue(received.header.xid, &a);
-                    sender.flush().await.unwrap();
+                    bridge.answer(xid, &a).await;
                 }
             }
-            e = events.recv() => match e {
+            e = bridge.events.recv() => match e {
                 Some(Event::Features(f)) => return f,
                 e => panic!("{e:?}"),
             },

@@ -1,12 +1,13 @@
 //! Numbers of tables, groups and meters.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// A flow table of a bridge (OpenFlow 1.5 section 5.1).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct TableId(pub u8);
+
+packet::decimal!(TableId);
 
 impl TableId {
     /// The table that packets enter first.
@@ -25,13 +26,6 @@ impl TableId {
     }
 }
 
-/// Decimal, as `ovs-ofctl` prints tables without `--names`.
-impl fmt::Display for TableId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// A number.
 impl FromStr for TableId {
     type Err = String;
@@ -45,22 +39,17 @@ impl FromStr for TableId {
 }
 
 /// A group of a bridge (OpenFlow 1.5 section 7.3.4.3).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct GroupId(pub u32);
+
+packet::decimal!(GroupId);
 
 impl GroupId {
     /// All groups, in deletions and requests.
     pub const ALL: GroupId = GroupId(0xffff_fffc);
     /// Any group, and no group to watch.
     pub const ANY: GroupId = GroupId(0xffff_ffff);
-}
-
-/// Decimal, as Open vSwitch prints it in flows and groups.
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// A number, `all` or `any`.
@@ -79,22 +68,17 @@ impl FromStr for GroupId {
 }
 
 /// A meter of a bridge (OpenFlow 1.5 section 7.3.4.5).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct MeterId(pub u32);
+
+packet::decimal!(MeterId);
 
 impl MeterId {
     /// The virtual meter of packets to controllers.
     pub const CONTROLLER: MeterId = MeterId(0xffff_fffe);
     /// All meters, in deletions and requests.
     pub const ALL: MeterId = MeterId(0xffff_ffff);
-}
-
-/// Decimal.
-impl fmt::Display for MeterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// A number, `all` or `controller`.

@@ -28,6 +28,24 @@ pub use mac::{Mac, NotAMac};
 pub use vlan::{NotAVlanId, VlanId};
 pub use vni::{NotAVni, Vni};
 
+/// A type that wraps a number is shown as that number in decimal, in messages and in what tests print alike.
+#[macro_export]
+macro_rules! decimal {
+    ($of:ty) => {
+        impl ::std::fmt::Display for $of {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl ::std::fmt::Debug for $of {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
 /// EtherTypes.
 pub mod ethertype {
     /// IPv4.

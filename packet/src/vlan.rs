@@ -8,6 +8,8 @@ use std::str::FromStr;
 #[repr(transparent)]
 pub struct VlanId(u16);
 
+crate::decimal!(VlanId);
+
 impl VlanId {
     /// Of packets that belong to no VLAN: they have no tag, or one with a priority alone (IEEE 802.1Q table 9-2).
     pub const NONE: VlanId = VlanId(0);
@@ -48,19 +50,6 @@ impl From<VlanId> for u128 {
     #[inline]
     fn from(vlan: VlanId) -> u128 {
         vlan.0.into()
-    }
-}
-
-/// In decimal.
-impl fmt::Display for VlanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for VlanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -9,6 +9,8 @@ use std::str::FromStr;
 #[repr(transparent)]
 pub struct Vni(u32);
 
+crate::decimal!(Vni);
+
 impl Vni {
     /// The highest one.
     pub const MAX: Vni = Vni(0xff_ffff);
@@ -50,19 +52,6 @@ impl From<Vni> for u128 {
     #[inline]
     fn from(vni: Vni) -> u128 {
         vni.0.into()
-    }
-}
-
-/// In decimal.
-impl fmt::Display for Vni {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Vni {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod megaflow;
 pub(crate) mod observer;
+pub(crate) mod patches;
 pub(crate) mod recorder;
 pub(crate) mod segment;
 pub(crate) mod table;

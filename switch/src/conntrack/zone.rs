@@ -1,6 +1,5 @@
 //! Zones of connection tracking.
 
-use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
@@ -8,6 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct Zone(pub u16);
+
+packet::decimal!(Zone);
 
 impl Zone {
     /// The zone of a `ct` action that names none.
@@ -24,19 +25,6 @@ impl From<Zone> for u128 {
     #[inline]
     fn from(zone: Zone) -> u128 {
         zone.0.into()
-    }
-}
-
-/// In decimal.
-impl fmt::Display for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Zone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

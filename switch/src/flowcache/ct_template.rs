@@ -19,7 +19,7 @@ use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, KINDS, PackedKey};
 use super::megaflow::{Mask, Masks, TupleBits};
-use super::recorder::patch;
+use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
 use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};

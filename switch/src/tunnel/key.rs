@@ -2,13 +2,14 @@
 
 use super::TunnelKind;
 use packet::{Vni, gre};
-use std::fmt;
 
 /// What tells the virtual networks of one tunnel apart: in Geneve and VXLAN the network's identifier of 24 bits, in ERSPAN
 /// a session of 10, in GRE and GTP-U (which calls it tunnel endpoint identifier) a number of 32. SRv6 has none: it is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct TunnelKey(pub u32);
+
+packet::decimal!(TunnelKey);
 
 impl TunnelKey {
     /// That of packets without one.
@@ -49,19 +50,6 @@ impl From<TunnelKey> for u128 {
     #[inline]
     fn from(key: TunnelKey) -> u128 {
         key.0.into()
-    }
-}
-
-/// In decimal.
-impl fmt::Display for TunnelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for TunnelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 
