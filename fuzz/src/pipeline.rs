@@ -1,5 +1,6 @@
-//! Packets through a whole pipeline: tunnels, connections, translation, fragments, tags, NORMAL, with flows that the input chooses. The
-//! switch with its cache, the one whose packets a lane gets first, and the one without either do the same.
+//! Packets through a whole pipeline: tunnels, connections, translation, fragments, tags, NORMAL, with flows that the
+//! input chooses. Three switches have to do the same: one with a flow cache, one with a fast path before it, one with
+//! neither.
 
 use crate::targets::Outcome_;
 use openflow_rs::message::{TlvMap, TlvTableMod};
@@ -134,7 +135,7 @@ enum Way {
     Plain,
 }
 
-/// Packets one after another by a lane, and by the switch those that it has no flow for.
+/// Packets one after another through a fast path; those that it has no flow for go to the switch.
 fn by_lane(
     s: &mut Switch,
     lane: &mut FastPath,

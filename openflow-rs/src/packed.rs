@@ -1,5 +1,6 @@
-//! Flows in the form in which OpenFlow 1.5 sends them. Who holds many flows holds them so: a match takes about half, an action a quarter of
-//! the memory, what is equal has equal octets, and a flow is sent without being encoded again.
+//! Flows in the form in which OpenFlow 1.5 sends them, for programs that hold many. A match takes about half the memory
+//! of its decoded form and an action a quarter, equal flows have equal octets, and a flow is sent without being encoded
+//! again.
 
 use crate::message::{BundleAdd, TooLong, Version};
 use crate::wire::{DecodeError, Put, Reader, flow, oxm};
@@ -48,7 +49,8 @@ const RECENT: usize = 1024;
 type Slot = Option<Arc<[u8]>>;
 
 thread_local! {
-    /// The octets of lists that were packed last, by their hash: thousands of flows do no more than go on with the next table.
+    /// The octets of the lists that were packed last, by their hash. Flows with equal actions share them: thousands
+    /// only go on with the next table.
     static SHARED: RefCell<(Vec<u8>, Vec<Slot>)> = RefCell::new((Vec::new(), vec![None; RECENT]));
 }
 
@@ -103,17 +105,17 @@ impl PackedFlow {
     /// The message.
     ///
     /// # Errors
-    /// Where the match or the actions are such as no switch takes.
+    /// The match or the actions do not decode.
     pub fn unpack(&self) -> Result<FlowMod, DecodeError> {
         let (matches, actions) = (self.matches.unpack()?, self.actions.unpack()?);
         let f = FlowMod::add(self.table, self.priority, self.cookie, matches, actions);
         Ok(FlowMod { command: self.command, ..f })
     }
 
-    /// The octets of the message that adds the change to a bundle. A switch of an earlier version is sent what it understands.
+    /// The octets of the message that adds the change to a bundle, in the form of the switch's version.
     ///
     /// # Errors
-    /// [`TooLong`] where it does not fit the 16 bits of a message's length.
+    /// [`TooLong`] if the length does not fit 16 bits.
     pub fn bundle_add(&self, v: Version, id: u32, flags: u16, xid: u32) -> Result<Vec<u8>, TooLong> {
         if v != Version::Of15
             && let Ok(f) = self.unpack()

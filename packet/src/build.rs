@@ -166,7 +166,8 @@ pub fn icmp_error(original: &[u8], eth_src: Mac, src: IpAddr, kind: u8, code: u8
     ip_packet(crate::mac_at(original, 6)?, eth_src, src, back, proto, 64, &body)
 }
 
-/// A UDP datagram's headers with another payload; lengths and checksums follow. IPv4 needs no UDP checksum, so it gets none.
+/// The headers of a UDP datagram with another payload; lengths and checksums are set anew. Over IPv4 there is no UDP
+/// checksum, as none is needed.
 /// None where `request` is too short or the result too long.
 pub fn with_payload(request: &[u8], h: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
     let l4 = h.l4?;

@@ -28,7 +28,7 @@ pub use mac::{Mac, NotAMac};
 pub use vlan::{NotAVlanId, VlanId};
 pub use vni::{NotAVni, Vni};
 
-/// A type that wraps a number is shown as that number in decimal, in messages and in what tests print alike.
+/// Implements `Display` and `Debug` for a type that wraps a number: both show the number in decimal.
 #[macro_export]
 macro_rules! decimal {
     ($of:ty) => {

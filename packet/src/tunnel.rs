@@ -86,7 +86,8 @@ impl<'a> Geneve<'a> {
     }
 }
 
-/// What is behind a VXLAN header that says so (draft-ietf-nvo3-vxlan-gpe section 3.1).
+/// What a VXLAN header with the generic protocol extension says that it carries (draft-ietf-nvo3-vxlan-gpe section
+/// 3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VxlanPayload {
     /// Ethernet: a header of RFC 7348, or one with the extension.
@@ -118,7 +119,7 @@ const NEXT_ETHERNET: u8 = 3;
 const NEXT_PROTOCOLS: [(u8, u16); 3] = [(1, 0x0800), (2, 0x86dd), (4, 0x894f)];
 
 impl Vxlan {
-    /// Reads a header; `None` if it is cut, has no identifier, or says of what is behind it what nobody knows.
+    /// Reads a header; `None` if it is cut, has no identifier, or names an unknown next protocol.
     pub fn parse(b: &[u8]) -> Option<Vxlan> {
         let (&[first, flags, high, low], vni) = (b.first_chunk()?, vxlan_vni(b)?);
         let policy = (first & POLICY != 0).then(|| (u16::from_be_bytes([high, low]), flags & 0x48));
@@ -130,7 +131,7 @@ impl Vxlan {
         Some(Vxlan { vni, gpe: true, payload: payload.filter(|_| first & OAM == 0)?, policy: None })
     }
 
-    /// Appends the header; false, and nothing is appended, if it cannot name what is behind it.
+    /// Appends the header. False, and nothing is appended, if it has no number for the payload's protocol.
     pub fn put(&self, out: &mut Vec<u8>) -> bool {
         let next = match self.payload {
             VxlanPayload::Ethernet => Some(NEXT_ETHERNET),

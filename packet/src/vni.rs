@@ -29,13 +29,13 @@ impl Vni {
         Vni(n & Vni::MAX.0)
     }
 
-    /// The network of a header's last word, whose lowest byte is reserved.
+    /// From the last word of a header, whose lowest byte is reserved.
     #[inline]
     pub(crate) const fn of_word(word: u32) -> Vni {
         Vni(word >> 8)
     }
 
-    /// The last word of a header.
+    /// As the last word of a header.
     #[inline]
     pub(crate) const fn word(self) -> u32 {
         self.0 << 8

@@ -383,8 +383,8 @@ impl Bridge {
         }
     }
 
-    /// Takes the flows that went since the last call and are to be told of; [`crate::Switch::tick`] tells of those that are
-    /// left then.
+    /// Takes the flows that were removed since the last call and whose removal controllers want to hear of.
+    /// [`crate::Switch::tick`] reports those that are left.
     pub fn drain_removed(&mut self) -> Vec<FlowRemoved> {
         std::mem::take(&mut self.removed)
     }
@@ -421,7 +421,8 @@ impl Bridge {
 
     /// Applies a meter-mod.
     ///
-    /// # Errors The error to send to the controller; nothing has changed then.
+    /// # Errors
+    /// The error to send to the controller; nothing has changed then.
     pub fn meter_mod(&mut self, m: &MeterMod, now: Duration) -> Result<(), DecodeError> {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);

@@ -99,9 +99,10 @@ pub struct TunnelConfig {
     pub kind: TunnelKind,
     /// Peer; `None` is `flow`.
     pub remote: Option<IpAddr>,
-    /// Local address; `None`: as the route says, or as flows say.
+    /// Local address; `None`: that of the route, or with `local_of_flow` the one in `tun_src`.
     pub local: Option<IpAddr>,
-    /// Flows say the local address (`local_ip=flow`): elsewhere `tun_src` is that of packets that came.
+    /// Flows choose the local address with `tun_src` (`local_ip=flow`). Without it `tun_src` only says where a packet
+    /// came from.
     pub local_of_flow: bool,
     /// Key of packets that leave; `None` is `flow`.
     pub key: Option<TunnelKey>,
@@ -139,11 +140,13 @@ pub struct TunnelConfig {
     pub erspan: ErspanOptions,
     /// The mark of packets that leave (`options:egress_pkt_mark`); none: the one that flows give.
     pub mark: Option<u32>,
-    /// Its type is that for peers of IPv6 (`ip6gre`, `ip6erspan`): by name alone, as either kind takes both.
+    /// Its type in the database is `ip6gre` or `ip6erspan`. Only the name differs: every type takes peers of IPv4 and
+    /// IPv6.
     pub v6_type: bool,
 }
 
-/// The bits of congestion notification (RFC 3168) in a type of service: congestion was experienced; the sender takes notice of it.
+/// Values of the congestion notification bits in a type of service (RFC 3168 section 5): "congestion experienced", and
+/// "the transport is capable of it".
 pub(crate) const CE: u8 = 3;
 const ECT_0: u8 = 2;
 
@@ -168,8 +171,8 @@ impl TunnelConfig {
         }
     }
 
-    /// Type of service and time to live of the outer header. Of congestion it says that the sender takes notice, and not
-    /// that there was some (RFC 3168 section 9.1.1): the end of the tunnel learns what happened within it.
+    /// Type of service and time to live of the outer header. "Congestion experienced" is not copied to it, but becomes
+    /// "capable" (RFC 3168 section 9.1.1): at the tunnel's end the mark means congestion within the tunnel.
     pub(crate) fn tos_ttl(&self, inner: &FlowKey) -> (u8, u8) {
         let ip = matches!(inner.get(F::EthType), 0x0800 | 0x86dd);
         let of = |f: F| if ip { inner.get(f) as u8 } else { 0 };
@@ -182,8 +185,9 @@ impl TunnelConfig {
         (class | ecn, if self.inherits_ttl && ip { of(F::IpTtl) } else { own })
     }
 
-    /// Whether outer UDP headers have checksums, over IPv4 or IPv6. Without a word about it those over IPv6 have (ovs-vswitchd.conf.db(5),
-    /// `options:csum`): a receiver refuses others (RFC 8200 section 8.1) unless it is told of the tunnel (RFC 6935).
+    /// Whether outer UDP headers over IPv4 or IPv6 have checksums. By default those over IPv6 have
+    /// (ovs-vswitchd.conf.db(5), `options:csum`): a receiver refuses datagrams without one (RFC 8200 section 8.1)
+    /// unless it knows of the tunnel (RFC 6935).
     pub fn checksums(&self, v4: bool) -> bool {
         self.csum.unwrap_or(!v4)
     }
@@ -234,8 +238,8 @@ impl TunnelConfig {
     }
 }
 
-/// What decides how packets are parsed: local addresses, at which tunnels end, the UDP ports of tunnels, and the number of VLAN tags. A
-/// clone is a snapshot.
+/// What decides how packets are parsed: the local addresses at which tunnels end, the UDP ports of tunnels, and the
+/// number of VLAN tags. A clone is a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     /// Whether of IPv6, and the address, in order.
@@ -474,8 +478,8 @@ fn srv6_headers(
     Ok(whole)
 }
 
-/// The GRE header and what is in it. A key and sequence numbers are sent where the options have them; ERSPAN has its key
-/// within, and always a sequence number. None: ERSPAN has no such header.
+/// The GRE header and what is in it. A key and sequence numbers are sent where the options have them; ERSPAN has its
+/// key within, and always a sequence number. None: ERSPAN has no such header.
 fn gre_packet(
     cfg: &TunnelConfig,
     key: &FlowKey,
@@ -534,6 +538,6 @@ pub enum Unreachable {
     Neighbour(IpAddr),
     /// The encapsulation has no word for such packets.
     PacketType(PacketType),
-    /// Flows ask for a version of ERSPAN that there is not, or for this session, which is beyond its ten bits.
+    /// Flows ask for a version of ERSPAN that does not exist, or for this session, which does not fit ten bits.
     Erspan(TunnelKey),
 }

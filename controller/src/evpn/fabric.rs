@@ -90,7 +90,8 @@ impl Keys {
     }
 }
 
-/// This chassis' addresses for EVPN (`external_ids:ovn-evpn-local-ip`): `[VNI-]ADDRESS,…`; without a VNI for all that have none of their own.
+/// This chassis' addresses for EVPN (`external_ids:ovn-evpn-local-ip`): `[VNI-]ADDRESS,…`. One without a VNI is for all
+/// VNIs that have none of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalIps {
     default: (Option<Ipv4Addr>, Option<Ipv6Addr>),
@@ -292,7 +293,8 @@ impl Fabric {
     }
 }
 
-/// What a VTEP's flows are known by, for want of a row: their cookie, which is the VTEP's key, and the rest of its datapath's UUID.
+/// The UUID by which a VTEP's flows are known, as it has no row: the VTEP's key, which is their cookie, and the rest of
+/// its datapath's UUID.
 pub fn of_vtep(datapath: Uuid, key: u32) -> Uuid {
     let (_, b, c, d) = datapath.as_fields();
     Uuid::from_fields(key, b, c, d)

@@ -77,8 +77,9 @@ impl Switch {
     }
 }
 
-/// The names of the ports that decide whether a port's addresses are advertised here, and which: the port itself if it is a machine's; the
-/// other end, if that is a router of this chassis; that one's redirect port, if the router is distributed. `port` gives a port by name.
+/// The port that decides whether a port's addresses are advertised here: the port itself if it is a machine's; its peer
+/// if that is a router port of this chassis; the peer's redirect port if the router is distributed. `port` gives a port
+/// by name.
 pub fn speaker<'a>(
     p: &'a sb::PortBinding,
     mut port: impl FnMut(&Str) -> Option<&'a sb::PortBinding>,

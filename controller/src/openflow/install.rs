@@ -8,8 +8,8 @@ use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The tables as they should be, and the changes that bring the switch there. The flows are the outputs of the derivation and are held
-/// there alone.
+/// The tables as they should be, and the changes that bring the switch there. The flows are the outputs of the
+/// derivation and are held there alone.
 #[derive(Debug, Default)]
 pub struct Tables {
     flows: usize,
@@ -96,7 +96,8 @@ impl Tables {
         out.into_changes()
     }
 
-    /// Becomes what was derived anew, and gives the changes. `have` is what was derived until now, `want` what is derived now.
+    /// Takes over `fresh` tables, which were derived from scratch, and gives the changes from `have` (the outputs until
+    /// now) to `want` (the new ones).
     pub fn become_(&mut self, have: &Derived, fresh: Tables, want: &Derived) -> Changes {
         let mut out = Sorted::default();
         for (id, m) in &fresh.meters {
@@ -268,7 +269,8 @@ const BUCKETS: usize = 60_000;
 /// Behind all others.
 const LAST_BUCKET: u32 = 0xffff_fffe;
 
-/// The messages that make a group. One with more buckets than a message can hold gets the others one lot after the other.
+/// The messages that make a group. One with more buckets than a message can hold gets the others one lot after the
+/// other.
 fn put_group(command: GroupModCommand, g: &Group) -> Vec<TableChange> {
     let mut lots: Vec<Vec<Bucket>> = vec![Vec::new()];
     let mut size = 0;

@@ -251,8 +251,8 @@ async fn answered(xid: u32, waiting: &mut Waiting, outgoing: &mut Outgoing, even
     }
 }
 
-/// Lets the first bundle of a connection, which replaces all tables, delete the meters that it does not use: behind it, since
-/// deleting a meter deletes the flows that use it.
+/// Has the first bundle of a connection, which replaces all tables, delete the meters of a former run that it does not
+/// use. They go after the bundle, since deleting a meter deletes the flows that use it.
 fn delete_meters(command: &mut Command, old: &mut BTreeSet<MeterId>) {
     let Command::Bundle { meters, unused, .. } = command else { return };
     let used: BTreeSet<MeterId> = meters.iter().map(|m| m.meter.id).collect();
@@ -337,8 +337,8 @@ struct Pending {
     /// The transaction id before those of the changes, which follow in their order, then the commit's.
     before: u32,
     changes: Vec<TableChange>,
-    /// The request whose answer says that all is in force: the commit, or a barrier behind what no bundle can hold. None while
-    /// it is being sent.
+    /// The request whose answer says that all is in force: the commit, or a barrier after messages that no bundle can
+    /// hold. None while the bundle is being sent.
     last: Option<u32>,
     /// Changes that the switch refused.
     bad: BTreeSet<usize>,
@@ -347,7 +347,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// What to send again: the changes without those that were refused. None where the bundle is in force, or nothing of it can be.
+    /// What to send again: the changes without those that were refused. None if the bundle is in force, or if the
+    /// switch refused it without naming a change.
     fn again(&self) -> Option<Vec<TableChange>> {
         if !self.failed || self.bad.is_empty() {
             return None;
@@ -403,7 +404,8 @@ impl Waiting {
     }
 }
 
-/// Octets that wait for the switch, and changes that wait unencoded behind them: a full table is large, and sent bit by bit.
+/// How many octets may wait for the switch. Further changes wait unencoded: a full table is large, and is sent in
+/// pieces.
 const BACKLOG: usize = 1 << 18;
 
 /// What is on its way to the switch.
@@ -480,9 +482,9 @@ fn send_meters(sender: &mut Sender<BoxStream>, meters: Vec<MeterMod>, waiting: &
     }
 }
 
-/// Sets transaction ids aside for a bundle of so many changes: those of the changes follow the one that is returned, and the
-/// commit's comes behind them; other messages may go in between. The first change opens the bundle (OpenFlow 1.5 section
-/// 7.3.9.4), which spares the switch a reply and the controller a wakeup.
+/// Sets transaction ids aside for a bundle of so many changes: those of the changes follow the one that is returned,
+/// and the commit's comes behind them; other messages may go in between. The first change opens the bundle (OpenFlow
+/// 1.5 section 7.3.9.4), which spares the switch a reply and the controller a wakeup.
 fn begin(sender: &mut Sender<BoxStream>, changes: usize) -> u32 {
     let first = sender.xid();
     if changes > 0 {
@@ -513,8 +515,8 @@ impl Sending {
         refused
     }
 
-    /// Commits the bundle. The switch says when all is in force: it answers the commit, or a barrier where there is more than
-    /// the bundle.
+    /// Commits the bundle. The switch says when all is in force: it answers the commit, or a barrier where there is
+    /// more than the bundle.
     fn end(self, p: &mut Pending, sender: &mut Sender<BoxStream>) {
         if !p.changes.is_empty() {
             let xid = p.before.wrapping_add(p.changes.len() as u32 + 1);

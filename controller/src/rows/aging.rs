@@ -1,8 +1,9 @@
-//! MAC_Binding and FDB rows that are in use do not age (ovn-nb(5), `mac_binding_age_threshold` and `fdb_age_threshold`).
+//! MAC_Binding and FDB rows that are in use do not age (ovn-nb(5), `mac_binding_age_threshold` and
+//! `fdb_age_threshold`).
 //!
-//! Northd takes rows out whose time stamps are too old. Flow statistics say which rows packets use: a neighbour from which
-//! packets come, or a station that sends, has its time stamp renewed. A neighbour to which packets only go is asked whether it
-//! is still there; its answer counts as a packet from it.
+//! Northd takes rows out whose time stamps are too old. Flow statistics say which rows packets use: a neighbour from
+//! which packets come, or a station that sends, has its time stamp renewed. A neighbour to which packets only go is
+//! asked whether it is still there; its answer counts as a packet from it.
 
 use crate::input::model::Input;
 use crate::plan::Plan;
@@ -17,8 +18,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Statistics are asked for, and a row's time stamp is renewed, after these sixteenths of its threshold: a probe, its answer and
-/// the next look fit before the row is too old.
+/// Statistics are asked for, and a row's time stamp is renewed, after this many sixteenths of its threshold: that
+/// leaves time for a probe, its answer and the next look before the row is too old.
 const SIXTEENTHS: u64 = 3;
 /// Time stamps that wait to be written at most.
 const MOST: usize = 10_000;

@@ -236,9 +236,9 @@ impl Connections {
         self.flow_monitors.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells of flows that went, and flow monitors of all that has changed, in the main PMD thread; `origin` is who made the
-    /// changes. So this comes before the answer to a barrier behind them. Updates for a connection that does not read are
-    /// dropped and counted.
+    /// Tells of flows that went, and flow monitors of all that has changed, in the main PMD thread; `origin` is who
+    /// made the changes. So this comes before the answer to a barrier behind them. Updates for a connection that does
+    /// not read are dropped and counted.
     pub fn send_flow_updates(&self, w: &mut MainPmd, bridge: BridgeId, origin: Option<Origin>) {
         let mut removed = Vec::new();
         w.switch.with_tables(bridge, |b| removed = b.drain_removed());
@@ -383,8 +383,8 @@ impl Connections {
         self.broadcast(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
     }
 
-    /// Tells the connections of a bridge of a new port. It is live in a second message, as with Open vSwitch, which finds
-    /// that out when the port is there: controllers that learn of liveness by changes miss none.
+    /// Tells the connections of a bridge of a new port. It is live in a second message, as with Open vSwitch, which
+    /// finds that out when the port is there: controllers that learn of liveness by changes miss none.
     pub fn port_added(&self, bridge: BridgeId, port: &switch::Port) {
         let mut desc = reply::port_desc(port);
         desc.state &= !reply::LIVE;
@@ -395,7 +395,8 @@ impl Connections {
         }
     }
 
-    /// Tells the connections of a bridge that a port was taken down; that it has no link then comes after that, as there.
+    /// Tells the connections of a bridge that a port was taken down; that it has no link then comes after that, as
+    /// there.
     fn port_taken_down(&self, bridge: BridgeId, port: &switch::Port) {
         let mut desc = reply::port_desc(port);
         desc.state &= !reply::LINK_DOWN;

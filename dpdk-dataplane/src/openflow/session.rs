@@ -176,8 +176,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     self.pass(m);
                     self.pass_events();
                 }
-                // What a port sends that floods goes when nothing else is to go, so that others wait for one of it at most,
-                // and for what the peer has not read.
+                // What a port sends that floods goes when nothing else is to go, so that others wait for one of it at
+                // most, and for what the peer has not read.
                 Some(m) = self.told.floods.recv(), if backlog == 0 => self.pass(m),
                 () = clock.sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
                     for m in self.packet_ins.next(clock.instant()) {

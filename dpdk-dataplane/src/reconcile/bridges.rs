@@ -466,7 +466,8 @@ impl Reconciler {
                 if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
                     self.police(&new, d);
                 }
-                // Nothing of this is in a port's description; of a change of liveness controllers are told where it is found.
+                // Nothing of this is in a port's description; of a change of liveness controllers are told where it is
+                // found.
                 let _ = self.pmd.run(move |w| change_port(w, id, no, &old, &new)).await;
             }
             return;
@@ -597,8 +598,8 @@ fn same_device(a: &Result<Kind, PortError>, b: &Result<Kind, PortError>) -> bool
     }
 }
 
-/// The ports that have to be made anew for another number: those that ask for one that is free, or that a port has which did
-/// not ask for it; and that port. A gateway has a port for each chassis, so each is looked at once.
+/// The ports that have to be made anew to change numbers: a port whose requested number is free, or is held by a port
+/// that did not request it, and that other port. A gateway has a port for each chassis, so each is looked at once.
 fn renumbered(b: &RunningBridge, spec: &BridgeSpec) -> BTreeSet<String> {
     let requests = spec.ports.iter().filter_map(|w| Some((w.name.as_str(), PortNo(w.request?))));
     let asked: BTreeMap<&str, PortNo> = requests.collect();

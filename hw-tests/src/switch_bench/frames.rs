@@ -120,7 +120,8 @@ pub fn read(file: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(frames)
 }
 
-/// Whether a frame, or the one in its tunnel, is a UDP packet as [`udp`] makes them: switches also send packets of their own.
+/// Whether a frame, or the one in its tunnel, is a UDP packet as [`udp`] makes them: switches also send packets of
+/// their own.
 pub fn is_traffic(frame: &[u8]) -> bool {
     let Some(h) = Headers::parse(frame) else { return false };
     match (h.l4, h.ports(frame)) {
@@ -135,8 +136,8 @@ pub fn is_traffic(frame: &[u8]) -> bool {
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
-/// outer header, and the checksums over them. Where the next hop has `several` Ethernet addresses, also which of them it takes:
-/// Open vSwitch learns them from received tunnel packets as well.
+/// outer header, and the checksums over them. Where the next hop has `several` Ethernet addresses, also which of them
+/// it takes: Open vSwitch learns them from received tunnel packets as well.
 pub fn comparable(frame: &[u8], several: bool) -> Vec<u8> {
     let mut p = frame.to_vec();
     let Some(h) = Headers::parse(&p) else { return p };

@@ -48,8 +48,8 @@ pub struct Traffic {
     pub name: String,
     /// Different packets; each of a connection of its own.
     pub packets: usize,
-    /// Ports that they come in by, each of which has the next of them: a port holds its packets in one pool, and Open vSwitch's
-    /// pools have room for no more than 262,144.
+    /// Ports that they come in by, each of which has the next of them: a port holds its packets in one pool, and Open
+    /// vSwitch's pools have room for no more than 262,144.
     pub sources: usize,
     /// What is measured are packets of connections that are not there yet.
     pub fresh: bool,

@@ -42,7 +42,8 @@ pub struct Switch {
     pub vlan_passthru: bool,
     /// The control plane protection in force.
     pub copp: Map<Str, Str>,
-    /// The ports that mirrored packets leave by, with the ports that they lead to, and the first port whose packets are mirrored there.
+    /// The ports that mirrored packets leave by: their names, the port each leads to, and the first port that is
+    /// mirrored there.
     pub mirrors: BTreeMap<(Str, Str), Uuid>,
     /// Whether a router answers for whole networks.
     pub arp_proxy: bool,

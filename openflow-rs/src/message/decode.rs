@@ -252,7 +252,8 @@ fn table_properties(r: Reader<'_>) -> Result<Option<[u8; 2]>> {
     Ok(vacancy)
 }
 
-/// Types of messages that can be in bundles: experimenters', packets out, changes of flows, groups, ports, tables and meters.
+/// Types of messages that can be in bundles: those of experimenters, packet-outs, and changes of flows, groups, ports,
+/// tables and meters.
 fn bundled(kind: u8) -> bool {
     matches!(kind, 4 | 13..=17 | 29)
 }

@@ -322,8 +322,9 @@ pub enum Message {
     PacketOut(PacketOut),
     /// Flow removed.
     FlowRemoved(FlowRemoved),
-    /// OFPT_FLOW_REMOVED of OpenFlow 1.0 for peers that have not asked for Nicira's matches (NXT_SET_FLOW_FORMAT): what its
-    /// match cannot say is left out. It is read as [`Message::FlowRemoved`], and the same as that in later versions.
+    /// OFPT_FLOW_REMOVED of OpenFlow 1.0 for peers that have not asked for Nicira's matches (NXT_SET_FLOW_FORMAT): what
+    /// its match cannot say is left out. It is read as [`Message::FlowRemoved`], and the same as that in later
+    /// versions.
     FlowRemovedOf10(FlowRemoved),
     /// Port status.
     PortStatus(PortStatus),

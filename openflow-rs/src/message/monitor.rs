@@ -26,7 +26,8 @@ pub mod flags {
     pub const ACTIONS: u16 = 16;
     /// In full, what the peer's own messages change.
     pub const OWN: u16 = 32;
-    /// In OpenFlow 1.4, only what its own messages change. `ovs-ofctl` means [`OWN`] by it, and so does Open vSwitch.
+    /// Only changes by messages of the monitoring connection, in OpenFlow 1.4. Open vSwitch and `ovs-ofctl` treat it as
+    /// [`OWN`].
     pub const ONLY_OWN: u16 = 64;
 }
 

@@ -1,5 +1,5 @@
-//! OpenFlow 1.0, which `ovs-ofctl` speaks unless told otherwise, with the Nicira extensions that it uses there: extended
-//! match, flow statistics and packet-ins. Messages that newer versions added have no form here.
+//! OpenFlow 1.0, which `ovs-ofctl` speaks unless told otherwise, with the Nicira extensions that it uses there:
+//! extended match, flow statistics and packet-ins. Messages that newer versions added have no form here.
 
 use super::encode::Entries;
 use super::stats::{all, entry, pull_text, put_text};
@@ -382,8 +382,8 @@ fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
     o.p32(p.config);
     // "Live" came later.
     o.p32(p.state & 1);
-    // Features that are current, advertised, supported, and the peer's. Speeds above 10 Gbit/s came later, and copper has
-    // another bit.
+    // Features that are current, advertised, supported, and the peer's. Speeds above 10 Gbit/s came later, and copper
+    // has another bit.
     o.p32(p.curr & 0x7f | (p.curr >> 11 & 1) << 7);
     o.zeros(12);
 }

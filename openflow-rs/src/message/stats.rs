@@ -480,15 +480,15 @@ fn table_description(v: Version) -> usize {
     }
 }
 
-/// A table's name in as many bytes as it has, the last of which is zero.
+/// Appends a table's name: 32 bytes, filled with zeros, the last of which is always zero.
 pub(crate) fn put_table_name(o: &mut Vec<u8>, name: &str) {
     let at = o.len();
     o.extend_from_slice(name.as_bytes().get(..31).unwrap_or(name.as_bytes()));
     o.resize(at + 32, 0);
 }
 
-/// Fields of OpenFlow 1.2 (its section A.2.3.7) that can be matched: all from the ingress port to the class of MPLS, but
-/// for the physical port.
+/// Fields of OpenFlow 1.2 (its section A.2.3.7) that can be matched: all from the ingress port to the class of MPLS,
+/// but for the physical port.
 const FIELDS_OF_12: u64 = 0xf_ffff_fffd;
 /// Of these, those that can be written: not the EtherType and the IP protocol.
 const WRITABLE_OF_12: u64 = FIELDS_OF_12 & !(1 << 5 | 1 << 10);

@@ -198,8 +198,8 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         ));
     }
     if v == Version::Of11 {
-        // A flow that takes the place of another starts anew in this version, and what modifies no flow adds one, unless
-        // it looks for a cookie.
+        // A flow that takes the place of another starts anew in this version, and what modifies no flow adds one,
+        // unless it looks for a cookie.
         let anew = if f.command == FlowModCommand::Add { FlowFlags::RESET_COUNTS } else { 0 };
         f.flags = FlowFlags(f.flags.0 | anew);
         f.or_add = f.cookie_mask == 0 && matches!(f.command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);

@@ -16,15 +16,15 @@ const EVICTED: u8 = 5;
 /// Configuration of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableConfig {
-    /// Its name.
+    /// Its name in the database.
     pub name: Option<String>,
-    /// Its name where that has none, as a controller gave it.
+    /// The name that a controller gave it; it counts where the database has none.
     pub name_openflow: Option<String>,
     /// Most flows.
     pub limit: Option<usize>,
     /// At the limit, flows with timeouts are evicted.
     pub evict: bool,
-    /// The same, as a controller asks for it (OFPTC14_EVICTION).
+    /// A controller has turned eviction on (OFPTC14_EVICTION).
     pub evict_openflow: bool,
     /// Events of its room that a controller has asked for (OFPTC14_VACANCY_EVENTS).
     pub vacancy: Option<Vacancy>,
@@ -32,7 +32,8 @@ pub struct TableConfig {
     pub groups: Vec<Subfield>,
 }
 
-/// Percentages of free room at which controllers are told, and which of the two comes next (OpenFlow 1.4 section 7.3.5.17).
+/// Percentages of free room at which controllers are told, and which of the two comes next (OpenFlow 1.4 section
+/// 7.3.5.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vacancy {
     /// It is told when there is less than this.
@@ -58,8 +59,8 @@ impl Bridge {
         self.table_config.get(&table)
     }
 
-    /// Replaces the tables' configuration; what was requested over OpenFlow is kept, but a name where there was another.
-    /// Flows beyond a limit are evicted if they may be.
+    /// Replaces the tables' configuration. What controllers have set is kept, except names of tables that the database
+    /// names. Flows beyond a limit are evicted where eviction is on.
     pub fn set_table_config(&mut self, mut config: BTreeMap<TableId, TableConfig>, now: Duration) {
         for (table, old) in &self.table_config {
             if old.evict_openflow || old.vacancy.is_some() || old.name_openflow.is_some() {
@@ -82,7 +83,7 @@ impl Bridge {
         self.table_config.entry(table).or_default().name_openflow = (!name.is_empty()).then(|| name.into());
     }
 
-    /// A controller turns eviction on or off, in a table or in all.
+    /// Turns eviction on or off for a controller, in a table or in all.
     pub fn let_evict(&mut self, table: TableId, on: bool) {
         for t in meant(table) {
             self.table_config.entry(t).or_default().evict_openflow = on;
@@ -96,7 +97,8 @@ impl Bridge {
         limit.map_or(100, |most| (most.saturating_sub(self.table_len(table)) * 100 / most) as u8)
     }
 
-    /// A controller asks to be told when the room of a table, or of any table, passes one of two percentages; or no longer.
+    /// Has controllers told when the free room of a table, or of any table, passes one of two percentages; `None` ends
+    /// that.
     pub fn watch_vacancy(&mut self, table: TableId, between: Option<[u8; 2]>) {
         for t in meant(table) {
             let now = self.vacancy(t);

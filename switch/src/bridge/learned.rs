@@ -65,8 +65,8 @@ impl Bridge {
         self.timed.len()
     }
 
-    /// Learned flows that end when they are not used, with the time of their last use: those at these places of all flows
-    /// with timeouts, which move when flows end.
+    /// Learned flows with an idle timeout, each with the time of its last use. `places` selects from the list of all
+    /// flows with timeouts; places change when flows end.
     pub fn learned(&self, places: Range<usize>) -> impl Iterator<Item = (Arc<Rule>, Duration)> + '_ {
         let there = |r: &Arc<Rule>| {
             let t = self.tables.get(r.table.index());
@@ -80,8 +80,8 @@ impl Bridge {
         })
     }
 
-    /// Takes a flow that another chassis learned and used last `idle` ago. False: it is nothing that a flow here learns, or
-    /// it has been there for longer than it may.
+    /// Takes a flow that another chassis learned and last used `idle` ago. False if no flow here learns such flows, or
+    /// if its timeout has passed.
     pub fn take_learned(&mut self, f: &FlowMod, idle: Duration, now: Duration) -> bool {
         let lasts = Duration::from_secs(f.idle_timeout.into());
         if f.command != FlowModCommand::Add || !self.learns(f) || idle >= lasts || validate::flow(self, f).is_err() {

@@ -1,5 +1,5 @@
-//! What becomes of packets that no flow of a table matches. OpenFlow 1.3 and newer drop them; older controllers get them
-//! (OpenFlow 1.0 section 3.4), unless a controller of OpenFlow 1.1 or 1.2 has said otherwise for the table
+//! What becomes of packets that no flow of a table matches. OpenFlow 1.3 and newer drop them; older controllers get
+//! them (OpenFlow 1.0 section 3.4), unless a controller of OpenFlow 1.1 or 1.2 has said otherwise for the table
 //! (OpenFlow 1.1 section A.3.3, `ovs-ofctl mod-table`).
 
 use crate::bridge::{Bridge, N_TABLES, meant};

@@ -88,7 +88,8 @@ impl Bridge {
 
     /// Applies a flow-mod.
     ///
-    /// # Errors The error to send to the controller; nothing has changed then.
+    /// # Errors
+    /// The error to send to the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let there = validate::without_values(self, &f.matches).map(|matches| FlowMod { matches, ..f.clone() });
         let f = there.as_ref().unwrap_or(f);
@@ -244,7 +245,7 @@ impl Bridge {
         self.forget_what_it_learned(r, now);
     }
 
-    /// Removes the flows that a flow has learned which is no more, or has other actions now.
+    /// Removes what a flow has learned, once the flow is gone or has other actions.
     fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
         for a in r.actions.iter() {
             if let Action::Learn(l) = a

@@ -45,7 +45,8 @@ pub(super) fn out_port(backer: &Backer, egress: &Egress) -> String {
     }
 }
 
-/// The headers that a cached flow puts before packets: those of Geneve and VXLAN, as the packets of others walk the tables.
+/// The headers that a cached flow puts before packets: those of Geneve and VXLAN, as the packets of others walk the
+/// tables.
 pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
     let h = &p.headers;
     let v6 = h.get(12) == Some(&0x86);

@@ -191,8 +191,8 @@ pub(crate) fn decapsulate(p: &[u8], h: &Headers, own: &Own) -> Result<Option<Dec
     if d.is_whole() { Ok(Some(d)) } else { Err(Malformed) }
 }
 
-/// Reads the header of GTP-U, which begins at `at`. A message without a user's packet is taken as the frame that it came
-/// in, for flows to hand it to those who know what it means, as in Open vSwitch.
+/// Reads the header of GTP-U, which begins at `at`. A message without a user's packet is taken as the frame that it
+/// came in, for flows to hand it to those who know what it means, as in Open vSwitch.
 fn of_gtpu(d: &mut Decapsulated, body: &[u8], at: usize) -> Result<(), Malformed> {
     let g = Gtpu::parse(body).ok_or(Malformed)?;
     (d.key, d.gtpu) = (TunnelKey(g.teid), Some((g.flags, g.message)));

@@ -3,8 +3,9 @@
 use super::TunnelKind;
 use packet::{Vni, gre};
 
-/// What tells the virtual networks of one tunnel apart: in Geneve and VXLAN the network's identifier of 24 bits, in ERSPAN
-/// a session of 10, in GRE and GTP-U (which calls it tunnel endpoint identifier) a number of 32. SRv6 has none: it is 0.
+/// The key of a tunnel's packets, which tells virtual networks with the same endpoints apart. In Geneve and VXLAN it is
+/// the VNI (24 bits), in ERSPAN the session (10 bits), in GRE the key and in GTP-U the tunnel endpoint identifier (32
+/// bits each). Packets of SRv6 have none, and count as 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct TunnelKey(pub u32);
@@ -12,10 +13,10 @@ pub struct TunnelKey(pub u32);
 packet::decimal!(TunnelKey);
 
 impl TunnelKey {
-    /// That of packets without one.
+    /// The key of packets that carry none.
     pub const NONE: TunnelKey = TunnelKey(0);
 
-    /// The highest that the headers of a kind of tunnel have room for. SRv6 has no key: there, a number has no effect.
+    /// The highest key that the headers of a kind of tunnel have room for. SRv6 takes any number and ignores it.
     pub const fn max(kind: TunnelKind) -> TunnelKey {
         match kind {
             TunnelKind::Gre | TunnelKind::Srv6 | TunnelKind::Gtpu => TunnelKey(u32::MAX),
@@ -24,7 +25,7 @@ impl TunnelKey {
         }
     }
 
-    /// Reads a number in decimal, or in hexadecimal behind `0x`, that this kind of tunnel has room for.
+    /// Parses a key, in decimal or with `0x`. `None` if it is no number, or too high for this kind of tunnel.
     pub fn parse(kind: TunnelKind, text: &str) -> Option<TunnelKey> {
         let n = match text.strip_prefix("0x") {
             Some(hex) => u32::from_str_radix(hex, 16),
@@ -33,7 +34,7 @@ impl TunnelKey {
         n.ok().map(TunnelKey).filter(|k| *k <= TunnelKey::max(kind))
     }
 
-    /// What fits into a header of Geneve or VXLAN.
+    /// The low 24 bits, for a header of Geneve or VXLAN.
     pub(super) const fn vni(self) -> Vni {
         Vni::of_low_bits(self.0)
     }

@@ -91,8 +91,8 @@ pub struct Backer {
     pub cuts: bool,
     /// Ports of the datapath have the numbers that are in their names, as in test beds.
     pub numbers_by_name: bool,
-    /// The datapath puts packets into tunnels as it is told byte for byte (`tnl_push_pop` there). If not, a trace says what it
-    /// would be told; nothing else depends on it.
+    /// The datapath puts packets into tunnels as it is told byte for byte (`tnl_push_pop` there). If not, a trace says
+    /// what it would be told; nothing else depends on it.
     pub pushes: bool,
 }
 
@@ -258,8 +258,8 @@ impl Backer {
         }
     }
 
-    /// The name of a port of the datapath, by its number: that of a device's port, or the one that all tunnels of a kind
-    /// have.
+    /// The name of a port of the datapath, by its number: that of a device's port, or the one that all tunnels of a
+    /// kind have.
     pub fn datapath_port_name(&self, number: u32) -> Option<String> {
         let ports = |bridge: BridgeId| self.bridges.get(bridge).map(|b| &b.ports);
         if let Some((bridge, no)) = self.devices.get(&number) {

@@ -16,8 +16,8 @@ pub(crate) struct Continuation {
 }
 
 const FORMAT: u8 = 2;
-/// The property that all of it is in. Open vSwitch's are 0x8000 to 0x8008; who reads a continuation only to print it, as
-/// `ovs-ofctl monitor` does, steps over others.
+/// The property that all of it is in. Open vSwitch's are 0x8000 to 0x8008; who reads a continuation only to print it,
+/// as `ovs-ofctl monitor` does, steps over others.
 const PROPERTY: u16 = 0xff00;
 
 fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
@@ -114,8 +114,8 @@ mod tests {
     use super::*;
     use openflow_rs::PortNo;
 
-    /// A continuation is a whole number of properties (OpenFlow 1.5 section 7.1.1), of a type that Open vSwitch does not
-    /// use, and comes back as it was; cut short it is refused.
+    /// A continuation is a whole number of properties (OpenFlow 1.5 section 7.1.1), of a type that Open vSwitch does
+    /// not use, and comes back as it was; cut short it is refused.
     #[test]
     fn continuations_are_properties() {
         let list = vec![Action::output(PortNo(7)), Action::GotoTable(TableId(9))];

@@ -98,8 +98,8 @@ fn vtep(dp: Uuid, ip: IpAddr, view: &mut Seen<'_>) -> Option<()> {
     Some(())
 }
 
-/// Who sent the packet is behind the VTEP by which it came, until it has been silent for long enough. The flow is as those of
-/// [`remote`], which replace it; its cookie is the VTEP's own, so that it goes with it.
+/// Who sent the packet is behind the VTEP by which it came, until it has been silent for long enough. The flow is as
+/// those of [`remote`], which replace it; its cookie is the VTEP's own, so that it goes with it.
 fn learn(d: &Domain, v: &Vtep) -> Action {
     let copied = |field: FieldId, from: FieldId| LearnSpec {
         src: LearnSrc::Field(Subfield::full(from)),

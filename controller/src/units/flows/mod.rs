@@ -543,8 +543,8 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
 /// The verdict of an access rule that lets a packet pass (bit 16 of `reg8`).
 const ALLOW: Action = Action::SetField { field: FieldId::XReg4, value: 1 << 48, mask: Some(1 << 48) };
 
-/// Cookie and actions of a flow whose key these rows put out, in their order: clauses of conjunctions go together; of anything else
-/// the first stands.
+/// The cookie and actions of a flow that several rows put out: clauses of conjunctions are joined; otherwise the first
+/// value counts.
 pub fn merged(values: &[Value]) -> Option<(u32, PackedActions)> {
     let mut lists = values.iter().filter_map(|v| if let Value::Flow(c, a) = v { Some((*c, a)) } else { None });
     let (cookie, first) = lists.next()?;

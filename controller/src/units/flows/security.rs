@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv6Addr};
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     mac: u128,
-    /// The Ethernet addresses of IPv4 packets, with masks: of a router that speaks VRRP (RFC 9568) the virtual ones, of which
-    /// its ARP messages tell from its own.
+    /// The Ethernet addresses of IPv4 packets, with masks: of a router that speaks VRRP (RFC 9568) the virtual ones, of
+    /// which its ARP messages tell from its own.
     macs4: Vec<(u128, u128)>,
     /// Those of IPv6 packets, of which ND messages tell.
     macs6: Vec<(u128, u128)>,
@@ -42,7 +42,8 @@ fn virtual_mac(word: &str) -> Option<Option<(u128, u128)>> {
     Some(valid.then_some((mac, mask)))
 }
 
-/// Parses `MAC [IP[/PREFIX]]…` or `VRRPv3 MAC [VIRTUAL-MAC[/PREFIX]]… [IP[/PREFIX]]…`; what is no address ends the entry.
+/// Parses `MAC [IP[/PREFIX]]…` or `VRRPv3 MAC [VIRTUAL-MAC[/PREFIX]]… [IP[/PREFIX]]…`; what is no address ends the
+/// entry.
 fn parse(text: &str) -> Option<Entry> {
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
     let first = words.next()?;
@@ -94,7 +95,8 @@ fn link_local(mac: u128) -> u128 {
     Mac::from_u64(mac as u64).link_local().into()
 }
 
-/// The link-local addresses made from the Ethernet addresses of a mask, which leaves open bits of the last octet at most.
+/// The link-local addresses made from the Ethernet addresses of a mask, which leaves open bits of the last octet at
+/// most.
 fn link_locals((mac, mask): (u128, u128)) -> (u128, u128) {
     (link_local(mac), !(!mask & ALL))
 }

@@ -1,9 +1,9 @@
 //! Address sets, and what their members add to logical flows.
 //!
 //! A set is read once for all flows. Flows that demand a member of it ([`logical_flow::sets`]) are made without the
-//! members, and leave to later units what these add, so that one that comes or goes costs a part of the set: a few others
-//! beside it. As in ovn-controller a flow is made anew when a set that has one member or none gets several, or the
-//! other way round.
+//! members; units of their own add these, a part of the set each. So a member that comes or goes costs the work for one
+//! part. As in ovn-controller a flow is made anew when a set that has one member or none gets several, or the other way
+//! round.
 
 use super::{Fact, Seen, Unit, cookie, put, put_packed, row};
 use crate::encode::of;
