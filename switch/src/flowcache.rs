@@ -11,7 +11,8 @@
 //! ([`ct_template`]).
 //!
 //! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
-//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event.
+//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event. Packets for BFD sessions
+//! are no events: they are cached. Frames of our own that leave again and again have an entry each ([`own`]).
 
 pub(crate) mod ct_template;
 pub(crate) mod depend;
@@ -21,6 +22,8 @@ pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod megaflow;
 pub(crate) mod observer;
+pub(crate) mod own;
+pub(crate) mod predictor;
 pub(crate) mod recorder;
 pub(crate) mod segment;
 pub(crate) mod table;
@@ -46,8 +49,10 @@ use megaflow::MegaflowPredictor;
 use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use packet::VlanId;
-use recorder::{NewConnectionPredictor, Recorder};
+use predictor::NewConnectionPredictor;
+use recorder::Recorder;
 use segment::SegmentCache;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -55,8 +60,12 @@ use template_run::{Run, TemplateRuns};
 use views::Views;
 use xcache::XlateCaches;
 
-/// How old counters of cached flows may be ([`FlowCache::pay_late`]).
+/// How often counters of cached flows are brought up to date, where they may be late ([`FlowCache::pay_late`]): not those of
+/// all flows at once, but of one in so many of those that wait, and of one at least. Flows of a packet now and then, as
+/// those of a thousand BFD sessions, are paid for several packets at a time.
 const LATE: Duration = Duration::from_millis(1);
+const SHARE: usize = 1024;
+const LEAST: usize = 1;
 
 /// A header change: bytes at an offset from a header's start, and the checksums that cover them.
 #[derive(Clone, Debug)]
@@ -116,6 +125,12 @@ pub(crate) enum Step {
     Translate,
     Send {
         device: u32,
+        last: bool,
+    },
+    /// Goes to the BFD session of a port.
+    Session {
+        bridge: u16,
+        port: PortNo,
         last: bool,
     },
     Encap {
@@ -193,7 +208,7 @@ pub(crate) struct Tallies {
     /// By xlate cache.
     all: Vec<Tally>,
     /// Places whose tallies are not zero.
-    dirty: Vec<u32>,
+    dirty: VecDeque<u32>,
     /// Tallies of xlate caches that are gone, with their places.
     past: Vec<(u32, Tally)>,
     pub(crate) drops: DropCounters,
@@ -320,16 +335,20 @@ impl FlowCache {
         }
     }
 
-    /// From now on counters of cached flows may wait for a millisecond.
+    /// From now on counters of cached flows may wait until the next [`FlowCache::pay_out`], which comes once a second.
     pub(crate) fn pay_late(&mut self) {
         self.late = true;
     }
 
     /// Brings counters up to date, unless that was done a moment ago and may wait.
     pub(crate) fn pay_if_due(&mut self, backer: &mut Backer) {
-        if !self.late || backer.now.saturating_sub(self.paid) >= LATE {
+        if !self.late {
+            return self.pay_out(backer);
+        }
+        if backer.now.saturating_sub(self.paid) >= LATE {
             self.paid = backer.now;
-            self.pay_out(backer);
+            let n = self.cache.tallies.dirty.len() / SHARE + LEAST;
+            self.pay_some(backer, n);
         }
     }
 
@@ -402,7 +421,7 @@ impl Tallies {
         }
         let Some(t) = self.all.get_mut(i) else { return };
         if t.packets == 0 {
-            self.dirty.push(path);
+            self.dirty.push_back(path);
         } else {
             // Another xlate cache was in this place; the place is listed already.
             self.past.push((path, *t));
@@ -423,8 +442,13 @@ impl Tallies {
 
     /// Takes what packets were counted, by path.
     pub(crate) fn take(&mut self) -> Vec<(u32, Tally)> {
+        self.take_some(usize::MAX)
+    }
+
+    /// The same of so many paths at most, of those that wait for longest, and of those that are gone.
+    pub(super) fn take_some(&mut self, most: usize) -> Vec<(u32, Tally)> {
         let mut list = std::mem::take(&mut self.past);
-        for i in self.dirty.drain(..) {
+        for i in self.dirty.drain(..most.min(self.dirty.len())) {
             if let Some(t) = self.all.get_mut(i as usize) {
                 list.push((i, *t));
                 *t = Tally { generation: t.generation, ..Tally::default() };
