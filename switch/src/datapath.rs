@@ -160,8 +160,8 @@ impl Switch {
         }
     }
 
-    /// From now on counters of cached flows may be up to a second old, unless [`Switch::count`] or a tick brings
-    /// them up to date.
+    /// From now on counters of cached flows may be up to two seconds old, if there is a tick each second, unless
+    /// [`Switch::count`] brings them up to date.
     pub fn count_late(&mut self) {
         self.flowcache.pay_late();
     }
@@ -447,7 +447,7 @@ impl Switch {
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
-        self.flowcache.pay_out(&mut self.backer);
+        self.flowcache.pay_at_tick(&mut self.backer, self.max_idle < MAX_IDLE / 2);
         let mut connections = self.backer.conntrack.lock();
         let n = (connections.len() / 8 + 1024).min(MOST_SWEPT);
         connections.sweep(n, now);

@@ -31,8 +31,8 @@ pub(crate) mod template_run;
 pub(crate) mod views;
 pub(crate) mod xcache;
 
-use crate::bridge::Invalidation;
 use crate::bridge::changes::Changes;
+use crate::bridge::{Bridge, Invalidation};
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{ConnSnapshot, Tuple, Zone};
@@ -209,6 +209,8 @@ pub(crate) struct Tallies {
     all: Vec<Tally>,
     /// Places whose tallies are not zero.
     dirty: VecDeque<u32>,
+    /// How many of them have become so since the last tick.
+    fresh: usize,
     /// Tallies of xlate caches that are gone, with their places.
     past: Vec<(u32, Tally)>,
     pub(crate) drops: DropCounters,
@@ -335,7 +337,7 @@ impl FlowCache {
         }
     }
 
-    /// From now on counters of cached flows may wait until the next [`FlowCache::pay_out`], which comes once a second.
+    /// From now on counters of cached flows may wait for two seconds.
     pub(crate) fn pay_late(&mut self) {
         self.late = true;
     }
@@ -350,6 +352,15 @@ impl FlowCache {
             let n = self.cache.tallies.dirty.len() / SHARE + LEAST;
             self.pay_some(backer, n);
         }
+    }
+
+    /// Brings counters up to date that have waited since the last tick, a second ago; all of them where flows may end as they were
+    /// not used (`idle`: cached flows may as well).
+    pub(crate) fn pay_at_tick(&mut self, backer: &mut Backer, idle: bool) {
+        let t = &mut self.cache.tallies;
+        let old = t.dirty.len().saturating_sub(std::mem::take(&mut t.fresh));
+        let all = !self.late || idle || backer.bridges.iter().any(Bridge::times_out);
+        self.pay_some(backer, if all { usize::MAX } else { old });
     }
 
     /// Serves packets from templates, up to the first that has none; returns how many. `own` gets entries of packets
@@ -422,6 +433,7 @@ impl Tallies {
         let Some(t) = self.all.get_mut(i) else { return };
         if t.packets == 0 {
             self.dirty.push_back(path);
+            self.fresh += 1;
         } else {
             // Another xlate cache was in this place; the place is listed already.
             self.past.push((path, *t));

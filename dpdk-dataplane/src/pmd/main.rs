@@ -417,15 +417,15 @@ impl MainPmd {
     }
 
     fn do_jobs(&mut self) -> bool {
-        let mut begun = None;
+        let (mut begun, mut counted) = (None, false);
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
             let start = self.now();
-            if begun.is_none() {
+            if job.counts && !std::mem::replace(&mut counted, true) {
                 // The job may read counters, which cached flows settle from time to time only.
                 self.switch.count();
             }
-            job(self);
+            (job.run)(self);
             let end = self.now();
             self.counters.jobs += 1;
             self.counters.longest_job = self.counters.longest_job.max(end.saturating_sub(start));
