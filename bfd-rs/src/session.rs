@@ -7,9 +7,9 @@ use crate::{Diagnostic, Packet, PacketError, State};
 /// (RFC 5880 section 6.8.3), in microseconds.
 const SLOW: u32 = 1_000_000;
 
-/// Sessions of one interval send at multiples of a 64th of it: those of many peers then leave together, some at a time, and
-/// a thread that has a thousand of them wakes up for a group and not for each.
-const STEPS: u32 = 64;
+/// Sessions send at ticks that all sessions of about the same interval share: those of many peers leave together, and a thread that
+/// has a thousand of them wakes up for a hundred and not for each. A session has at least so many ticks to choose from.
+const CHOICES: u64 = 3;
 
 /// What the operator wants of a session. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,18 +439,23 @@ impl Session {
         self.tx_in_force.max(self.remote_min_rx)
     }
 
-    /// When the next packet is due after one at `now`, at a step that sessions of this interval share: "The periodic
+    /// When the next packet is due after one at `now`, at a tick that sessions share: "The periodic
     /// transmission of BFD Control packets MUST be jittered on a per-packet basis by up to 25% ... If bfd.DetectMult is equal
     /// to 1, the interval ... MUST be no more than 90% of the negotiated transmission interval, and MUST be no less than 75%"
     /// (RFC 5880 section 6.8.7).
+    ///
+    /// Ticks are a power of two apart, so that those of a longer interval are among those of a shorter one: 8.2 ms at 100 ms.
     fn next_in_company(&mut self, now: Timer) -> Timer {
         self.jitter = self.jitter.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let interval = u64::from(self.tx_interval());
         let most = if self.config.detect_mult == 1 { 90 } else { 100 };
-        // Rounding down to a step takes less than two percent of it.
-        let percent = 77 + u64::from(self.jitter >> 16) % (most - 77);
-        let at = now + interval * percent / 100;
-        at - at % (interval / u64::from(STEPS)).max(1)
+        let (soonest, latest) = (now + (interval * 75).div_ceil(100), now + interval * most / 100);
+        let tick = 1 << ((latest.saturating_sub(soonest)) / CHOICES).max(1).ilog2();
+        let (first, last) = (soonest.div_ceil(tick), latest / tick);
+        match (last + 1).checked_sub(first) {
+            None | Some(0) => latest,
+            Some(choices) => (first + u64::from(self.jitter >> 16) % choices) * tick,
+        }
     }
 
     /// When [`Session::poll`] wants to be called next.

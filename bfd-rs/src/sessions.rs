@@ -304,7 +304,8 @@ impl Sessions {
     pub fn poll(&mut self, now: Timer) -> (Vec<Outgoing>, Vec<Change>) {
         let (mut packets, mut changes) = (Vec::new(), Vec::new());
         // Each once: an answer to a poll and a packet that is due are two packets, and two calls.
-        let due: Vec<u32> = std::iter::from_fn(|| self.timers.pop(now)).collect();
+        let mut due: Vec<u32> = std::iter::from_fn(|| self.timers.pop(now)).collect();
+        due.sort_unstable();
         for number in due {
             let Some(e) = self.sessions.get_mut(&number) else { continue };
             let (packet, state) = e.session.poll(now);

@@ -203,24 +203,45 @@ fn one_poll_sequence_ends_before_the_next_begins() {
 
 /// "If bfd.DetectMult is equal to 1, the interval ... MUST be no more than 90% of the negotiated transmission interval, and
 /// MUST be no less than 75%" (section 6.8.7); else between 75 and 100 %, and not always the same.
+/// Times between a session's packets, each sent when it is due.
+fn intervals(ms: u32, mult: u8, discriminator: u32) -> Vec<u64> {
+    let config = fast(ms, mult);
+    let mut s = Session::new(config, discriminator, 0);
+    let times = |p: Packet| Packet { desired_min_tx: ms * 1000, required_min_rx: ms * 1000, ..p };
+    for state in [State::Down, State::Init] {
+        s.receive(&times(packet(state, 9, discriminator)).to_bytes(), 0).unwrap();
+    }
+    s.receive(&Packet { final_: true, ..times(packet(State::Up, 9, discriminator)) }.to_bytes(), 0).unwrap();
+    s.poll(0);
+    let (mut last, mut all) = (0, Vec::new());
+    for _ in 0..400 {
+        s.receive(&times(packet(State::Up, 9, discriminator)).to_bytes(), last).unwrap();
+        let now = s.deadline();
+        assert!(s.poll(now).0.is_some());
+        all.push(now - last);
+        last = now;
+    }
+    all
+}
+
 #[test]
 fn every_interval_is_jittered() {
-    for (mult, most, different) in [(1, 90, 7), (3, 100, 11)] {
-        let mut s = session_in(State::Up);
-        s.configure(fast(100, mult), 0);
-        s.receive(&Packet { final_: true, ..packet(State::Up, 9, 7) }.to_bytes(), 0).unwrap();
-        s.poll(0);
-        let (mut last, mut seen) = (0, std::collections::BTreeSet::new());
-        for _ in 0..200 {
-            s.receive(&packet(State::Up, 9, 7).to_bytes(), last).unwrap();
-            let now = s.deadline();
-            let percent = (now - last) / 1000;
-            assert!((75..=most).contains(&percent), "{percent} % with {mult}");
-            seen.insert(percent);
-            assert!(s.poll(now).0.is_some());
-            last = now;
+    for (ms, mult, most) in
+        [(100, 1, 90), (100, 3, 100), (10, 3, 100), (10, 1, 90), (1000, 3, 100), (317, 4, 100), (1, 3, 100)]
+    {
+        let (least, most) = (u64::from(ms) * 750, u64::from(ms) * most * 10);
+        let all = intervals(ms, mult, 7);
+        assert!(all.iter().all(|t| (least..=most).contains(t)), "{ms} ms, {mult}: {all:?}");
+        // Each part of the range is met, none most of the time, and what comes next does not follow from the last two.
+        let third = |t: &u64| ((t - least) * 3 / (most - least + 1)) as usize;
+        let thirds: Vec<usize> = all.iter().map(third).collect();
+        for part in 0..3 {
+            let n = thirds.iter().filter(|t| **t == part).count();
+            assert!((60..=240).contains(&n), "{ms} ms, {mult}: {n} of 400 in part {part}");
         }
-        assert!(seen.len() >= different, "{seen:?}");
+        let triples: std::collections::BTreeSet<&[usize]> = thirds.windows(3).collect();
+        assert_eq!(triples.len(), 27, "{ms} ms, {mult}");
+        assert_ne!(all, intervals(ms, mult, 8), "two sessions do not move together");
     }
 }
 
@@ -245,7 +266,7 @@ fn sessions_of_one_interval_send_in_company() {
         moments.insert(due);
     }
     let span = moments.last().unwrap() - moments.first().unwrap();
-    assert!(moments.iter().all(|t| t % 1562 == 0) && span > 100_000, "{moments:?}");
+    assert!(moments.iter().all(|t| t % 8192 == 0) && span > 100_000, "{moments:?}");
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! What many BFD sessions cost a switch: two machines with as many tunnels between them as are asked for, each tunnel
 //! with a session, 100 ms × 3. The far ends are addresses of one machine, so that the near one has as many tunnels, next
 //! hops and sessions as a gateway in a cloud of that many chassis.
+//!
+//! With devices of the kernel (af_packet over veth) the main PMD thread pays for the kernel's part of each packet, and for the far
+//! end's reception, which is done in the same call. A gateway's network card has no such part: for that the two switches can be
+//! joined by shared memory (DPDK's memif).
 
 use crate::lab::{Lab, run, until};
-use crate::programs::Programs;
+use crate::programs::{Programs, control};
 use crate::switch_bench::meter::processor_time;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -22,23 +26,65 @@ fn far(i: u16) -> String {
     format!("10.1.{}.{}", i / 250, i % 250 + 1)
 }
 
+/// What joins the two machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Underlay {
+    /// A pair of veth devices, by way of the kernel.
+    AfPacket,
+    /// Shared memory, which DPDK polls.
+    Memif,
+}
+
+impl Underlay {
+    fn name(self) -> &'static str {
+        match self {
+            Underlay::AfPacket => "af_packet",
+            Underlay::Memif => "memif",
+        }
+    }
+}
+
 struct Two {
     lab: Lab,
 }
 
+/// What the main PMD thread used, in shares of a processor.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// All of its time.
+    all: f64,
+    /// Rounds with packets or timers, without what it costs to look and find nothing.
+    busy: f64,
+    /// Packets that it received and sent, a second.
+    packets: f64,
+}
+
 impl Two {
-    fn start(count: u16) -> Result<Two> {
+    fn start(count: u16, underlay: Underlay) -> Result<Two> {
         let name = "isbbfd";
         let mut lab = Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))?;
         let programs = Programs::found()?;
         for m in MACHINES {
             lab.machine(m)?;
         }
-        lab.link((MACHINES[0], "under0"), (MACHINES[1], "under0"))?;
+        if underlay == Underlay::AfPacket {
+            lab.link((MACHINES[0], "under0"), (MACHINES[1], "under0"))?;
+        }
+        let socket = lab.machine_dir(MACHINES[0]).join("memif.sock");
         for m in MACHINES {
-            lab.ip(m, &["link", "set", "under0", "mtu", "1600"])?;
             programs.switch(&mut lab, m)?;
-            programs.local(&lab, m, &["bridge", "br-under", "under0"])?;
+            if underlay == Underlay::AfPacket {
+                lab.ip(m, &["link", "set", "under0", "mtu", "1600"])?;
+                programs.local(&lab, m, &["bridge", "br-under", "under0"])?;
+            } else {
+                programs.local(&lab, m, &["bridge", "br-under"])?;
+                let role = if m == MACHINES[0] { "server" } else { "client" };
+                let place = format!("id=0,socket-abstract=no,socket={}", socket.display());
+                let device = format!("options:dpdk-devargs=net_memif0,role={role},{place}");
+                let db = format!("--db=unix:{}", lab.machine_dir(m).join("db.sock").display());
+                let port = ["add-port", "br-under", "under0", "--", "set", "Interface", "under0", "type=dpdk"];
+                lab.exec(m, "ovs-vsctl", &[&["--no-wait", db.as_str()], &port[..], &[device.as_str()]].concat())?;
+            }
             until("the bridge br-under", LIMIT, || lab.ip(m, &["link", "set", "br-under", "up", "mtu", "1600"]))?;
         }
         lab.ip(MACHINES[0], &["addr", "add", &format!("{NEAR}/8"), "dev", "br-under"])?;
@@ -105,12 +151,24 @@ impl Two {
         Ok((up, flaps.sum()))
     }
 
-    /// The share of a processor that the near switch's main PMD thread uses.
-    fn share(&self, time: Duration) -> Result<f64> {
-        let (pid, start) = (self.pid(MACHINES[0])?, Instant::now());
-        let before = processor_time(pid)?;
+    /// What the near switch's main PMD thread uses meanwhile.
+    fn share(&self, time: Duration) -> Result<Share> {
+        let pid = self.pid(MACHINES[0])?;
+        let socket = self.lab.machine_dir(MACHINES[0]).join(format!("dpdk-dataplane.{pid}.ctl"));
+        let read = || -> Result<[f64; 3]> {
+            let text = control(&socket, "dpif-netdev/pmd-stats-show")?;
+            let number = |name: &str| -> Result<f64> {
+                let line = text.lines().find_map(|l| l.trim().strip_prefix(name)).context("a counter is missing")?;
+                Ok(line.trim_end_matches(" us").trim().parse()?)
+            };
+            Ok([number("busy:")?, number("packets received:")?, number("packets sent:")?])
+        };
+        let (counted, used, start) = (read()?, processor_time(pid)?, Instant::now());
         self.lab.pause(time)?;
-        Ok((processor_time(pid)?.saturating_sub(before)).as_secs_f64() / start.elapsed().as_secs_f64())
+        let (used, elapsed) = (processor_time(pid)?.saturating_sub(used), start.elapsed().as_secs_f64());
+        let after = read()?;
+        let [busy, received, sent] = [0, 1, 2].map(|i| (after[i] - counted[i]) / elapsed);
+        Ok(Share { all: used.as_secs_f64() / elapsed, busy: busy / 1e6, packets: received + sent })
     }
 }
 
@@ -118,12 +176,20 @@ fn port(i: u16) -> String {
     format!("tun{i}")
 }
 
-/// Measures, and prints.
+/// Measures with each of these, and prints.
 ///
 /// # Errors
 /// The switches do not start, or not all sessions come up.
-pub fn sessions(count: u16, time: Duration) -> Result<()> {
-    let two = Two::start(count)?;
+pub fn sessions(count: u16, time: Duration, underlays: &[Underlay]) -> Result<()> {
+    println!(
+        "| devices | sessions | main PMD thread without / with them | busy without / with them | packets a second | a session | all up after | flaps while measured |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    underlays.iter().try_for_each(|u| one(count, time, *u))
+}
+
+fn one(count: u16, time: Duration, underlay: Underlay) -> Result<()> {
+    let two = Two::start(count, underlay)?;
     two.lab.pause(Duration::from_secs(3))?;
     let idle = two.share(time)?;
     let begun = Instant::now();
@@ -140,13 +206,15 @@ pub fn sessions(count: u16, time: Duration) -> Result<()> {
     let before = two.up(MACHINES[0])?.1;
     let busy = two.share(time)?;
     let (still, after) = two.up(MACHINES[0])?;
-    println!("| sessions | main PMD thread without / with them | a session | all up after | flaps while measured |");
-    println!("|---|---|---|---|---|");
     println!(
-        "| {count} | {:.2} / {:.2} % of a processor | {:.1} µs a second | {:.1} s, {:.1} s of which to ask for them | {} |",
-        idle * 100.0,
-        busy * 100.0,
-        (busy - idle) * 1e6 / f64::from(count),
+        "| {} | {count} | {:.2} / {:.2} % of a processor | {:.2} / {:.2} % | {:.0} | {:.1} µs a second | {:.1} s, {:.1} s of which to ask for them | {} |",
+        underlay.name(),
+        idle.all * 100.0,
+        busy.all * 100.0,
+        idle.busy * 100.0,
+        busy.busy * 100.0,
+        busy.packets,
+        (busy.all - idle.all) * 1e6 / f64::from(count),
         up.as_secs_f64(),
         asked.as_secs_f64(),
         after - before,

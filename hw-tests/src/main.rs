@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use hw_tests::agent::{self, Agent};
+use hw_tests::bfd_bench::Underlay;
 use hw_tests::lab::Lab;
 use hw_tests::network::{Cast, Maker, Network};
 use hw_tests::scenario::{Check, Runner, active};
@@ -112,6 +113,10 @@ enum Command {
         /// For how many seconds.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
+        /// What joins the two switches: devices of the kernel, or shared memory that DPDK polls. Without it, one after the
+        /// other.
+        #[arg(long, value_parser = ["af_packet", "memif"])]
+        devices: Option<String>,
     },
     /// Measures what it costs that gateways share connections, and how far behind they are.
     BenchSync {
@@ -159,8 +164,13 @@ fn main() -> ExitCode {
         Command::BenchSync { rate, count } => {
             hw_tests::sync_bench::measure(hw_tests::sync_bench::Plan { rate, count }).map(|()| true)
         }
-        Command::BenchBfd { sessions, seconds } => {
-            hw_tests::bfd_bench::sessions(sessions, Duration::from_secs(seconds)).map(|()| true)
+        Command::BenchBfd { sessions, seconds, devices } => {
+            let chosen = match devices.as_deref() {
+                Some("memif") => &[Underlay::Memif][..],
+                Some(_) => &[Underlay::AfPacket],
+                None => &[Underlay::AfPacket, Underlay::Memif],
+            };
+            hw_tests::bfd_bench::sessions(sessions, Duration::from_secs(seconds), chosen).map(|()| true)
         }
         Command::Zones { name, keep, steady, page } => joined(&name, keep, steady, page.as_deref()),
         Command::Transit { name, keep } => through_transit(&name, keep),

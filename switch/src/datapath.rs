@@ -11,14 +11,16 @@ use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
 use crate::flowcache::dump::{Installed, PUSH, Shown};
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
+use crate::flowcache::own::KnownWay;
 use crate::flowcache::recorder::Record;
 use crate::flowcache::{Cache, CacheStats, FlowCache};
 use crate::trace::{self, TraceRequest};
 use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
+use openflow_rs::action::Action;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FieldId as F, FlowMod, Message, OfError, PortNo};
+use openflow_rs::{FieldId as F, FlowMod, Match, Message, OfError, PortNo};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -158,8 +160,8 @@ impl Switch {
         }
     }
 
-    /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings
-    /// them up to date.
+    /// From now on counters of cached flows may be up to two seconds old, if there is a tick each second, unless
+    /// [`Switch::count`] brings them up to date.
     pub fn count_late(&mut self) {
         self.flowcache.pay_late();
     }
@@ -330,18 +332,71 @@ impl Switch {
     ) {
         self.backer.now = now;
         let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
+        drop(self.walk_out(bridge, (&m.metadata, &m.actions), p, None, out));
+    }
+
+    /// Carries out actions on a packet of our own. `tunnel`: record the walk; true if the key covers a tunnel header.
+    fn walk_out<P: PacketBuf>(
+        &mut self,
+        bridge: BridgeId,
+        (metadata, actions): (&Match, &[Action]),
+        p: P,
+        tunnel: Option<bool>,
+        out: &mut Outputs<P>,
+    ) -> Option<Record> {
         let Switch { backer, flowcache, .. } = self;
         let mut x = Xlate::new(backer, out, p, bridge, flowcache.observer());
-        x.of_type(&m.metadata);
-        x.overlay(&m.metadata);
+        x.of_type(metadata);
+        x.overlay(metadata);
         x.pipeline.within = Within::PacketOut;
+        tunnel.into_iter().for_each(|t| x.record_alone(t));
         x.note_set();
         // Mirrors take it for received at the port that it names.
         x.copy(PortNo(x.packet.key.get(F::InPort) as u16), true);
-        x.actions(&m.actions);
+        x.actions(actions);
         x.finish();
+        let record = x.recorded();
         x.end();
         self.flowcache.count_segments(&mut self.backer);
+        record
+    }
+
+    /// Sends a packet the way that others with the same headers and the same length took ([`Switch::packet_out_again`]).
+    ///
+    /// # Errors
+    /// The way is not known, or is another one by now: the packet comes back.
+    pub fn send_again<P: PacketBuf>(
+        &mut self,
+        way: &KnownWay,
+        p: P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) -> Result<(), P> {
+        self.backer.now = now;
+        self.settle();
+        self.flowcache.send_again(way, p, now, out)
+    }
+
+    /// Executes a packet-out of a packet that is the first of many with the same headers and the same length, and notes the way
+    /// that it takes.
+    pub fn packet_out_again<P: PacketBuf>(
+        &mut self,
+        way: &mut KnownWay,
+        bridge: BridgeId,
+        what: (&Match, &[Action]),
+        p: P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) {
+        self.backer.now = now;
+        self.settle();
+        let mut key = PackedKey::default();
+        let Cache { views, on, .. } = &self.flowcache.cache;
+        // No device has this number: no received packet has such a key.
+        let cached = *on && key.fill(u32::MAX, p.data(), &views.own, views.exact_flags());
+        let len = p.data().len();
+        let record = self.walk_out(bridge, what, p, cached.then_some(key.inner_at != 0), out);
+        *way = self.flowcache.known_way(&mut self.backer, &key, len, record);
     }
 
     /// Sends a packet that was held while its tunnel's next hop had no Ethernet address
@@ -392,7 +447,7 @@ impl Switch {
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
-        self.flowcache.pay_out(&mut self.backer);
+        self.flowcache.pay_at_tick(&mut self.backer, self.max_idle < MAX_IDLE / 2);
         let mut connections = self.backer.conntrack.lock();
         let n = (connections.slots() / 8 + 1024).min(MOST_SWEPT);
         connections.sweep(n, now);

@@ -73,15 +73,6 @@ pub enum Event {
     },
     /// A tunnel's next hop must be resolved; the packet can be sent then ([`crate::Switch::send_held`]).
     NeighbourWanted(IpAddr, Box<HeldPacket>),
-    /// A BFD packet for a port's session; it never reaches the tables.
-    Bfd {
-        /// Bridge.
-        bridge: BridgeId,
-        /// Port.
-        port: PortNo,
-        /// The frame, without a tunnel's headers.
-        packet: Vec<u8>,
-    },
     /// A packet for a port's maintenance point; it never reaches the tables.
     Ccm {
         /// Bridge.
@@ -109,11 +100,13 @@ pub struct Outputs<P> {
     pub packets: Vec<(u32, P)>,
     /// Events.
     pub events: Vec<Event>,
+    /// BFD packets for ports' sessions, without a tunnel's headers; they never reach the tables.
+    pub bfd: Vec<(BridgeId, PortNo, P)>,
 }
 
 impl<P> Default for Outputs<P> {
     fn default() -> Self {
-        Outputs { packets: Vec::new(), events: Vec::new() }
+        Outputs { packets: Vec::new(), events: Vec::new(), bfd: Vec::new() }
     }
 }
 

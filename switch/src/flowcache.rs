@@ -11,7 +11,8 @@
 //! ([`ct_template`]).
 //!
 //! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
-//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event.
+//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event. Packets for BFD sessions
+//! are no events: they are cached. Frames of our own that leave again and again have an entry each ([`own`]).
 
 pub(crate) mod ct_template;
 pub(crate) mod depend;
@@ -21,7 +22,9 @@ pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod megaflow;
 pub(crate) mod observer;
+pub(crate) mod own;
 pub(crate) mod patches;
+pub(crate) mod predictor;
 pub(crate) mod recorder;
 pub(crate) mod segment;
 pub(crate) mod table;
@@ -29,8 +32,8 @@ pub(crate) mod template_run;
 pub(crate) mod views;
 pub(crate) mod xcache;
 
-use crate::bridge::Invalidation;
 use crate::bridge::changes::Changes;
+use crate::bridge::{Bridge, Invalidation};
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{ConnSnapshot, Tuple, Zone};
@@ -47,8 +50,10 @@ use megaflow::MegaflowPredictor;
 use openflow_rs::PortNo;
 use openflow_rs::{GroupId, TableId};
 use packet::VlanId;
-use recorder::{NewConnectionPredictor, Recorder};
+use predictor::NewConnectionPredictor;
+use recorder::Recorder;
 use segment::SegmentCache;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -56,8 +61,12 @@ use template_run::{Run, TemplateRuns};
 use views::Views;
 use xcache::XlateCaches;
 
-/// How old counters of cached flows may be ([`FlowCache::pay_late`]).
+/// How often counters of cached flows are brought up to date, where they may be late ([`FlowCache::pay_late`]): not those of
+/// all flows at once, but of one in so many of those that wait, and of one at least. Flows of a packet now and then, as
+/// those of a thousand BFD sessions, are paid for several packets at a time.
 const LATE: Duration = Duration::from_millis(1);
+const SHARE: usize = 1024;
+const LEAST: usize = 1;
 
 /// A header change: bytes at an offset from a header's start, and the checksums that cover them.
 #[derive(Clone, Debug)]
@@ -117,6 +126,12 @@ pub(crate) enum Step {
     Translate,
     Send {
         device: u32,
+        last: bool,
+    },
+    /// Goes to the BFD session of a port.
+    Session {
+        bridge: u16,
+        port: PortNo,
         last: bool,
     },
     Encap {
@@ -194,7 +209,9 @@ pub(crate) struct Tallies {
     /// By xlate cache.
     all: Vec<Tally>,
     /// Places whose tallies are not zero.
-    dirty: Vec<u32>,
+    dirty: VecDeque<u32>,
+    /// How many of them have become so since the last tick.
+    fresh: usize,
     /// Tallies of xlate caches that are gone, with their places.
     past: Vec<(u32, Tally)>,
     pub(crate) drops: DropCounters,
@@ -321,17 +338,30 @@ impl FlowCache {
         }
     }
 
-    /// From now on counters of cached flows may wait for a millisecond.
+    /// From now on counters of cached flows may wait for two seconds.
     pub(crate) fn pay_late(&mut self) {
         self.late = true;
     }
 
     /// Brings counters up to date, unless that was done a moment ago and may wait.
     pub(crate) fn pay_if_due(&mut self, backer: &mut Backer) {
-        if !self.late || backer.now.saturating_sub(self.paid) >= LATE {
-            self.paid = backer.now;
-            self.pay_out(backer);
+        if !self.late {
+            return self.pay_out(backer);
         }
+        if backer.now.saturating_sub(self.paid) >= LATE {
+            self.paid = backer.now;
+            let n = self.cache.tallies.dirty.len() / SHARE + LEAST;
+            self.pay_some(backer, n);
+        }
+    }
+
+    /// Brings counters up to date that have waited since the last tick, a second ago; all of them where flows may end as they were
+    /// not used (`idle`: cached flows may as well).
+    pub(crate) fn pay_at_tick(&mut self, backer: &mut Backer, idle: bool) {
+        let t = &mut self.cache.tallies;
+        let old = t.dirty.len().saturating_sub(std::mem::take(&mut t.fresh));
+        let all = !self.late || idle || backer.bridges.iter().any(Bridge::times_out);
+        self.pay_some(backer, if all { usize::MAX } else { old });
     }
 
     /// Serves packets from templates, up to the first that has none; returns how many. `own` gets entries of packets
@@ -403,7 +433,8 @@ impl Tallies {
         }
         let Some(t) = self.all.get_mut(i) else { return };
         if t.packets == 0 {
-            self.dirty.push(path);
+            self.dirty.push_back(path);
+            self.fresh += 1;
         } else {
             // Another xlate cache was in this place; the place is listed already.
             self.past.push((path, *t));
@@ -424,8 +455,13 @@ impl Tallies {
 
     /// Takes what packets were counted, by path.
     pub(crate) fn take(&mut self) -> Vec<(u32, Tally)> {
+        self.take_some(usize::MAX)
+    }
+
+    /// The same of so many paths at most, of those that wait for longest, and of those that are gone.
+    pub(super) fn take_some(&mut self, most: usize) -> Vec<(u32, Tally)> {
         let mut list = std::mem::take(&mut self.past);
-        for i in self.dirty.drain(..) {
+        for i in self.dirty.drain(..most.min(self.dirty.len())) {
             if let Some(t) = self.all.get_mut(i as usize) {
                 list.push((i, *t));
                 *t = Tally { generation: t.generation, ..Tally::default() };

@@ -39,6 +39,7 @@ pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, 
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
+pub use flowcache::own::KnownWay;
 pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
 pub use tunnel::{
     Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,

@@ -283,6 +283,8 @@ impl Observer for Tracer {
         self.sent(target);
     }
 
+    fn ends_at_session(&mut self, _: &FlowKey, _: usize, _: PortNo) {}
+
     fn cuts(&mut self, len: usize, offered: bool) {
         self.datapath.push(format!("trunc({len})"));
         if !offered {

@@ -59,7 +59,7 @@ pub(crate) struct Xlate<'a, P, O> {
 impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
     /// A walk of this packet, which begins in a bridge.
     pub(crate) fn new(backer: &'a mut Backer, out: &'a mut Outputs<P>, buf: P, bridge: usize, observer: O) -> Self {
-        let before = (out.packets.len(), out.events.len());
+        let before = (out.packets.len(), out.events.len(), out.bfd.len());
         let pipeline = Pipeline::new(bridge, before);
         let mut x = Xlate { backer, out, packet: PacketState::empty(buf), pipeline, observer };
         // Keys are large: they are filled where they are.
@@ -167,6 +167,7 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         if failed {
             self.out.packets.truncate(before.0);
             self.out.events.truncate(before.1);
+            self.out.bfd.truncate(before.2);
             sent = 0;
         }
         if sent == 0 {

@@ -1,7 +1,7 @@
 //! The counters of `coverage/show`: those of the main PMD thread, and dropped packets by reason, by the names that Open
 //! vSwitch has for them where it counts the same (its documentation, "Packet Drop Statistics").
 
-use crate::pmd::{Handle, MainPmd};
+use crate::pmd::{Handle, MainPmd, PmdEnded};
 use daemon::{Counter, Daemon};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,20 +69,20 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
         let (pmd, counters) = (pmd.clone(), counters.clone());
         move || {
             let (pmd, counters) = (pmd.clone(), counters.clone());
-            async move { update(&pmd, &counters).await }
+            async move { update(pmd.read(values).await, &counters) }
         }
     });
     let pmd = pmd.clone();
     tokio::spawn(async move {
-        while update(&pmd, &counters).await {
+        while update(pmd.look(values).await, &counters) {
             tokio::time::sleep(PERIOD).await;
         }
     });
 }
 
 /// Takes the counts over; false if the thread that counts has ended.
-async fn update(pmd: &Handle, counters: &[&'static Counter]) -> bool {
-    let Ok(now) = pmd.read(values).await else { return false };
+fn update(now: Result<Vec<u64>, PmdEnded>, counters: &[&'static Counter]) -> bool {
+    let Ok(now) = now else { return false };
     // A counter of `coverage/show` never falls, also after `pmd-stats-clear`.
     counters.iter().zip(now).for_each(|(c, n)| c.raise_to(n));
     true

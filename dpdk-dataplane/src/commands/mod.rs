@@ -203,7 +203,7 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
 fn loop_statistics(w: &MainPmd) -> String {
     let c = w.counters;
     let mut out = format!(
-        "main pmd thread:\n  iterations: {}\n  idle iterations: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest iteration: {} us\n  connections: {}\n",
+        "main pmd thread:\n  iterations: {}\n  idle iterations: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  busy: {} us\n  longest job: {} us\n  longest iteration: {} us\n  connections: {}\n",
         c.polls,
         c.idle,
         c.sleeps,
@@ -213,6 +213,7 @@ fn loop_statistics(w: &MainPmd) -> String {
         c.gone,
         c.oversize,
         c.jobs,
+        c.busy.as_micros(),
         c.longest_job.as_micros(),
         c.longest_round.as_micros(),
         w.switch.conntrack.lock().len()

@@ -32,18 +32,18 @@ impl MainPmd {
         // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
         // may go to a controller. Events that are left after three rounds wait for the next call.
         for _ in 0..3 {
-            if self.out.events.is_empty() {
+            if self.out.events.is_empty() && self.out.bfd.is_empty() {
                 break;
             }
-            let mut heard = false;
+            let mut heard = !self.out.bfd.is_empty();
+            self.out.bfd.iter().for_each(|(bridge, port, _)| self.bfd.prepare(*bridge, *port));
+            for (bridge, port, packet) in self.out.bfd.drain(..) {
+                self.bfd.receive(bridge, port, packet.0.data(), now);
+            }
             for e in std::mem::take(&mut self.out.events) {
                 match e {
                     Event::NeighbourWanted(hop, packet) => {
                         self.hold_for_next_hop(hop, packet, now);
-                    }
-                    Event::Bfd { bridge, port, packet } => {
-                        self.bfd.receive(bridge, port, &packet, now);
-                        heard = true;
                     }
                     Event::Ccm { bridge, port, packet } => {
                         self.cfm.receive(bridge, port, &packet, now);

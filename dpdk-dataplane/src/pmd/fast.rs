@@ -14,12 +14,13 @@ use crate::clock::Clock;
 use crate::pmd::PacketSampler;
 use crate::ports::frame::Frame;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
+use openflow_rs::PortNo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use switch::{FastPath, Flow, News, Outputs, Shown, Sums, Switch, Ticket, Upcall, View};
+use switch::{BridgeId, FastPath, Flow, News, Outputs, Shown, Sums, Switch, Ticket, Upcall, View};
 use tokio::sync::oneshot;
 
 /// The most packets that wait for an upcall: they have no flow and no template here, so the main thread has to walk the
@@ -111,6 +112,8 @@ enum FromPmd {
     Sampled(Vec<(u32, Frame)>),
     /// Packets that the main thread has to send.
     Deliver(Vec<(u32, Frame)>),
+    /// Packets of BFD sessions.
+    Sessions(Vec<(BridgeId, PortNo, Frame)>),
     Sums(Box<Sums>),
 }
 
@@ -369,6 +372,10 @@ impl FastPmds {
                     packets.into_iter().for_each(|(d, p)| switch.observe(d, p, now, out));
                 }
                 FromPmd::Deliver(packets) => out.packets.extend(packets),
+                FromPmd::Sessions(packets) => {
+                    self.waiting.fetch_sub(packets.len(), Relaxed);
+                    out.bfd.extend(packets);
+                }
                 FromPmd::Sums(s) => switch.settle_sums(*s, now),
             }
         }
@@ -460,7 +467,7 @@ impl FastLoop {
                 reported = now;
                 self.report();
             }
-            idle.pause(busy, self.sleep_max);
+            idle.pause(busy, self.sleep_max, Duration::MAX);
         }
     }
 
@@ -526,7 +533,21 @@ impl FastLoop {
         let _ = self.up.send(FromPmd::Missed(self.number, list));
     }
 
+    /// Gives the main thread the packets of BFD sessions.
+    fn hand_over_bfd(&mut self, list: &mut Vec<(BridgeId, PortNo, Frame)>) {
+        if list.is_empty() {
+            return;
+        }
+        let room = UPCALLS_BFD.saturating_sub(self.waiting.load(Relaxed));
+        let lost = list.len().saturating_sub(room);
+        self.lost.fetch_add(lost as u64, Relaxed);
+        list.truncate(room);
+        self.waiting.fetch_add(list.len(), Relaxed);
+        let _ = self.up.send(FromPmd::Sessions(std::mem::take(list)));
+    }
+
     fn deliver(&mut self, out: &mut Outputs<Frame>) {
+        self.hand_over_bfd(&mut out.bfd);
         let mut others = Vec::new();
         for (to, Frame(m)) in out.packets.drain(..) {
             match self.devices.get_mut(switch::destination(to).0 as usize) {

@@ -15,7 +15,11 @@ use switch::{BridgeId, PacketOutThen, Replaced, Shown};
 use tokio::sync::oneshot;
 
 /// A job: something to do in the main PMD thread.
-pub type Job = Box<dyn FnOnce(&mut MainPmd) + Send>;
+pub struct Job {
+    /// Counters are brought up to date before it.
+    pub(super) counts: bool,
+    pub(super) run: Box<dyn FnOnce(&mut MainPmd) + Send>,
+}
 
 /// How often a bundle is applied to a draft of the tables that other changes overtake, before the main PMD thread
 /// applies it itself.
@@ -67,12 +71,27 @@ impl Jobs for Handle {
     }
 
     fn post(&self, f: impl FnOnce(&mut MainPmd) + Send + 'static) {
-        let _ = self.jobs.send(Box::new(f));
-        self.thread.unpark();
+        self.send(Job { counts: true, run: Box::new(f) });
     }
 }
 
 impl Handle {
+    fn send(&self, job: Job) {
+        let _ = self.jobs.send(job);
+        self.thread.unpark();
+    }
+
+    /// Reads something of the thread's state that is no counter of flows or ports: what many flows have counted is not
+    /// brought up to date for it. For what looks again and again.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn look<T: Send + 'static>(&self, f: fn(&MainPmd) -> T) -> Result<T, PmdEnded> {
+        let (tx, rx) = oneshot::channel();
+        self.send(Job { counts: false, run: Box::new(move |w| drop(tx.send(f(w)))) });
+        rx.await.map_err(|_| PmdEnded)
+    }
+
     /// Reads something of the thread's state, with a function that captures nothing.
     ///
     /// # Errors

@@ -37,32 +37,44 @@ pub(crate) fn run_on(processors: &[usize]) {
 #[derive(Debug)]
 pub(crate) struct IdleBackoff {
     rounds: u32,
+    /// Rounds that it does not sleep for, whatever came before.
+    stays: u32,
     sleep: Duration,
 }
 
 impl Default for IdleBackoff {
     fn default() -> IdleBackoff {
-        IdleBackoff { rounds: 0, sleep: SLEEP }
+        IdleBackoff { rounds: 0, stays: 0, sleep: SLEEP }
     }
 }
 
 impl IdleBackoff {
     /// Whether nothing has come for a while.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.rounds > QUIET
+        self.rounds > QUIET && self.stays == 0
     }
 
-    /// Called after each round, with whether it had something to do; sleeps for `most` at the longest. True if it
-    /// slept.
-    pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
+    /// Something came that wakes the thread by itself: it stays for some rounds, as more may follow at once. Then it sleeps for a
+    /// short time, or until it is woken if it did before.
+    pub(crate) fn stay(&mut self) {
+        (self.stays, self.sleep) = (SPIN, SLEEP);
+    }
+
+    /// Called after each round, with whether it had something to do; sleeps for `most` at the longest, and not beyond what is
+    /// `due` then. True if it slept.
+    pub(crate) fn pause(&mut self, busy: bool, most: Duration, due: Duration) -> bool {
         if busy {
             *self = IdleBackoff::default();
             return false;
         }
         self.rounds = self.rounds.saturating_add(1);
-        let sleeps = self.rounds > SPIN && !most.is_zero();
+        if self.stays > 0 {
+            self.stays -= 1;
+            return false;
+        }
+        let sleeps = self.rounds > SPIN && !most.is_zero() && !due.is_zero();
         if sleeps {
-            std::thread::sleep(self.sleep.min(most));
+            std::thread::sleep(self.sleep.min(most).min(due));
             self.sleep = (self.sleep * 2).min(most);
         }
         sleeps

@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::pmd::conn_sync::ConnSync;
 use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::PacketInLimits;
-use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
+use crate::ports::bfd::{BfdSessions, BfdStatus, StatusChange};
 use crate::ports::bond::Bonds;
 use crate::ports::cfm::CfmStatus;
 use crate::ports::cfm::points::CfmPoints;
@@ -155,7 +155,7 @@ pub struct MainPmd {
     jobs: Receiver<Job>,
     clock: Clock,
     pub(super) stop: bool,
-    pub(super) actions: Vec<BfdAction>,
+    pub(super) bfd_changes: Vec<StatusChange>,
     /// BFD or LACP may have changed whether ports are live ([`MainPmd::update_liveness`]).
     pub(super) liveness_due: bool,
     pub(super) next_tick: Duration,
@@ -242,7 +242,7 @@ impl MainPmd {
             jobs,
             clock,
             stop: false,
-            actions: Vec::new(),
+            bfd_changes: Vec::new(),
             liveness_due: false,
             next_tick: Duration::ZERO,
             big: [0; 2],
@@ -280,6 +280,9 @@ impl MainPmd {
         let mut next = None;
         while !self.stop {
             let mut busy = self.do_jobs();
+            if busy {
+                idle.stay();
+            }
             let now = match next.take() {
                 Some(end) if !busy => end,
                 _ => self.now(),
@@ -309,8 +312,8 @@ impl MainPmd {
                 }
             }
             self.note_flows();
-            // Whether this round's work keeps the thread from sleeping.
-            let mut awake = busy;
+            // Whether this round's work keeps the thread from sleeping. Jobs do not: they wake it.
+            let mut awake = false;
             let received = batch.len();
             if received > 0 {
                 busy = true;
@@ -321,7 +324,7 @@ impl MainPmd {
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
             self.log_flows();
-            self.run_timers(now);
+            let timers = self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&self.switch.conntrack, now);
             self.conn_sync.poll_learned(&mut self.switch, now);
@@ -330,7 +333,7 @@ impl MainPmd {
                 swept = now;
                 self.switch.conntrack.lock().sweep(SWEEP, now);
             }
-            if busy {
+            if busy || timers {
                 let end = self.now();
                 self.counters.busy += end.saturating_sub(now);
                 // Time has passed when it has slept.
@@ -350,17 +353,16 @@ impl MainPmd {
             }
             // The sleep ends before the next deadline.
             let due = self.next_due().saturating_sub(self.now());
-            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
-            self.counters.sleeps += u64::from(idle.pause(awake, most));
+            let due = self.queues_wait(now).map_or(due, |t| t.min(due));
+            self.counters.sleeps += u64::from(idle.pause(awake, self.sleep_max, due));
         }
     }
 
     /// Whether the `n` packets of this round were BFD's and nothing else. Of a thousand peers some always say something: they do
     /// not keep this thread awake in between.
     fn is_bfd_alone(&self, n: usize) -> bool {
-        let Outputs { events, packets, .. } = &self.out;
-        let of_bfd = |e: &Event| matches!(e, Event::Bfd { .. });
-        events.len() == n && packets.is_empty() && events.iter().all(of_bfd)
+        let Outputs { events, packets, bfd } = &self.out;
+        bfd.len() == n && packets.is_empty() && events.is_empty()
     }
 
     /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD
@@ -370,11 +372,15 @@ impl MainPmd {
             return false;
         }
         let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);
+        let due = self.next_due();
+        if due <= self.now() {
+            return false;
+        }
         // Packets wake this thread from here on; those that came before are looked for now.
         if !polled().all(|p| p.arm()) || polled().any(|p| p.ready()) {
             return false;
         }
-        std::thread::park_timeout(self.next_due().saturating_sub(self.now()));
+        std::thread::park_timeout(due.saturating_sub(self.now()));
         true
     }
 
@@ -411,15 +417,15 @@ impl MainPmd {
     }
 
     fn do_jobs(&mut self) -> bool {
-        let mut begun = None;
+        let (mut begun, mut counted) = (None, false);
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
             let start = self.now();
-            if begun.is_none() {
+            if job.counts && !std::mem::replace(&mut counted, true) {
                 // The job may read counters, which cached flows settle from time to time only.
                 self.switch.count();
             }
-            job(self);
+            (job.run)(self);
             let end = self.now();
             self.counters.jobs += 1;
             self.counters.longest_job = self.counters.longest_job.max(end.saturating_sub(start));

@@ -3,39 +3,58 @@
 
 use super::MainPmd;
 use super::main::{ControllerEvent, PathChange};
-use crate::ports::bfd::BfdAction;
+use crate::ports::bfd::BfdPorts;
 use crate::ports::cfm::points::CfmAction;
+use crate::ports::frame::{Frame, memory};
 use crate::ports::lldp::LldpAction;
 use crate::ports::stp::bridges::Done;
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, Match, PortNo};
 use std::collections::HashMap;
 use std::time::Duration;
-use switch::{BridgeId, Switch};
+use switch::{BridgeId, DropReason, KnownWay, Outputs, Switch};
 
 /// How many packets a port has received.
 fn received(switch: &Switch, bridge: BridgeId, port: PortNo) -> u64 {
     switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0])
 }
 
+/// Where frames of BFD sessions go.
+struct Ways<'a> {
+    switch: &'a mut Switch,
+    out: &'a mut Outputs<Frame>,
+    now: Duration,
+}
+
+impl BfdPorts for Ways<'_> {
+    fn received(&mut self, bridge: BridgeId, port: PortNo) -> u64 {
+        self.switch.count();
+        received(self.switch, bridge, port)
+    }
+
+    fn send(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], oam: bool, way: &mut KnownWay) {
+        let Some(m) = memory().and_then(|m| m.packet(frame)) else {
+            return self.switch.drops.add(DropReason::NoBuffer);
+        };
+        let Err(p) = self.switch.send_again(way, Frame(m), self.now, self.out) else { return };
+        let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
+        let actions = [Action::Output { port, max_len: 0 }];
+        self.switch.packet_out_again(way, bridge, (&marked, &actions), p, self.now, self.out);
+    }
+}
+
 impl MainPmd {
-    pub(super) fn run_timers(&mut self, now: Duration) {
-        let mut actions = std::mem::take(&mut self.actions);
-        let MainPmd { bfd, switch, .. } = self;
-        bfd.poll(now, |bridge, port| received(switch, bridge, port), &mut actions);
-        for w in actions.drain(..) {
-            match w {
-                BfdAction::Send(bridge, port, frame, oam) => {
-                    let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
-                    self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
-                }
-                BfdAction::Status(bridge, port, status) => {
-                    self.liveness_due = true;
-                    let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
-                }
-            }
+    /// Runs all timers. False if no BFD session was due, as most of the time.
+    pub(super) fn run_timers(&mut self, now: Duration) -> bool {
+        let MainPmd { bfd, bfd_changes, switch, out, .. } = self;
+        let looked_at = bfd.poll(now, &mut Ways { switch, out, now }, bfd_changes);
+        for (bridge, port, status) in self.bfd_changes.drain(..) {
+            self.liveness_due = true;
+            let _ = self.path_changes.send(PathChange::Bfd(bridge, port, status));
         }
-        self.actions = actions;
+        if self.cfm.due().is_some_and(|t| t <= now) {
+            self.switch.count();
+        }
         for a in self.cfm.poll(now, |bridge, port| received(&self.switch, bridge, port)) {
             match a {
                 CfmAction::Send(bridge, port, frame) => {
@@ -77,6 +96,7 @@ impl MainPmd {
             }
             self.age_next_hops(now);
         }
+        looked_at > 0
     }
 
     /// Advances spanning trees, and sends their messages.

@@ -78,7 +78,7 @@ impl Reconciler {
 
     /// Reads the state of devices, and tells the switch and controllers of changes.
     pub(super) async fn update_links(&mut self) {
-        let devices = self.pmd.run(|w| {
+        let devices = self.pmd.look(|w| {
             let ports = w.switch.bridges().flat_map(|(id, b)| b.ports.values().map(move |p| (id, p)));
             let with = ports.filter_map(|(id, p)| match p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => Some(((id, p.no), p.link, &w.device(d)?.port)),

@@ -272,6 +272,11 @@ impl Bridge {
         }
     }
 
+    /// Some flows end by themselves.
+    pub(crate) fn times_out(&self) -> bool {
+        !self.timed.is_empty()
+    }
+
     /// Removes the flows that have expired.
     pub fn expire(&mut self, now: Duration) {
         let mut gone = Vec::new();

@@ -191,6 +191,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 }
                 out.push(device.to_string());
             }
+            op::SESSION => out.push("userspace(pid=0,slow_path(bfd))".into()),
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
                 if o.device.is_none() {

@@ -9,10 +9,12 @@
 
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
+use crate::bridge::BridgeId;
 use crate::bridge::mac::Place;
 use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
 use crate::tunnel::SourcePorts;
+use openflow_rs::PortNo;
 use packet::{be16, checksum, ipproto};
 use std::time::Duration;
 
@@ -152,6 +154,8 @@ pub(crate) mod op {
     pub(crate) const POP: u64 = 7 << 56;
     /// The tuple becomes that of a connection which was opened: [`super::transport`].
     pub(crate) const TRANSLATE: u64 = 8 << 56;
+    /// Goes to a BFD session: [`super::session`].
+    pub(crate) const SESSION: u64 = 9 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -232,6 +236,12 @@ pub(crate) fn inner(head: u64) -> (usize, i8) {
 #[inline(always)]
 pub(crate) fn icmp_id(head: u64) -> (usize, u16) {
     ((head >> 16) as usize & 0xffff, head as u16)
+}
+
+/// The bridge and the port of a session.
+#[inline(always)]
+pub(crate) fn session(head: u64) -> (BridgeId, PortNo) {
+    ((head >> 16) as usize & 0xffff, PortNo(head as u16))
 }
 
 /// Offsets of an IPv4 header, and of the one behind it, which has a UDP checksum, or a TCP one.
@@ -476,6 +486,9 @@ impl Entry {
                     words.push(op::TRANSLATE | udp | u64::from(now.l3) << 16 | u64::from(now.l4));
                 }
                 Step::Send { device, last: l } => words.push(op::SEND | last(l) | u64::from(*device)),
+                Step::Session { bridge, port, last: l } => {
+                    words.push(op::SESSION | last(l) | u64::from(*bridge) << 16 | u64::from(port.0));
+                }
                 Step::Encap { encap: e, last: l } => {
                     encap(e, last(l) | keep(), now.l3, &mut words);
                     if e.device.is_none() {

@@ -1,6 +1,8 @@
 //! Execution of cached flows on bursts of packets.
 
-use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, source_ports, transport};
+use super::entry::{
+    Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
+};
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::megaflow::LastMegaflow;
 use super::views::Views;
@@ -92,9 +94,9 @@ pub(super) fn serve<P: PacketBuf>(
     sums: &mut Tallies,
 ) {
     sums.count(e.path, e.generation, lengths);
-    let before = out.packets.len();
+    let before = out.packets.len() + out.bfd.len();
     run(steps, packet, end, tuples, outer, out);
-    if out.packets.len() == before {
+    if out.packets.len() + out.bfd.len() == before {
         sums.drops.add(e.drop.unwrap_or(DropReason::NoBuffer));
         sums.dropped = true;
     }
@@ -321,7 +323,7 @@ impl Cache {
 
 /// Tests and carries out all checks ([`Views::pass`]).
 #[inline(always)]
-fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> bool {
+pub(super) fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> bool {
     for c in checks {
         if !views.pass(c, lengths, at) {
             return false;
@@ -346,8 +348,13 @@ fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
 impl FlowCache {
     /// Adds what cached flows counted to the counters of tables, flows, ports and groups.
     pub(crate) fn pay_out(&mut self, backer: &mut Backer) {
+        self.pay_some(backer, usize::MAX);
+    }
+
+    /// The same for so many paths at most.
+    pub(super) fn pay_some(&mut self, backer: &mut Backer, most: usize) {
         self.count_segments(backer);
-        let list = self.cache.tallies.take();
+        let list = self.cache.tallies.take_some(most);
         self.pay(backer, &list);
         if std::mem::take(&mut self.cache.tallies.dropped) {
             backer.drops.take(&mut self.cache.tallies.drops);
@@ -427,6 +434,10 @@ fn run<P: PacketBuf>(
                 if let Some(p) = give(&mut now, last) {
                     out.packets.push((head as u32, p));
                 }
+            }
+            op::SESSION => {
+                let (bridge, port) = session(head);
+                out.bfd.extend(give(&mut now, last).map(|p| (bridge, port, p)));
             }
             op::WRITE => {
                 let Some(w) = steps.write(head) else { break };

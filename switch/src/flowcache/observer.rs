@@ -300,7 +300,7 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn flows_change(&mut self, backer: &mut Backer) {
         // A flow that goes says what it counted.
-        self.flowcache.count_segments(backer);
+        self.flowcache.pay_out(backer);
     }
 
     #[inline]
@@ -310,6 +310,13 @@ impl Observer for CacheObserver<'_> {
     fn sends(&mut self, base: &FlowKey, target: u32) {
         if let Some(r) = &mut self.recorder {
             r.send(base, target);
+        }
+    }
+
+    #[inline]
+    fn ends_at_session(&mut self, base: &FlowKey, bridge: usize, port: PortNo) {
+        if let Some(r) = &mut self.recorder {
+            r.session(base, bridge, port);
         }
     }
 

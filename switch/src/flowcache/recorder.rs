@@ -90,51 +90,14 @@ type Absent = Vec<(Zone, Tuple)>;
 
 /// What the conditions of a walk are about: the connections, and the bridges with their learned addresses.
 #[derive(Clone, Copy)]
-struct Learned<'a> {
-    ct: &'a Conntrack,
-    bridges: &'a [Bridge],
+pub(super) struct Learned<'a> {
+    pub(super) ct: &'a Conntrack,
+    pub(super) bridges: &'a [Bridge],
 }
 
 /// Addresses and ports of a packet.
 fn tuple(k: &FlowKey) -> TupleBits {
     TupleBits(own_tuple_fields(k.get(F::EthType) as u16 == ethertype::IPV6).map(|f| k.get(f)))
-}
-
-/// So many new connections in a row make the next one likely.
-const LIKELY: u32 = 32;
-/// One of so many predicted ones is recorded all the same, as the prediction may be wrong.
-const RECORDED: u32 = 16;
-
-/// Predicts whether a packet will open a connection: the record of such a walk serves no later packet.
-#[derive(Debug, Default)]
-pub(crate) struct NewConnectionPredictor {
-    row: u32,
-    turn: u32,
-    start: u32,
-}
-
-impl NewConnectionPredictor {
-    /// Whether a packet without a connection will probably open one.
-    pub(crate) fn likely(&mut self) -> bool {
-        self.turn = (self.turn + 1) % RECORDED;
-        self.row >= LIKELY && self.turn != 0
-    }
-
-    /// Whether a packet that begins its walk will probably open a connection.
-    pub(crate) fn expected(&mut self) -> bool {
-        self.start = (self.start + 1) % RECORDED;
-        self.row >= LIKELY && self.start != 0
-    }
-
-    /// The walk opened a connection.
-    pub(crate) fn opened(&mut self) {
-        self.row = self.row.saturating_add(1);
-    }
-
-    /// The walk did not open one.
-    pub(crate) fn none(&mut self) {
-        self.row = 0;
-    }
 }
 
 /// Fields that rewrites of IPv4 packets may change.
@@ -358,6 +321,15 @@ impl Recorder {
         self.steps.push(Step::Send { device, last: false });
     }
 
+    pub(crate) fn session(&mut self, base: &FlowKey, bridge: usize, port: PortNo) {
+        self.sync(base);
+        self.sends += 1;
+        match u16::try_from(bridge) {
+            Ok(bridge) => self.steps.push(Step::Session { bridge, port, last: false }),
+            Err(_) => self.ok = false,
+        }
+    }
+
     pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
         self.sync(base);
         // Fields that the tunnel header copies; the source port is computed for each packet.
@@ -448,7 +420,7 @@ impl Recorder {
     }
 
     /// Compiles the entry of this key, if the walk can be repeated.
-    fn compile(
+    pub(super) fn compile(
         &mut self,
         key: &PackedKey,
         xcaches: &mut XlateCaches,
@@ -514,7 +486,7 @@ fn mark_last(steps: &mut [Step]) {
         let (head, rest) = steps.split_at_mut(i + 1);
         let Some(step) = head.last_mut() else { return };
         let (last, opens) = match step {
-            Step::Send { last, .. } => (last, false),
+            Step::Send { last, .. } | Step::Session { last, .. } => (last, false),
             Step::Encap { encap, last } => {
                 let opens = encap.device.is_none();
                 (last, opens)
@@ -560,6 +532,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let looked = self.observer.tcp_flags >> flags.shift & 0xfff;
         rec.flags_read |= looked & !0x17 != 0;
         let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
+            + self.out.bfd.len().saturating_sub(self.pipeline.before.2)
             + usize::from(self.packet.out_device.is_some());
         rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
         if self.pipeline.failed {
@@ -684,6 +657,10 @@ impl FlowCache {
         };
         let Some(mask) = mask else { return false };
         let Some(kind) = key.kind() else { return false };
+        // Templates open connections and translate: no packet of a session needs that.
+        if rec.steps.iter().any(|s| matches!(s, Step::Session { .. })) {
+            return false;
+        }
         // Each connection is translated to another port: a template that compares the port would serve one connection
         // only.
         let TupleBits([.., sport, _]) = tuple;

@@ -207,6 +207,8 @@ pub(crate) trait Observer: Sized {
     fn commits(&mut self, base: &FlowKey, key: &FlowKey);
     /// The packet, which says `base`, leaves: device and queue, as [`crate::destination`] reads them.
     fn sends(&mut self, base: &FlowKey, target: u32);
+    /// The packet, which says `base`, goes to the BFD session of a port.
+    fn ends_at_session(&mut self, base: &FlowKey, bridge: usize, port: PortNo);
     /// The packet is cut to so many bytes before it is sent; `offered`: the datapath can do so.
     fn cuts(&mut self, len: usize, offered: bool);
     /// An ICMP identifier is written, of which no field tells.

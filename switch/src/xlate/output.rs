@@ -561,6 +561,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
+    /// The packet goes no further than to the BFD session of a port. Packets of the same flow go there without a walk.
+    fn ends_at_session(&mut self, no: PortNo) {
+        self.observer.slow_path(SlowPath::Bfd);
+        if self.observer.dry() {
+            return;
+        }
+        let Some(p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        self.observer.ends_at_session(&self.packet.base, self.pipeline.bridge, no);
+        self.pipeline.sent += 1;
+        self.out.bfd.push((self.pipeline.bridge, no, p));
+    }
+
     /// Hands a BPDU to the spanning tree; false if it is another packet.
     fn bpdu(&mut self, no: PortNo) -> bool {
         if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
@@ -588,7 +600,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
             && !(wanted.no_key && tunnel != 0);
         if its {
-            self.ends_at_daemon(SlowPath::Bfd, |bridge, packet| Event::Bfd { bridge, port: no, packet });
+            self.ends_at_session(no);
         }
         its
     }

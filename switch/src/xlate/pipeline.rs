@@ -71,14 +71,14 @@ pub(crate) struct Pipeline {
     pub(crate) drop: Option<DropReason>,
     /// A limit was passed: nothing of the packet may leave.
     pub(crate) failed: bool,
-    /// Packets and events in the outputs before this walk.
-    pub(crate) before: (usize, usize),
+    /// Packets, events and BFD packets in the outputs before this walk.
+    pub(crate) before: (usize, usize, usize),
 }
 
 impl Pipeline {
     /// The beginning of a walk in a bridge.
     #[inline(always)]
-    pub(super) fn new(bridge: usize, before: (usize, usize)) -> Pipeline {
+    pub(super) fn new(bridge: usize, before: (usize, usize, usize)) -> Pipeline {
         Pipeline {
             bridge,
             table: TableId::FIRST,

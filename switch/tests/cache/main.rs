@@ -83,6 +83,8 @@ proptest! {
             let a = arrive(&mut with, a, true, now[0], &mut last[0]);
             let b = arrive(&mut without, b, false, now[1], &mut last[1]);
             prop_assert_eq!(a, b, "after {:?}", ops);
+            // As before each job of the packet loop.
+            with.count();
             let others: Vec<&Op> = ops.iter().filter(|o| packet(o, &last[0]).is_none()).collect();
             for op in others {
                 let a = step(&mut with, op, &mut now[0], &mut last[0]);
@@ -127,9 +129,51 @@ fn flows_are_served_from_the_cache() {
         };
         play(&mut s, open);
         (0..4).for_each(|_| play(&mut s, round));
+        s.count();
         let before = s.cache_stats().hits;
         play(&mut s, round);
+        s.count();
         assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}, lane: {lane}: {:?}", s.cache_stats());
+    }
+}
+
+/// Frames of our own go without a walk once one has gone, by a port, a patch and tunnels; and BFD packets reach their session.
+#[test]
+fn sessions_need_no_walk() {
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    for port in [1, 3, 10, 11, 20] {
+        let mut s = Rig::new(true);
+        // Both ends of tunnels are known: nothing is flooded.
+        for (device, mac) in [(50, PEER), (60, ROUTER)] {
+            let here = build::arp_request(mac, [192, 168, 0, 2].into(), [192, 168, 0, 1].into());
+            s.take((device, here), now, &mut Outputs::default());
+        }
+        let sent = |s: &Rig| s.bridge(0).expect("bridge").ports[&PortNo(port)].stats;
+        let (before, mut first) = (sent(&s), None);
+        for n in 0..6u64 {
+            let seen = step(&mut s, &Op::Own(port, false), &mut now, &mut last);
+            assert_eq!(first.get_or_insert(seen.clone()), &seen, "port {port}, frame {n}");
+            assert_eq!(s.again, n, "port {port}");
+        }
+        assert_eq!(sent(&s)[1], before[1] + 6, "port {port}");
+        step(&mut s, &Op::Own(port, true), &mut now, &mut last);
+        assert_eq!(s.again, 5, "another length");
+        step(&mut s, &Op::Config(port, 0x20), &mut now, &mut last);
+        let silent = step(&mut s, &Op::Own(port, false), &mut now, &mut last);
+        assert_ne!(Some(silent), first, "port {port} forwards nothing by now");
+    }
+    for mut s in [Rig::new(true), Rig::with_lane()] {
+        step(&mut s, &Op::Session(3, Some(1)), &mut now, &mut last);
+        let packet = Op::Alike { sport: 1000, dst: 1, dport: 3784, ttl: 64, written: false };
+        let first = step(&mut s, &packet, &mut now, &mut last);
+        assert!(first.starts_with("[] [] [(0, "), "{first}");
+        let before = s.cache_stats().misses;
+        for _ in 0..9 {
+            assert_eq!(step(&mut s, &packet, &mut now, &mut last), first);
+        }
+        assert_eq!(s.cache_stats().misses, before);
+        step(&mut s, &Op::Session(3, None), &mut now, &mut last);
+        assert_ne!(step(&mut s, &packet, &mut now, &mut last), first);
     }
 }
 

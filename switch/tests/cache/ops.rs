@@ -99,6 +99,10 @@ pub enum Op {
     Mirror(usize, Option<(bool, bool, bool, usize)>),
     /// So many tags count.
     Tags(usize),
+    /// A frame of our own is sent by this port, or walks the tables, as all frames that are alike do: one of two lengths.
+    Own(u16, bool),
+    /// A port has a BFD session, for packets to an address, or has none.
+    Session(u16, Option<u8>),
     /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
     Bond(Option<(u8, bool, bool)>),
 }
@@ -162,7 +166,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Error),
         4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
-        9 => (1000u16..1003, 0u8..3, 80u16..84, prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
+        9 => (1000u16..1003, 0u8..3, prop_oneof![80u16..84, Just(3784)], prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
             .prop_map(|(sport, dst, dport, ttl, written)| Op::Alike { sport, dst, dport, ttl, written }),
         1 => Just(Op::Arp),
         9 => (0u8..ODD, 0u8..4, 1u8..4, prop::bool::weighted(0.2)).prop_map(|(kind, dst, ttl, tagged)| Op::Odd { kind, dst, ttl, tagged }),
@@ -180,6 +184,9 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6)))
             .prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (1usize..3).prop_map(Op::Tags),
+        6 => (prop_oneof![Just(1u16), Just(3), Just(10), Just(11), Just(20), Just(PortNo::TABLE.0)], any::<bool>())
+            .prop_map(|(p, long)| Op::Own(p, long)),
+        1 => (prop_oneof![Just(3u16), Just(11)], proptest::option::of(0u8..3)).prop_map(|(p, to)| Op::Session(p, to)),
         2 => proptest::option::of((0u8..3, any::<bool>(), any::<bool>())).prop_map(Op::Bond),
     ];
     // Each is repeated, as packets of a flow are.

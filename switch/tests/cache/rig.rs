@@ -4,21 +4,30 @@ use super::gateway::*;
 use super::ops::{Op, changed_flow, packet};
 use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
+use packet::build;
 use proptest::prelude::*;
+use std::collections::HashMap;
 use std::time::Duration;
 use switch::conntrack::Zone;
-use switch::{FastPath, Outputs, Switch};
+use switch::{BfdPackets, FastPath, KnownWay, Outputs, Switch};
 
 /// A switch, and perhaps a lane that repeats its flows.
 pub struct Rig {
     switch: Switch,
     lane: Option<FastPath>,
     seen: u64,
+    /// The ways of frames of our own.
+    ways: HashMap<(u16, bool), KnownWay>,
+    /// Frames that went one of these without a walk.
+    pub again: u64,
 }
 
 impl Rig {
+    /// Counters of cached flows are late, until they are asked for.
     pub fn new(cache: bool) -> Rig {
-        Rig { switch: gateway(cache), lane: None, seen: 0 }
+        let mut switch = gateway(cache);
+        switch.count_late();
+        Rig { switch, lane: None, seen: 0, ways: HashMap::new(), again: 0 }
     }
 
     /// Without the cache, so that every packet walks.
@@ -41,7 +50,7 @@ impl Rig {
 
     /// A packet comes in, through the lane if there is one.
     pub fn take(&mut self, p: (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
-        let Rig { switch, lane, seen } = self;
+        let Rig { switch, lane, seen, .. } = self;
         let Some(lane) = lane else { return switch.process(&mut vec![p], now, out) };
         switch.view(seen).into_iter().for_each(|v| lane.look(v));
         let (mut missed, mut flows) = (Vec::new(), Vec::new());
@@ -86,7 +95,12 @@ pub fn arrive(
     if let Some((_, p)) = out.packets.iter().rfind(|(d, _)| *d == 50) {
         last.clone_from(p);
     }
-    format!("{:x?} {:?}", out.packets, out.events)
+    seen(&out)
+}
+
+/// What came out.
+fn seen(out: &Outputs<Vec<u8>>) -> String {
+    format!("{:x?} {:?} {:x?}", out.packets, out.events, out.bfd)
 }
 
 /// Applies one operation; what can be seen of it comes back.
@@ -209,6 +223,31 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
             format!("{:?}", s.apply(0, &Message::GroupMod(g), *now))
         }
+        Op::Own(port, long) => {
+            *now += Duration::from_millis(7);
+            let at = (*port, *long);
+            let (mut out, way) = (Outputs::default(), s.ways.entry(at).or_default());
+            let ends = ((ip("169.254.1.1"), 50_000), (ip("169.254.1.0"), 3784));
+            let p =
+                build::udp(PEER, ROUTER, ends.0, ends.1, 255, &[7; 40][..if *long { 40 } else { 24 }]).expect("udp");
+            match s.switch.send_again(way, p, *now, &mut out) {
+                Ok(()) => s.again += 1,
+                Err(p) => {
+                    let to = Match::new().with(FieldId::TunDst, 0xc0a8_0002).with(FieldId::TunId, 0x1234);
+                    let actions = [action::Action::Output { port: PortNo(*port), max_len: 0 }];
+                    s.switch.packet_out_again(way, 0, (&to, &actions), p, *now, &mut out);
+                }
+            }
+            s.count();
+            seen(&out)
+        }
+        Op::Session(port, to) => {
+            let of = to.map(|n| BfdPackets { ip_dst: Some([10, 9, 0, n].into()), ..BfdPackets::default() });
+            let b = s.bridge_mut(0).expect("bridge");
+            b.ports.get_mut(&PortNo(*port)).expect("port").bfd_packets = of;
+            b.epoch += 1;
+            String::new()
+        }
         op => {
             *now += Duration::from_millis(7);
             let Some(p) = packet(op, last) else { return String::new() };
@@ -242,6 +281,7 @@ pub fn equals_translation(mut with: Rig, list: &[Op]) -> Result<(), TestCaseErro
         let a = step(&mut with, op, &mut now[0], &mut last[0]);
         let b = step(&mut without, op, &mut now[1], &mut last[1]);
         prop_assert_eq!(a, b, "after {:?}", op);
+        with.count();
         prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
     }
     Ok(())

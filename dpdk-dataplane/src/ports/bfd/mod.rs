@@ -5,12 +5,13 @@ mod show;
 mod traffic;
 
 use crate::config::bfd::BfdSpec;
-use bfd_rs::{Config, Session, State, Timer, Timers};
+use bfd_rs::{Config, Diagnostic, Packet, Session, State, Timer, Timers};
 use openflow_rs::PortNo;
 use packet::{Headers, build};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
-use switch::BridgeId;
+use switch::{BridgeId, KnownWay};
 use traffic::{Traffic, TrafficSpec};
 
 /// The UDP port of control packets (RFC 5881 section 4).
@@ -67,25 +68,37 @@ struct BfdSession {
     /// Whether it forwarded by itself when that was last looked at: a change is a flap.
     found: bool,
     traffic: Traffic,
+    /// It is in the list of sessions to which something has happened.
+    touched: bool,
+    /// The packet that was sent last, in its frame: most of a session's packets are the same.
+    sent: Option<(Packet, Vec<u8>)>,
+    /// The way that this frame takes.
+    way: KnownWay,
 }
 
-/// Something to do for a session.
-#[derive(Debug, PartialEq)]
-pub enum BfdAction {
-    /// Send this inner frame out of the port; the flag says whether the tunnel's header marks it as OAM.
-    Send(BridgeId, PortNo, Vec<u8>, bool),
-    /// The status changed.
-    Status(BridgeId, PortNo, BfdStatus),
+/// What sessions ask of the switch.
+pub trait BfdPorts {
+    /// The number of packets that a port has received.
+    fn received(&mut self, bridge: BridgeId, port: PortNo) -> u64;
+    /// Sends an inner frame out of a port; `oam`: the tunnel's header marks it as OAM. Frames with this way have the same
+    /// headers and the same length.
+    fn send(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], oam: bool, way: &mut KnownWay);
 }
 
-/// All sessions.
+/// A port whose session's status changed.
+pub type StatusChange = (BridgeId, PortNo, BfdStatus);
+
+/// All sessions. Each has a number for as long as it lives, by which it is found in no time.
 #[derive(Debug, Default)]
 pub struct BfdSessions {
-    all: BTreeMap<Key, BfdSession>,
+    all: Vec<Option<(Key, BfdSession)>>,
+    numbers: FxHashMap<Key, u32>,
+    /// Numbers that no session has.
+    free: Vec<u32>,
     /// When each wants to be looked at next.
-    timers: Timers<Key>,
+    timers: Timers<u32>,
     /// Sessions to which something has happened since they were looked at.
-    touched: Vec<Key>,
+    touched: Vec<u32>,
     /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send
     /// packets to a switch that would drop them.
     ready: HashSet<BridgeId>,
@@ -107,17 +120,14 @@ impl BfdSessions {
     /// Starts, changes or (without a specification) ends the session of a port.
     pub fn set(&mut self, bridge: BridgeId, port: PortNo, spec: Option<BfdSpec>, now: Duration) {
         let key = (bridge, port);
-        let Some(spec) = spec else {
-            self.all.remove(&key);
-            self.timers.remove(key);
-            return;
-        };
-        self.touched.push(key);
+        let Some(spec) = spec else { return self.remove(key) };
         let ready = may_come_up(self.held, &self.ready, bridge, &spec);
         let config = Config { admin_down: !ready, ..spec.session };
-        match self.all.get_mut(&key) {
+        match self.get_mut(key) {
             Some(m) => {
                 m.spec = spec;
+                // The frame may have other headers.
+                (m.sent, m.way) = (None, KnownWay::default());
                 m.traffic.configure(m.wanted(), now);
                 m.configure(ready, now);
             }
@@ -135,10 +145,54 @@ impl BfdSessions {
                     forced: None,
                     found: false,
                     traffic: Traffic::default(),
+                    touched: false,
+                    sent: None,
+                    way: KnownWay::default(),
                 };
                 m.traffic.configure(m.wanted(), now);
-                self.all.insert(key, m);
+                self.add(key, m);
             }
+        }
+        self.touch(key);
+    }
+
+    fn add(&mut self, key: Key, m: BfdSession) {
+        let n = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() as u32 - 1
+        });
+        if let Some(place) = self.all.get_mut(n as usize) {
+            *place = Some((key, m));
+            self.numbers.insert(key, n);
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        let Some(n) = self.numbers.remove(&key) else { return };
+        self.timers.remove(n);
+        self.touched.retain(|t| *t != n);
+        if let Some(place) = self.all.get_mut(n as usize) {
+            *place = None;
+            self.free.push(n);
+        }
+    }
+
+    fn get_mut(&mut self, key: Key) -> Option<&mut BfdSession> {
+        self.all.get_mut(*self.numbers.get(&key)? as usize)?.as_mut().map(|(_, m)| m)
+    }
+
+    /// The sessions and their ports, in no order.
+    fn iter(&self) -> impl Iterator<Item = &(Key, BfdSession)> {
+        self.all.iter().flatten()
+    }
+
+    /// Something has happened to a session: it is looked at soon.
+    fn touch(&mut self, key: Key) {
+        let Some(n) = self.numbers.get(&key).copied() else { return };
+        if let Some(Some((_, m))) = self.all.get_mut(n as usize)
+            && !std::mem::replace(&mut m.touched, true)
+        {
+            self.touched.push(n);
         }
     }
 
@@ -161,37 +215,47 @@ impl BfdSessions {
 
     fn configure_all(&mut self, now: Duration) {
         let BfdSessions { all, touched, ready, held, .. } = self;
-        for (key, m) in all {
+        for (n, place) in all.iter_mut().enumerate() {
+            let Some((key, m)) = place else { continue };
             m.configure(may_come_up(*held, ready, key.0, &m.spec), now);
-            touched.push(*key);
+            if !std::mem::replace(&mut m.touched, true) {
+                touched.push(n as u32);
+            }
         }
     }
 
     /// Forgets a removed bridge, whose number another may get.
     pub fn forget_bridge(&mut self, bridge: BridgeId) {
         self.ready.remove(&bridge);
-        let BfdSessions { all, timers, .. } = self;
-        all.retain(|key, _| {
-            if key.0 == bridge {
-                timers.remove(*key);
-            }
-            key.0 != bridge
-        });
+        let its: Vec<Key> = self.numbers.keys().filter(|k| k.0 == bridge).copied().collect();
+        its.into_iter().for_each(|key| self.remove(key));
+    }
+
+    /// A frame that a port received will be taken soon: has the processor fetch its session.
+    pub fn prepare(&self, bridge: BridgeId, port: PortNo) {
+        let n = self.numbers.get(&(bridge, port));
+        if let Some(Some((_, m))) = n.and_then(|n| self.all.get(*n as usize)) {
+            m.prefetch();
+        }
     }
 
     /// Takes a frame that a port received.
     pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
-        let Some(m) = self.all.get_mut(&(bridge, port)) else { return };
+        let Some(m) = self.get_mut((bridge, port)) else { return };
         let Some(h) = Headers::parse(frame) else { return };
         // "If ... the received TTL ... is not 255, the packet MUST be discarded" (RFC 5881 section 5).
         let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
         let for_us = m.spec.remote_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
         let payload = frame.get(h.payload..h.l3_end);
         if let (true, true, Some(p)) = (single_hop, for_us, payload) {
+            let before = m.seen();
             match m.session.receive(p, micros(now)) {
                 Ok(_) => {
                     m.traffic.heard(now);
-                    self.touched.push((bridge, port));
+                    // Most packets say that all is as it was: nothing is due sooner than it was.
+                    if m.news(before) {
+                        self.touch((bridge, port));
+                    }
                 }
                 Err(e) => tracing::debug!(target: "bfd", "port {port}: {e}"),
             }
@@ -201,19 +265,18 @@ impl BfdSessions {
     /// Has a session, or all, forward or not, whatever their state; `None` returns to their state. False if the port
     /// has no session.
     pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
-        let mut any = port.is_none();
-        for (key, m) in self.all.iter_mut().filter(|(key, _)| port.is_none_or(|p| p == **key)) {
-            m.forced = forwarding;
-            self.touched.push(*key);
-            any = true;
+        let its: Vec<Key> = self.numbers.keys().filter(|key| port.is_none_or(|p| p == **key)).copied().collect();
+        for key in &its {
+            self.get_mut(*key).into_iter().for_each(|m| m.forced = forwarding);
+            self.touch(*key);
         }
-        any
+        port.is_none() || !its.is_empty()
     }
 
     /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up
     /// once.
     pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
-        self.all.iter().map(|(key, m)| (*key, m.shown.as_ref().is_some_and(|s| s.forwarding)))
+        self.iter().map(|(key, m)| (*key, m.shown.as_ref().is_some_and(|s| s.forwarding)))
     }
 
     /// When [`BfdSessions::poll`] wants to be called next; none without sessions.
@@ -224,44 +287,71 @@ impl BfdSessions {
         self.timers.next().map(Duration::from_micros)
     }
 
-    /// Advances to `now` the sessions that are due and those that something has happened to, 64 at most. `received`
-    /// gives the number of packets that a port has received.
-    pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, actions: &mut Vec<BfdAction>) {
-        for _ in 0..ROUND {
-            let Some(key) = self.touched.pop().or_else(|| self.timers.pop(micros(now))) else { return };
-            let Some(m) = self.all.get_mut(&key) else { continue };
-            m.poll(key, now, &received, actions);
-            self.timers.set(key, m.due(now));
+    /// Advances to `now` the sessions that are due and those that something has happened to, 64 at most. Gives how many.
+    pub fn poll(&mut self, now: Duration, ports: &mut impl BfdPorts, changes: &mut Vec<StatusChange>) -> usize {
+        let BfdSessions { all, touched, timers, .. } = self;
+        let mut due = [0; ROUND];
+        let mut count = 0;
+        let next = || touched.pop().or_else(|| timers.pop(micros(now)));
+        for (place, n) in due.iter_mut().zip(std::iter::from_fn(next)) {
+            *place = n;
+            count += 1;
+            if let Some(Some((_, m))) = all.get(n as usize) {
+                m.prefetch();
+            }
         }
+        // Memory is waited for once for all of them, not for each: first the sessions, then what these point to.
+        let ways = || due.iter().take(count).filter_map(|n| all.get(*n as usize)?.as_ref()).map(|(_, m)| &m.way);
+        ways().for_each(|w| w.near(dpdk_rs::prefetch));
+        ways().for_each(|w| w.lines(dpdk_rs::prefetch));
+        for n in due.into_iter().take(count) {
+            let Some(Some((key, m))) = all.get_mut(n as usize) else { continue };
+            m.touched = false;
+            m.poll(*key, now, ports, changes);
+            timers.set(n, m.due(now));
+        }
+        count
     }
 }
 
 impl BfdSession {
+    /// Has the processor fetch what a packet needs of it.
+    fn prefetch(&self) {
+        dpdk_rs::prefetch(&self.session);
+        dpdk_rs::prefetch(&self.shown);
+        dpdk_rs::prefetch(&self.sent);
+        dpdk_rs::prefetch(&self.way);
+    }
+
     /// When [`BfdSession::poll`] wants to be called next.
     fn due(&self, now: Duration) -> Timer {
         let traffic = self.traffic.next_look(now).map_or(Timer::MAX, micros);
         self.session.deadline().min(traffic)
     }
 
-    fn poll(
-        &mut self,
-        (bridge, port): Key,
-        now: Duration,
-        received: impl Fn(BridgeId, PortNo) -> u64,
-        actions: &mut Vec<BfdAction>,
-    ) {
+    /// What decides whether a session has to be looked at.
+    fn seen(&self) -> (Timer, State, (State, Diagnostic)) {
+        (self.session.deadline(), self.session.state(), self.session.remote())
+    }
+
+    /// Whether it has to be looked at sooner than it would be, as this was so before.
+    fn news(&self, before: (Timer, State, (State, Diagnostic))) -> bool {
+        let now = self.seen();
+        now.0 < before.0 || (now.1, now.2) != (before.1, before.2) || self.traffic.watches()
+    }
+
+    fn poll(&mut self, (bridge, port): Key, now: Duration, ports: &mut impl BfdPorts, changes: &mut Vec<StatusChange>) {
         self.traffic.set_up(self.session.state() == State::Up, now);
         if self.traffic.due(now) {
             let mult = u64::from(self.spec.session.detect_mult);
             let detection = Duration::from_micros(self.session.receive_interval() * mult);
-            self.traffic.look(received(bridge, port), detection, now);
+            self.traffic.look(ports.received(bridge, port), detection, now);
             self.configure(!self.session.config().admin_down, now);
         }
         if self.session.deadline() <= micros(now) {
             let (packet, _) = self.session.poll(micros(now));
             if let Some(p) = packet {
-                let frame = frame(&self.spec, self.session.discriminator(), &p.to_bytes());
-                actions.push(BfdAction::Send(bridge, port, frame, self.spec.oam));
+                self.send((bridge, port), p, ports);
             }
         }
         let found = self.forwards(now);
@@ -271,7 +361,18 @@ impl BfdSession {
         let s = self.status(now);
         if self.shown.as_ref() != Some(&s) {
             self.shown = Some(s.clone());
-            actions.push(BfdAction::Status(bridge, port, s));
+            changes.push((bridge, port, s));
+        }
+    }
+
+    /// Sends a control packet: the frame of the one before, if that said the same.
+    fn send(&mut self, (bridge, port): Key, p: Packet, ports: &mut impl BfdPorts) {
+        let BfdSession { sent, spec, session, way, .. } = self;
+        if sent.as_ref().is_none_or(|(before, _)| *before != p) {
+            *sent = Some((p, frame(spec, session.discriminator(), &p.to_bytes())));
+        }
+        if let Some((_, frame)) = sent {
+            ports.send(bridge, port, frame, spec.oam, way);
         }
     }
 
@@ -348,6 +449,20 @@ mod tests {
     };
     const PORT_1: PortNo = PortNo(1);
 
+    /// A switch that received so many packets, and the frames that it was to send.
+    #[derive(Default)]
+    struct Sent(u64, Vec<(BridgeId, PortNo, Vec<u8>, bool)>);
+
+    impl BfdPorts for Sent {
+        fn received(&mut self, _: BridgeId, _: PortNo) -> u64 {
+            self.0
+        }
+
+        fn send(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], oam: bool, _: &mut KnownWay) {
+            self.1.push((bridge, port, frame.to_vec(), oam));
+        }
+    }
+
     /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last
     /// status that each told of.
     fn talk_with(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
@@ -355,15 +470,12 @@ mod tests {
         for ms in from..to {
             let (now, packets) = (Duration::from_millis(ms), if data { ms } else { 0 });
             for i in 0..2 {
-                let mut actions = Vec::new();
-                sides[i].poll(now, |_, _| packets, &mut actions);
-                for w in actions {
-                    match w {
-                        BfdAction::Send(_, _, frame, _) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
-                        BfdAction::Send(..) => {}
-                        BfdAction::Status(_, _, s) => last[i] = Some(s),
-                    }
+                let (mut ports, mut changes) = (Sent(packets, Vec::new()), Vec::new());
+                sides[i].poll(now, &mut ports, &mut changes);
+                for (_, _, frame, _) in ports.1.iter().filter(|_| heard) {
+                    sides[1 - i].receive(0, PORT_1, frame, now);
                 }
+                last[i] = changes.pop().map(|(_, _, s)| s).or(last[i].take());
             }
         }
         last
@@ -371,6 +483,10 @@ mod tests {
 
     fn talk(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
         talk_with(sides, from, to, heard, false)
+    }
+
+    fn session(m: &BfdSessions) -> &Session {
+        &m.iter().find(|(key, _)| *key == (0, PORT_1)).expect("a session").1.session
     }
 
     fn ready() -> BfdSessions {
@@ -384,7 +500,7 @@ mod tests {
         let mut sides = [ready(), ready()];
         sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
         sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
-        let pace = |m: &BfdSessions| m.all[&(0, PORT_1)].session.tx_interval();
+        let pace = |m: &BfdSessions| session(m).tx_interval();
         talk_with(&mut sides, 0, 9000, true, true);
         assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
         talk(&mut sides, 9000, 15_000, true);
@@ -396,6 +512,37 @@ mod tests {
         sides[0].set(0, PORT_1, Some(SPEC), Duration::from_secs(30));
         talk(&mut sides, 30_000, 34_000, true);
         assert_eq!(pace(&sides[1]), 100_000);
+    }
+
+    /// Sessions of many ports send together, some at a time, and each within three quarters and all of its interval.
+    #[test]
+    fn many_sessions_send_at_few_moments() {
+        const PORTS: u16 = 300;
+        let mut sides = [ready(), ready()];
+        for (side, port) in (0..2).flat_map(|side| (1..=PORTS).map(move |port| (side, port))) {
+            sides[side].set(0, PortNo(port), Some(SPEC), Duration::from_micros(u64::from(port) * 333));
+        }
+        let (mut last, mut moments, mut packets) = (BTreeMap::new(), 0, 0);
+        for ms in 0..6000u64 {
+            let now = Duration::from_millis(ms);
+            for side in 0..2 {
+                let mut ports = Sent::default();
+                while sides[side].poll(now, &mut ports, &mut Vec::new()) > 0 {}
+                if ms >= 5000 {
+                    moments += usize::from(!ports.1.is_empty());
+                    packets += ports.1.len();
+                }
+                for (_, port, frame, _) in &ports.1 {
+                    sides[1 - side].receive(0, *port, frame, now);
+                    let gap = last.insert((side, *port), ms).map(|t| ms - t);
+                    assert!(ms < 5000 || gap.is_some_and(|g| (75..=101).contains(&g)), "{port}: {gap:?} ms");
+                }
+            }
+        }
+        for m in &sides {
+            assert!(m.iter().all(|(_, m)| m.session.state() == State::Up && m.flaps == 1));
+        }
+        assert!(packets > 2 * 10 * usize::from(PORTS) && moments < 2 * 130, "{packets} packets at {moments} moments");
     }
 
     #[test]
@@ -448,9 +595,9 @@ mod tests {
         let mut m = BfdSessions::default();
         m.tables_ready(0, Duration::ZERO);
         m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
-        let mut actions = Vec::new();
-        m.poll(Duration::ZERO, |_, _| 0, &mut actions);
-        let Some(BfdAction::Send(0, PORT_1, frame, false)) = actions.first() else { panic!("{actions:?}") };
+        let mut ports = Sent::default();
+        m.poll(Duration::ZERO, &mut ports, &mut Vec::new());
+        let Some((0, PORT_1, frame, false)) = ports.1.first() else { panic!("{:?}", ports.1) };
         let h = Headers::parse(frame).expect("a frame");
         assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
         assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
@@ -464,9 +611,9 @@ mod tests {
         peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(packet::Mac([2; 6])), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.all[&(0, PORT_1)].session.state(), State::Down);
+        assert_eq!(session(&peer).state(), State::Down);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.all[&(0, PORT_1)].session.state(), State::Init);
+        assert_eq!(session(&peer).state(), State::Init);
     }
 }

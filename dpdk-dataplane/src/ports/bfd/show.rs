@@ -9,7 +9,9 @@ use switch::BridgeId;
 impl BfdSessions {
     /// All sessions, in the order of their numbers, as text.
     pub fn show(&self, now: Duration) -> Vec<(BridgeId, PortNo, String)> {
-        self.all.iter().map(|((bridge, port), m)| (*bridge, *port, m.text(now))).collect()
+        let mut all: Vec<_> = self.iter().map(|((bridge, port), m)| (*bridge, *port, m.text(now))).collect();
+        all.sort_by_key(|(bridge, port, _)| (*bridge, *port));
+        all
     }
 }
 

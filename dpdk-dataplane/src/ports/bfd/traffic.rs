@@ -61,13 +61,18 @@ impl Traffic {
     /// When [`Traffic::look`] is to be called next, or [`Traffic::vouches`] may say something else; none: never.
     pub fn next_look(&self, now: Duration) -> Option<Duration> {
         let ends = self.vouched.into_iter().filter(|t| self.wanted.forwards && *t > now).min();
-        let look = (self.wanted.decay.is_some() || self.wanted.forwards).then_some(self.next_look);
+        let look = self.watches().then_some(self.next_look);
         look.into_iter().chain(ends).min()
+    }
+
+    /// Whether packets mean anything for the session.
+    pub fn watches(&self) -> bool {
+        self.wanted.decay.is_some() || self.wanted.forwards
     }
 
     /// Whether [`Traffic::look`] wants to know how many packets the port has received.
     pub fn due(&self, now: Duration) -> bool {
-        (self.wanted.decay.is_some() || self.wanted.forwards) && now >= self.next_look
+        self.watches() && now >= self.next_look
     }
 
     /// Tells how many packets the port has received, control packets included. `detection` is the session's detection
