@@ -234,9 +234,7 @@ impl BfdSessions {
     /// A frame that a port received will be taken soon: has the processor fetch its session.
     pub fn prepare(&self, bridge: BridgeId, port: PortNo) {
         let n = self.numbers.get(&(bridge, port));
-        if let Some(Some((_, m))) = n.and_then(|n| self.all.get(*n as usize)) {
-            m.prefetch();
-        }
+        n.and_then(|n| self.all.get(*n as usize)).into_iter().for_each(dpdk_rs::prefetch_all);
     }
 
     /// Takes a frame that a port received.
@@ -296,14 +294,12 @@ impl BfdSessions {
         for (place, n) in due.iter_mut().zip(std::iter::from_fn(next)) {
             *place = n;
             count += 1;
-            if let Some(Some((_, m))) = all.get(n as usize) {
-                m.prefetch();
-            }
+            all.get(n as usize).into_iter().for_each(dpdk_rs::prefetch_all);
         }
         // Memory is waited for once for all of them, not for each: first the sessions, then what these point to.
-        let ways = || due.iter().take(count).filter_map(|n| all.get(*n as usize)?.as_ref()).map(|(_, m)| &m.way);
-        ways().for_each(|w| w.near(dpdk_rs::prefetch));
-        ways().for_each(|w| w.lines(dpdk_rs::prefetch));
+        let these = || due.iter().take(count).filter_map(|n| all.get(*n as usize)?.as_ref()).map(|(_, m)| m);
+        these().for_each(BfdSession::prefetch);
+        these().for_each(|m| m.way.lines(dpdk_rs::prefetch));
         for n in due.into_iter().take(count) {
             let Some(Some((key, m))) = all.get_mut(n as usize) else { continue };
             m.touched = false;
@@ -315,12 +311,11 @@ impl BfdSessions {
 }
 
 impl BfdSession {
-    /// Has the processor fetch what a packet needs of it.
+    /// Has the processor fetch what a packet needs beside the session itself.
     fn prefetch(&self) {
-        dpdk_rs::prefetch(&self.session);
-        dpdk_rs::prefetch(&self.shown);
-        dpdk_rs::prefetch(&self.sent);
-        dpdk_rs::prefetch(&self.way);
+        self.way.near(dpdk_rs::prefetch);
+        let frame = self.sent.as_ref().map(|(_, frame)| frame);
+        frame.into_iter().flat_map(|f| f.iter().step_by(64)).for_each(dpdk_rs::prefetch);
     }
 
     /// When [`BfdSession::poll`] wants to be called next.
