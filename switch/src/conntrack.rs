@@ -407,6 +407,13 @@ impl Conntrack {
         self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
     }
 
+    /// The same for one who has the table alone, with the tuple's hash.
+    #[inline]
+    fn find_alone(&mut self, hash: Hash, zone: Zone, t: &Tuple) -> Option<(u32, Direction)> {
+        let Conntrack { index, slots, .. } = self;
+        index.find_by(hash, |slot, d| slots.get(slot).is_some_and(|c| c.is(zone, t, d)))
+    }
+
     /// The connection of a tuple, expired or not.
     pub(crate) fn seen(&self, zone: Zone, tuple: &Tuple) -> Option<ConnSnapshot> {
         let (i, _) = self.find(zone, tuple)?;
@@ -485,8 +492,8 @@ impl Conntrack {
         self.free.pop().or_else(|| (self.slots.len() < places).then(|| self.slots.push()))
     }
 
-    /// Stores a connection; the hashes of its original and its reply tuple may be known.
-    fn store(&mut self, mut c: Connection, hashes: [Option<Hash>; 2]) -> Option<ConnId> {
+    /// Stores a connection. What is known of its original and its reply tuple: the hash, and that nobody has it.
+    fn store(&mut self, mut c: Connection, known: [Option<(Hash, bool)>; 2]) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
         let key = (c.zone, c.original, c.reply);
@@ -504,9 +511,12 @@ impl Conntrack {
         self.publish(index);
         // If both tuples are equal, packets count as original.
         let (zone, original, reply) = key;
-        for (t, d, hash) in [(&reply, Direction::Reply, hashes[1]), (&original, Direction::Original, hashes[0])] {
-            let hash = hash.unwrap_or_else(|| self.index.hash(zone, t));
-            self.index.insert(&mut self.slots, hash, (zone, t), index, d);
+        for (t, d, known) in [(&reply, Direction::Reply, known[1]), (&original, Direction::Original, known[0])] {
+            let (hash, free) = known.unwrap_or_else(|| (self.index.hash(zone, t), false));
+            if !free {
+                self.index.take(&mut self.slots, hash, (zone, t));
+            }
+            self.index.insert(hash, index, d);
         }
         Some(ConnId { index, generation: self.generation })
     }
@@ -524,7 +534,7 @@ impl Conntrack {
         now: Duration,
     ) -> (Verdict, [Option<ConnSnapshot>; 2]) {
         let hash = self.index.hash(req.zone, &p.tuple);
-        let found = self.index.find(&self.slots, hash, req.zone, &p.tuple);
+        let found = self.find_alone(hash, req.zone, &p.tuple);
         let before = found.and_then(|(i, _)| self.seen_at(i));
         let v = self.step(p, req, now, hash, found);
         // Afterwards the tuple belongs to the connection that was found, or to a new one.
@@ -637,7 +647,7 @@ impl Conntrack {
         if req.nat.is_some() {
             c.translate(Direction::Original, &p.tuple, &mut v);
         }
-        match self.store(c, [Some(hash), None]) {
+        match self.store(c, [Some((hash, p.tuple != reply)), None]) {
             Some(id) => {
                 v.conn = Some(id);
                 self.habits.opened(&p.tuple, &reply);

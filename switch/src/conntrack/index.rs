@@ -412,13 +412,17 @@ impl Index {
         self.lines.find(hash.own, is).map(connection)
     }
 
-    /// Assigns a tuple to a connection, and takes it from another if need be.
-    pub(super) fn insert(&mut self, slots: &mut Slots, hash: Hash, (zone, t): (Zone, &Tuple), slot: u32, d: Direction) {
-        self.arrivals.bump_watched(hash.arrival);
+    /// Takes a tuple from the connection that has it, if any.
+    pub(super) fn take(&mut self, slots: &mut Slots, hash: Hash, (zone, t): (Zone, &Tuple)) {
         let old = self.find_by(hash, |slot, d| slots.get(slot).is_some_and(|c| c.is(zone, t, d)));
         if let Some((slot, d)) = old {
             self.lines.remove(entry(hash.own, slot, d));
         }
+    }
+
+    /// Assigns a tuple that nobody has to a connection.
+    pub(super) fn insert(&mut self, hash: Hash, slot: u32, d: Direction) {
+        self.arrivals.bump_watched(hash.arrival);
         self.lines.insert(entry(hash.own, slot, d));
     }
 
@@ -549,7 +553,8 @@ mod tests {
             *self.slots.place(slot).expect("a slot") = Some(connection_of(zone, original, reply));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
                 let hash = self.index.hash(zone, &t);
-                self.index.insert(&mut self.slots, hash, (zone, &t), slot, d);
+                self.index.take(&mut self.slots, hash, (zone, &t));
+                self.index.insert(hash, slot, d);
                 self.map.insert((zone, t), (slot, d));
             }
         }
@@ -631,7 +636,7 @@ mod tests {
             b.slots.push();
             *b.slots.place(slot).expect("a slot") = Some(connection_of(Zone(1), original, reply));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
-                b.index.insert(&mut b.slots, b.index.hash(Zone(1), &t), (Zone(1), &t), slot, d);
+                b.index.insert(b.index.hash(Zone(1), &t), slot, d);
                 b.map.insert((Zone(1), t), (slot, d));
             }
             let l = &b.index.lines;

@@ -312,9 +312,9 @@ impl Lookup for Joint<'_> {
         Err(NotNow::Busy)
     }
 
-    fn claims(&mut self, hash: Hash, zone: Zone, reply: &Tuple) -> Result<(), NotNow> {
+    fn claims(&mut self, hash: Hash, zone: Zone, reply: &Tuple) -> Result<bool, NotNow> {
         match self.find(hash, zone, reply)? {
-            None => Ok(()),
+            None => Ok(true),
             Some(_) => Err(NotNow::Busy),
         }
     }

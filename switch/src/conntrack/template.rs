@@ -105,6 +105,8 @@ pub(super) struct Opened {
     /// Original and reply, and their hashes.
     pub(super) tuples: [Tuple; 2],
     pub(super) hashes: [Hash; 2],
+    /// Nobody has the reply tuple.
+    pub(super) free: bool,
 }
 
 /// A connection that the packet passes.
@@ -138,15 +140,15 @@ pub(super) trait Lookup {
     fn is_full(&self, zone: Zone) -> Result<bool, NotNow>;
     /// Whether a reply tuple is taken by a connection that has expired.
     fn expired_is_taken(&self) -> Result<bool, NotNow>;
-    /// A reply tuple that was not searched for is going to be a new connection's.
-    fn claims(&mut self, hash: Hash, zone: Zone, reply: &Tuple) -> Result<(), NotNow>;
+    /// A reply tuple that was not searched for is going to be a new connection's; true if nobody has it.
+    fn claims(&mut self, hash: Hash, zone: Zone, reply: &Tuple) -> Result<bool, NotNow>;
     /// What random ports follow from, if they can be chosen.
     fn seed(&mut self) -> Option<&mut u64>;
 }
 
 /// One who has the table alone.
 struct Alone<'a> {
-    ct: &'a Conntrack,
+    ct: &'a mut Conntrack,
     seed: u64,
 }
 
@@ -157,11 +159,11 @@ impl Lookup for Alone<'_> {
 
     #[inline]
     fn find(&mut self, hash: Hash, zone: Zone, t: &Tuple) -> Result<Option<(u32, Direction)>, NotNow> {
-        Ok(self.ct.index.find(&self.ct.slots, hash, zone, t))
+        Ok(self.ct.find_alone(hash, zone, t))
     }
 
     fn connection(&mut self, slot: u32) -> Result<Connection, NotNow> {
-        self.ct.slots.look(slot, Connection::clone).ok_or(NotNow::Otherwise)
+        self.ct.slots.get(slot).cloned().ok_or(NotNow::Otherwise)
     }
 
     fn is_full(&self, zone: Zone) -> Result<bool, NotNow> {
@@ -173,8 +175,8 @@ impl Lookup for Alone<'_> {
     }
 
     /// It is taken from any connection that has it.
-    fn claims(&mut self, _: Hash, _: Zone, _: &Tuple) -> Result<(), NotNow> {
-        Ok(())
+    fn claims(&mut self, _: Hash, _: Zone, _: &Tuple) -> Result<bool, NotNow> {
+        Ok(false)
     }
 
     fn seed(&mut self) -> Option<&mut u64> {
@@ -194,29 +196,31 @@ pub(crate) enum Found {
     },
 }
 
-/// The reply tuple of a connection that a packet opens in a zone, and its hash. Nobody has it then that would keep it.
+/// The reply tuple of a connection that a packet opens in a zone, its hash, and whether nobody has it. Who has it would not
+/// keep it.
 fn claim_reply(
     look: &mut impl Lookup,
     tuple: &Tuple,
     zone: Zone,
     nat: Option<&NatSpec>,
     now: Duration,
-) -> Result<(Tuple, Hash), NotNow> {
+) -> Result<(Tuple, Hash, bool), NotNow> {
     let mut seed = match (nat, look.seed()) {
         (_, Some(seed)) => *seed,
         (Some(n), None) if n.random => return Err(NotNow::Busy),
         (_, None) => 0,
     };
-    let (mut problem, mut free) = (None, None);
+    let (mut problem, mut last) = (None, None);
     let reply = nat::choose_reply(tuple, nat, &mut seed, |t| {
         let hash = look.table().index.hash(zone, t);
-        let taken = match look.find(hash, zone, t) {
+        let found = look.find(hash, zone, t);
+        let taken = match found {
             Ok(None) => Ok(false),
             Ok(Some((at, _))) if look.table().expires(at) > now => Ok(true),
             Ok(Some(_)) => look.expired_is_taken(),
             Err(e) => Err(e),
         };
-        free = Some((*t, hash));
+        last = Some((*t, hash, found == Ok(None)));
         taken.unwrap_or_else(|e| {
             problem = Some(e);
             false
@@ -229,12 +233,12 @@ fn claim_reply(
         return Err(e);
     }
     let reply = reply.ok_or(NotNow::Otherwise)?;
-    if let Some(found) = free.filter(|(t, _)| *t == reply) {
+    if let Some(found) = last.filter(|(t, ..)| *t == reply) {
         return Ok(found);
     }
     let hash = look.table().index.hash(zone, &reply);
-    look.claims(hash, zone, &reply)?;
-    Ok((reply, hash))
+    let free = look.claims(hash, zone, &reply)?;
+    Ok((reply, hash, free))
 }
 
 impl Plan {
@@ -262,8 +266,8 @@ impl Plan {
                     if !state::may_open(p) || look.is_full(*zone)? {
                         return Err(NotNow::Otherwise);
                     }
-                    let (reply, of_reply) = claim_reply(look, &tuple, *zone, c.nat.as_ref(), now)?;
-                    self.opened.push(Opened { pass, tuples: [tuple, reply], hashes: [hash, of_reply] });
+                    let (reply, of_reply, free) = claim_reply(look, &tuple, *zone, c.nat.as_ref(), now)?;
+                    self.opened.push(Opened { pass, tuples: [tuple, reply], hashes: [hash, of_reply], free });
                     reply.reversed()
                 }
                 (Outcome::Has { state, mark, label, bits, reply, nat }, Some((slot, dir))) => {
@@ -371,14 +375,16 @@ impl Conntrack {
                 self.publish(at);
             }
         }
-        for Opened { pass, tuples: [original, reply], hashes } in plan.opened.drain(..) {
+        // What was free may belong to a connection that the same packet has opened meanwhile.
+        let plain = plan.is_plain(passes);
+        for Opened { pass, tuples: [original, reply], hashes: [of_original, of_reply], free } in plan.opened.drain(..) {
             let Some(Expected { zone, outcome: Outcome::Opens(commit) }) = passes.get(pass) else { continue };
             let req = Request { zone: *zone, commit: true, force: false, nat: commit.nat.as_ref() };
             let mut c = self.new_connection(&Packet { tuple: original, ..*p }, &req, reply, now);
             (c.mark, c.label) = (commit.mark, commit.label);
             c.version = u32::from((c.mark, c.label) != (0, 0));
             // The plan has checked that there is room.
-            let _ = self.store(c, hashes.map(Some));
+            let _ = self.store(c, [Some((of_original, plain)), Some((of_reply, plain && free))]);
             self.habits.opened(&original, &reply);
         }
     }
