@@ -486,10 +486,15 @@ impl Conntrack {
         Some(c)
     }
 
+    /// How many slots there may be: some may be set aside when the table is full.
+    fn places(&self) -> usize {
+        self.room + joint::SET_ASIDE
+    }
+
     /// An empty slot, if there is one.
     fn empty_slot(&mut self) -> Option<u32> {
-        let places = self.room + joint::SET_ASIDE;
-        self.free.pop().or_else(|| (self.slots.len() < places).then(|| self.slots.push()))
+        let more = self.slots.len() < self.places();
+        self.free.pop().or_else(|| more.then(|| self.slots.push()))
     }
 
     /// Stores a connection. What is known of its original and its reply tuple: the hash, and that nobody has it.

@@ -190,7 +190,8 @@ impl Replica {
     /// The chassis has this connection in one of its slots.
     pub fn put(&mut self, ct: &mut Conntrack, slot: u32, c: &RemoteConnection, now: Duration) {
         let at = slot as usize;
-        if at >= ct.room {
+        // Another chassis of the same size has no more slots than this one.
+        if at >= ct.places() {
             self.counters.refused += 1;
             return;
         }
