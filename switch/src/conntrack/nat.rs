@@ -9,8 +9,11 @@ use openflow_rs::action::NatSpec;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Most ports tried before a connection is refused.
+/// Most ports tried before a connection is refused. They lie all over the range, so that this many are taken only where
+/// nearly all are.
 const TRIES: u64 = 4096;
+/// How many identifiers of ICMP behind its own an echo tries first.
+const NEXT: u64 = 64;
 
 fn number(a: IpAddr) -> (bool, u128) {
     match a {
@@ -150,34 +153,70 @@ fn choose_port(
     let start = if n.random {
         *seed = mix(seed.wrapping_add(1));
         *seed
-    } else if icmp {
-        // The next one, as in Open vSwitch.
-        u64::from(current).saturating_sub(u64::from(range.0)) + 1
     } else {
         port_hash(t)
     };
+    if icmp && !n.random {
+        // The next one, as in Open vSwitch.
+        let behind = u64::from(current).saturating_sub(u64::from(range.0)) + 1;
+        let next = search(taken, reply, range, Way { start: behind, step: 1, tries: NEXT }, put);
+        if next.is_some() {
+            return next;
+        }
+    }
     // If translating the destination makes two connections equal, the source port is changed, too.
-    search(taken, reply, range, (start, TRIES), put).or_else(|| {
+    search(taken, reply, range, Way::of(start, range), put).or_else(|| {
         let mut to = reply;
         put(&mut to, if inside { current } else { range.0 });
         if !n.dst || icmp {
             return None;
         }
-        search(taken, to, class(t.sport), (start, TRIES), |r, p| r.dport = p)
+        let range = class(t.sport);
+        search(taken, to, range, Way::of(start, range), |r, p| r.dport = p)
     })
+}
+
+/// The way of a search through a range of ports.
+struct Way {
+    start: u64,
+    /// From one port to the next.
+    step: u64,
+    tries: u64,
+}
+
+impl Way {
+    /// A way that follows from a hash and comes to each port of a range once. Its steps are long: hosts use ports one behind
+    /// the other, so that the next one of a port that is taken mostly is as well.
+    fn of(hash: u64, range: (u16, u16)) -> Way {
+        let span = span(range);
+        let mut step = 1 + (hash >> 32) % span;
+        while common_divisor(step, span) != 1 {
+            step += 1;
+        }
+        Way { start: hash, step, tries: TRIES }
+    }
+}
+
+/// How many ports a range has.
+fn span((lo, hi): (u16, u16)) -> u64 {
+    u64::from(hi.saturating_sub(lo)) + 1
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
 /// The first reply tuple with a port of this range that is not taken.
 fn search(
     taken: &mut impl FnMut(&Tuple) -> bool,
     mut reply: Tuple,
-    (lo, hi): (u16, u16),
-    (start, tries): (u64, u64),
+    range: (u16, u16),
+    Way { start, step, tries }: Way,
     put: impl Fn(&mut Tuple, u16),
 ) -> Option<Tuple> {
-    let span = u64::from(hi - lo) + 1;
+    let span = span(range);
     (0..span.min(tries)).find_map(|i| {
-        put(&mut reply, lo + ((start % span + i) % span) as u16);
+        put(&mut reply, range.0 + ((start % span + i * step) % span) as u16);
         (!taken(&reply)).then_some(reply)
     })
 }

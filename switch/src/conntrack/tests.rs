@@ -124,6 +124,27 @@ fn an_identifier_of_icmp_that_is_taken_becomes_the_next_one() {
     assert_eq!([1, 3, 4].map(|src| id(src, 65535)), [65535, 1, 2], "0 is no identifier");
 }
 
+/// Two hosts with the same 5,300 ports, one behind the other: each connection of the second gets another port, and none is
+/// refused although thousands of ports in a row are taken. Of a small range all are found.
+#[test]
+fn ports_in_a_row_that_are_taken_refuse_nobody() {
+    let mut ct = Conntrack::new(20_000);
+    let nat = snat(77, None);
+    let commit = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
+    let mut ports = std::collections::HashSet::new();
+    for (host, n) in (1..3).flat_map(|host| (20_000..25_300).map(move |n| (host, n))) {
+        let v = ct.process(&packet(tuple(17, host, n, 2, 53), 0), &commit, NOW);
+        let port = v.translated.unwrap_or_else(|| panic!("host {host}, port {n}: {:?}", v.refused)).sport;
+        assert!(ports.insert(port) && port >= 1024);
+    }
+    let nat = snat(78, Some((3000, 3099)));
+    let few = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
+    let mut find = |n| ct.process(&packet(tuple(17, 3, n, 2, 53), 0), &few, NOW).translated.map(|t| t.sport);
+    let found: std::collections::BTreeSet<u16> = (1..101).filter_map(&mut find).collect();
+    assert_eq!(found, (3000..3100).collect());
+    assert_eq!(find(101), None);
+}
+
 #[test]
 fn a_port_range_runs_out() {
     let mut ct = Conntrack::new(100);
