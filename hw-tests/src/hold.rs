@@ -24,17 +24,19 @@ const SILENT: Duration = Duration::from_secs(30);
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// Bytes of an answer: the address that the server sees, and the server's word.
 const ANSWER: usize = 64;
-/// A question that is answered once.
+/// A question that is answered once. After a greater one the server goes on by itself: see [`question`].
 const ONCE: u8 = 1;
-/// A question after which the server goes on by itself.
-const ON: u8 = 2;
-/// How often the server says something by itself.
+/// How often the server says something by itself at most.
 const PUSH: Duration = Duration::from_millis(250);
 /// How often an idle datagram socket asks: a switch forgets what was silent for 30 s (ovs-vswitchd.conf.db(5),
 /// `CT_Timeout_Policy:timeouts`, udp_multiple), with and without a failure.
 const IDLE: Duration = Duration::from_secs(10);
-/// For how long it does so over UDP, which has no end.
-const PUSHES: usize = 1200;
+/// In so many times the time between two questions of a connection all open one after the other, and end so. Many at
+/// once would wait for each other, and TCP would take that for the time of a round trip for as long as it is idle: what
+/// is lost later is sent again after three such times.
+pub const TURNS: u32 = 4;
+/// For how long the server speaks by itself over UDP, which has no end.
+const PUSHES: Duration = Duration::from_secs(300);
 
 /// What became of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +51,14 @@ pub struct Held {
     pub changed: u64,
     /// Connections that had no answer to a question.
     pub silent: u64,
-    /// The longest time between a question and its answer, in microseconds.
+    /// The longest time between a question and its answer, in microseconds, once all were open.
     pub longest_stall: u64,
+    /// How many datagrams in a row did not come, of those that the server sends by itself and nobody sends again, at most.
+    #[serde(default)]
+    pub missed: u64,
+    /// Whose the longest stall was, and when it ended.
+    #[serde(default)]
+    pub longest_of: String,
     /// What went wrong first.
     pub trouble: Option<String>,
     /// Each connection's, if that was asked for.
@@ -103,6 +111,16 @@ fn word(answer: &[u8; ANSWER]) -> [u8; ANSWER] {
     of
 }
 
+/// A question after which the server speaks by itself so often, in steps of [`PUSH`].
+fn question(every: Duration) -> u8 {
+    u8::try_from(every.as_millis() / PUSH.as_millis()).unwrap_or(u8::MAX - 1).max(1) + ONCE
+}
+
+/// How often the server speaks by itself after this question.
+fn pushes(question: u8) -> Option<Duration> {
+    (question > ONCE).then(|| PUSH * u32::from(question - ONCE))
+}
+
 /// What a server says once it listens.
 pub const SERVES: &str = "serves";
 
@@ -127,11 +145,11 @@ pub async fn serve(port: u16, word: &str) -> Result<()> {
                 let answer = answer(plain(from), &own);
                 // A client may have gone.
                 let _ = udp.send_to(&answer, from).await;
-                if buf[0] == ON {
-                    let udp = udp.clone();
+                if let Some(every) = pushes(buf[0]) {
+                    let (udp, end) = (udp.clone(), Instant::now() + PUSHES);
                     tokio::spawn(async move {
-                        for _ in 0..PUSHES {
-                            sleep(PUSH).await;
+                        while Instant::now() < end {
+                            sleep(every).await;
                             let _ = udp.send_to(&answer, from).await;
                         }
                     });
@@ -152,9 +170,9 @@ async fn tell(mut stream: TcpStream, answer: [u8; ANSWER]) {
         if stream.write_all(&answer).await.is_err() {
             return;
         }
-        if question == ON {
+        if let Some(every) = pushes(question) {
             while stream.write_all(&answer).await.is_ok() {
-                sleep(PUSH).await;
+                sleep(every).await;
             }
             return;
         }
@@ -182,7 +200,13 @@ enum Habit {
 /// When a connection asks.
 #[derive(Clone)]
 struct Times {
+    /// Whose they are.
+    name: Arc<str>,
+    /// Over UDP.
+    udp: bool,
     every: Duration,
+    /// How long after the first of them it opens, and asks for the last time.
+    turn: Duration,
     /// How often it asks if it is idle.
     idle: Duration,
     habit: Habit,
@@ -192,6 +216,11 @@ struct Times {
 }
 
 impl Times {
+    /// What it asks.
+    fn question(&self) -> u8 {
+        if self.habit == Habit::Listens { question(self.every) } else { ONCE }
+    }
+
     /// Waits until the next question; true if it is the last one.
     async fn is_last(&mut self) -> bool {
         let every = match self.habit {
@@ -201,7 +230,11 @@ impl Times {
             Habit::Asks | Habit::Anew => self.every,
         };
         // The sender lives as long as the connections do.
-        timeout(every, self.over.wait_for(|o| *o)).await.is_ok()
+        let last = timeout(every, self.over.wait_for(|o| *o)).await.is_ok();
+        if last && self.habit != Habit::Listens {
+            sleep(self.turn).await;
+        }
+        last
     }
 }
 
@@ -265,7 +298,9 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
                     h.stories.push(Story { protocol, habit, port, ..Story::default() });
                 });
             }
-            Times { every, idle, habit, over: over.clone(), story }
+            let turn = every * TURNS * u32::from(i) / u32::from(count);
+            let name = format!("{protocol} {from} {habit:?}").into();
+            Times { name, udp: protocol == "UDP", every, turn, idle, habit, over: over.clone(), story }
         };
         let (tcp, udp) = (times("TCP", Duration::MAX), times("UDP", IDLE));
         tasks.spawn(by_tcp(from, to, tcp, all.clone()));
@@ -284,6 +319,7 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
             }
             sleep(AGAIN).await;
         }
+        note(&all, |h| (h.longest_stall, h.missed) = (0, 0));
         println!("{OPEN}");
         std::io::stdout().flush()?;
         asked.recv().await;
@@ -315,6 +351,7 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
             h.trouble.get_or_insert(format!("{from} {habit:?} after {:?}: {what}", start.elapsed()));
         })
     };
+    sleep(times.turn).await;
     // A new connection's SYN may be lost, and is sent again a second later.
     let mut stream = match open(from, to).await {
         Ok(s) => s,
@@ -322,7 +359,7 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     };
     note(&all, |h| h.opened += 1);
     let (mut first, mut last) = (None, false);
-    let question = if habit == Habit::Listens { ON } else { ONCE };
+    let question = times.question();
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
         let exchange = async {
@@ -345,7 +382,7 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
             stream.read_exact(&mut answer).await
         };
         match timeout(SILENT, exchange).await {
-            Ok(Ok(_)) => answered(&all, (habit, times.story), &mut first, answer, asked),
+            Ok(Ok(_)) => answered(&all, &times, &mut first, answer, asked),
             Ok(Err(e)) => {
                 trouble(format!("TCP: {e}"));
                 return note(&all, |h| {
@@ -368,19 +405,20 @@ async fn by_tcp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
     }
 }
 
-fn answered(
-    all: &Shared,
-    (habit, story): (Habit, Option<usize>),
-    first: &mut Option<[u8; ANSWER]>,
-    answer: [u8; ANSWER],
-    asked: Instant,
-) {
+fn answered(all: &Shared, times: &Times, first: &mut Option<[u8; ANSWER]>, answer: [u8; ANSWER], asked: Instant) {
+    let (habit, story) = (times.habit, times.story);
     // New connections have other ports.
     let answer = if habit == Habit::Anew { word(&answer) } else { answer };
     let before = first.replace(answer);
     // The other end speaks by itself after that time.
-    let due = if habit == Habit::Listens && before.is_some() { PUSH } else { Duration::ZERO };
-    let stall = u64::try_from(asked.elapsed().saturating_sub(due).as_micros()).unwrap_or(u64::MAX);
+    let due = if before.is_some() { pushes(times.question()) } else { None };
+    let mut stall = asked.elapsed().saturating_sub(due.unwrap_or_default());
+    let mut missed = 0;
+    if let Some(due) = due.filter(|_| times.udp) {
+        missed = (stall.as_micros() + due.as_micros() / 2) / due.as_micros();
+        stall = Duration::ZERO;
+    }
+    let stall = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
     note(all, |h| {
         h.answered += u64::from(before.is_none());
         if let Some(s) = story.and_then(|i| h.stories.get_mut(i)) {
@@ -395,7 +433,11 @@ fn answered(
             let text = |a: &[u8]| String::from_utf8_lossy(a).trim_end().to_owned();
             h.trouble.get_or_insert(format!("{habit:?}: {} has become {}", text(&before), text(&answer)));
         }
-        h.longest_stall = h.longest_stall.max(stall);
+        h.missed = h.missed.max(u64::try_from(missed).unwrap_or(u64::MAX));
+        if stall > h.longest_stall {
+            h.longest_stall = stall;
+            h.longest_of = format!("{} at {} s", times.name, clock() / 1_000_000);
+        }
     });
 }
 
@@ -406,9 +448,10 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
         socket.connect(to).await?;
         Ok::<_, std::io::Error>(socket)
     };
+    sleep(times.turn).await;
     let Ok(mut socket) = open().await else { return };
     note(&all, |h| h.opened += 1);
-    let question = if habit == Habit::Listens { ON } else { ONCE };
+    let question = times.question();
     let (mut first, mut last) = (None, false);
     loop {
         let (asked, mut answer) = (Instant::now(), [0; ANSWER]);
@@ -435,7 +478,7 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
                 });
             }
         }
-        answered(&all, (habit, times.story), &mut first, answer, asked);
+        answered(&all, &times, &mut first, answer, asked);
         if last {
             return;
         }

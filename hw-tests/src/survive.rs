@@ -1,6 +1,6 @@
 //! Connections through the loss of a gateway, and its return: many at once, of all kinds that a gateway translates.
 
-use crate::hold::{Held, OPEN, SERVES};
+use crate::hold::{Held, OPEN, SERVES, TURNS};
 use crate::lab::Lab;
 use crate::lab::until;
 use crate::network::{Cast, EXTERNAL, Network, underlay_ip};
@@ -9,7 +9,7 @@ use crate::scenario::{active, reach};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The servers' port.
 const PORT: &str = "7100";
@@ -24,6 +24,9 @@ const AFFINE: u16 = 16;
 const LIMIT: Duration = Duration::from_secs(40);
 /// How long what has changed may take to get to the peer, on a machine that has much to do.
 const TOLD: Duration = Duration::from_secs(1);
+
+/// How late a last answer may be until what is known of its connection is noted.
+const LATE: Duration = Duration::from_secs(10);
 
 /// How long the databases are away when a gateway dies meanwhile.
 const HEADLESS: Duration = Duration::from_secs(6);
@@ -273,9 +276,13 @@ impl Group {
         format!("hold-{}", self.name.replace(' ', "-"))
     }
 
+    /// Milliseconds between questions of a connection: as many questions a second however many connections there are.
+    fn every(&self) -> u64 {
+        if self.anew { 1000 } else { u64::from(self.count).max(100) }
+    }
+
     fn args(&self) -> Vec<String> {
-        // As many questions a second however many connections there are.
-        let every = if self.anew { 1000 } else { u64::from(self.count).max(100) };
+        let every = self.every();
         let numbers =
             [("--count", self.count.into()), ("--port", self.port.into()), ("--every", every), ("--seconds", 600)];
         let mut all = vec!["agent".to_owned(), "hold".into(), self.to.clone()];
@@ -340,10 +347,11 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
     Ok(all)
 }
 
-/// Connections that have their last answer end at once. Where some do not, [`note_what_is_known`].
+/// Connections that have their last answer end, each when it is its turn. Where some do not, [`note_what_is_known`].
 fn note_the_silent(n: &mut Network, groups: &[Group]) -> Result<()> {
-    let mut last = Vec::new();
-    for _ in 0..50 {
+    let turns = groups.iter().map(Group::every).max().unwrap_or_default() * u64::from(TURNS);
+    let (mut last, end) = (Vec::new(), Instant::now() + Duration::from_millis(turns) + LATE);
+    while Instant::now() < end {
         last = groups.iter().filter(|g| n.lab.is_running(g.machine, &g.key())).collect();
         if last.is_empty() {
             return Ok(());
@@ -351,7 +359,7 @@ fn note_the_silent(n: &mut Network, groups: &[Group]) -> Result<()> {
         n.lab.pause(Duration::from_millis(200))?;
     }
     let names: Vec<String> = last.iter().map(|g| format!("{} of {}", g.name, g.machine)).collect();
-    eprintln!("no last answer for ten seconds: {}", names.join(", "));
+    eprintln!("no last answer in time: {}", names.join(", "));
     note_what_is_known(n)
 }
 
@@ -393,7 +401,11 @@ pub(crate) fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
         sum.resets += h.resets;
         sum.changed += h.changed;
         sum.silent += h.silent;
-        sum.longest_stall = sum.longest_stall.max(h.longest_stall);
+        sum.missed = sum.missed.max(h.missed);
+        if h.longest_stall > sum.longest_stall {
+            sum.longest_stall = h.longest_stall;
+            sum.longest_of.clone_from(&h.longest_of);
+        }
         sum.trouble = sum.trouble.or_else(|| h.trouble.clone());
         sum
     })
@@ -431,7 +443,7 @@ impl Stack {
 pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
     println!("connections through the loss and the return of the active gateway, a quarter of them idle");
     println!(
-        "\n| lost by | | opened | reset | other port or backend | silent | longest stall |\n|---|---|---|---|---|---|---|"
+        "\n| lost by | | opened | reset | other port or backend | silent | longest stall | datagrams missed in a row |\n|---|---|---|---|---|---|---|---|"
     );
     for _ in 0..runs {
         for loss in losses {
@@ -453,7 +465,11 @@ pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Resu
                 }
                 let h = sum(all.iter().map(|(_, h)| h));
                 let (opened, stall) = (h.opened, h.longest_stall / 1000);
-                println!("| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms |", h.resets, h.changed, h.silent);
+                println!(
+                    "| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms | {} |",
+                    h.resets, h.changed, h.silent, h.missed
+                );
+                eprintln!("the longest stall: {}", h.longest_of);
             }
         }
     }
