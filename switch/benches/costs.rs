@@ -18,7 +18,7 @@ use packet::build;
 use prefetch::prefetch;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
-use switch::{Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, Outputs, Port, PortKind, Switch};
 
 const BATCH: usize = 32;
 /// Tries of what happens once.
@@ -155,7 +155,7 @@ fn changes() {
     each("100,000 flows, unchanged", N, r.send(1, false, 0..N));
     let one = bundle(&["table=14,priority=1000,ip,reg14=0x99,metadata=0x77 actions=drop".into()]);
     let added = shortest(&mut r, |r| {
-        r.switch.apply(0, &one[0], r.now).expect("flow");
+        r.switch.apply(BridgeId(0), &one[0], r.now).expect("flow");
         r.send(1, false, 0..32);
     });
     println!("costs a flow added, with a burst of packets: {added:?}");
@@ -166,7 +166,7 @@ fn changes() {
     let mut drafted = Duration::MAX;
     let adopted = (0..TIMES)
         .map(|_| {
-            let mut draft = Box::new(r.switch.table_transaction(0).expect("bridge"));
+            let mut draft = Box::new(r.switch.table_transaction(BridgeId(0)).expect("bridge"));
             let start = Instant::now();
             draft.apply(&list, r.now).expect("flows");
             drafted = drafted.min(start.elapsed());

@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod eviction;
 pub(crate) mod groups;
 pub(crate) mod learned;
+pub(crate) mod list;
 pub mod mac;
 pub mod meter;
 pub mod mirror;
@@ -17,6 +18,7 @@ pub(crate) mod validate;
 pub(crate) mod vlan;
 
 pub use groups::GroupState;
+pub(crate) use list::Bridges;
 pub use tables::flow_stats;
 pub use validate::{check_table, is_writable};
 pub use vlan::{PriorityTags, VlanMode};
@@ -44,9 +46,6 @@ fn meant(table: TableId) -> impl Iterator<Item = TableId> {
     let numbers = if table == TableId::ALL { 0..=N_TABLES as u8 - 1 } else { table.0..=table.0 };
     numbers.map(TableId)
 }
-
-/// A bridge's number in its switch.
-pub type BridgeId = usize;
 
 /// What is behind a port.
 #[derive(Clone, PartialEq, Debug)]

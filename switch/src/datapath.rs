@@ -2,7 +2,7 @@
 
 use crate::bridge::bond::{BUCKETS, Bond};
 use crate::bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
-use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
+use crate::bridge::{Bridge, Invalidation, Port};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Timeouts, Zone};
 use crate::drops::DropReason;
@@ -14,6 +14,7 @@ use crate::flowcache::key::PackedKey;
 use crate::flowcache::own::KnownWay;
 use crate::flowcache::recorder::Record;
 use crate::flowcache::{Cache, CacheStats, FlowCache};
+use crate::ids::BridgeId;
 use crate::trace::{self, TraceRequest};
 use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
@@ -300,7 +301,8 @@ impl Switch {
             port.stats[0] += 1;
             port.stats[2] += p.data().len() as u64;
         }
-        let mut x = Xlate::new(backer, out, p, arrived.map_or(usize::MAX, |(bridge, _)| bridge), flowcache.observer());
+        let mut x =
+            Xlate::new(backer, out, p, arrived.map_or(BridgeId::NONE, |(bridge, _)| bridge), flowcache.observer());
         if let Some((_, no)) = arrived {
             x.packet.key.set(F::InPort, no.0.into());
         }
@@ -423,7 +425,7 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         self.backer.now = now;
         let c = m.continuation.as_deref().and_then(continuation::decode).ok_or(SwitchError::Continuation)?;
-        if c.bridge >= self.bridges.len() {
+        if self.bridges.get(c.bridge).is_none() {
             return Err(SwitchError::Continuation);
         }
         let Some(p) = like.with_bytes(&m.packet) else {
@@ -458,9 +460,9 @@ impl Switch {
         xcaches.forget_idle(self.max_idle);
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);
-        for (i, b) in self.bridges.iter_mut().enumerate() {
+        for (id, b) in self.bridges.numbered_mut() {
             b.expire(now);
-            out.events.extend(b.removed.drain(..).map(|r| Event::FlowRemoved { bridge: i, removed: Box::new(r) }));
+            out.events.extend(b.removed.drain(..).map(|r| Event::FlowRemoved { bridge: id, removed: Box::new(r) }));
         }
     }
 

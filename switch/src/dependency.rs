@@ -1,5 +1,6 @@
 //! What a translation depends on beside flow tables. A change of it makes those cached flows stale that asked for it.
 
+use crate::ids::BridgeId;
 use openflow_rs::GroupId;
 use openflow_rs::PortNo;
 use std::net::IpAddr;
@@ -8,11 +9,11 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Dependency {
     /// A group of a bridge.
-    Group(usize, GroupId),
+    Group(BridgeId, GroupId),
     /// Whether a port of a bridge carries packets.
-    Live(usize, PortNo),
+    Live(BridgeId, PortNo),
     /// Which ports of a bridge want which groups.
-    Multicast(usize),
+    Multicast(BridgeId),
     /// A neighbour of the network below.
     Neighbour(IpAddr),
     /// The routes of the network below.

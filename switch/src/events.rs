@@ -1,6 +1,6 @@
 //! What comes out of the switch beside counters: packets, and events for the control plane.
 
-use crate::bridge::BridgeId;
+use crate::ids::BridgeId;
 use crate::tunnel::Outer;
 use openflow_rs::message::{FlowRemoved, PacketIn};
 use openflow_rs::{FlowKey, PortNo};
@@ -170,7 +170,7 @@ pub struct Passage {
 #[derive(Clone, Debug)]
 pub struct Departure {
     /// By a port of this bridge.
-    pub bridge: usize,
+    pub bridge: BridgeId,
     /// The port.
     pub port: PortNo,
     /// As it left.

@@ -40,6 +40,7 @@ use crate::conntrack::{ConnSnapshot, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
 use crate::events::Outputs;
+use crate::ids::BridgeId;
 use crate::tunnel::SourcePorts;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
@@ -155,9 +156,9 @@ pub(crate) enum Condition {
     /// There is no connection.
     NoConnection { zone: Zone, tuple: Tuple },
     /// A learned address is where it was, or still unknown.
-    Address { bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo> },
+    Address { bridge: BridgeId, vlan: VlanId, mac: u64, port: Option<PortNo> },
     /// The source address is known at this port; its age is refreshed.
-    Source { bridge: usize, vlan: VlanId, mac: u64, port: PortNo },
+    Source { bridge: BridgeId, vlan: VlanId, mac: u64, port: PortNo },
     /// The packet as received (0) or taken out of its tunnel (1) has at least and at most so many bytes.
     Length { which: u8, min: usize, max: usize },
 }
@@ -167,26 +168,26 @@ pub(crate) enum Condition {
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
     Table {
-        bridge: usize,
+        bridge: BridgeId,
         table: TableId,
         rule: Option<Arc<Rule>>,
         length: (u8, i32),
     },
     Port {
-        bridge: usize,
+        bridge: BridgeId,
         no: PortNo,
         sent: bool,
         length: (u8, i32),
     },
     Bucket {
-        bridge: usize,
+        bridge: BridgeId,
         group: GroupId,
         index: usize,
         length: (u8, i32),
     },
     /// A bond's bucket.
     Bond {
-        bridge: usize,
+        bridge: BridgeId,
         bond: usize,
         bucket: usize,
         length: (u8, i32),
@@ -322,15 +323,15 @@ impl FlowCache {
             views.own = backer.underlay.local.clone();
         }
         let mut changed = std::mem::take(&mut backer.underlay.touched);
-        for (i, b) in backer.bridges.iter_mut().enumerate() {
+        for (id, b) in backer.bridges.numbered_mut() {
             changed.extend(b.touched.drain(..).map(|t| match t {
-                Invalidation::Group(g) => Dependency::Group(i, g),
-                Invalidation::Live(p) => Dependency::Live(i, p),
-                Invalidation::Multicast => Dependency::Multicast(i),
+                Invalidation::Group(g) => Dependency::Group(id, g),
+                Invalidation::Live(p) => Dependency::Live(id, p),
+                Invalidation::Multicast => Dependency::Multicast(id),
             }));
             let changes = std::mem::take(&mut b.changes);
             if !changes.is_empty() && !stale {
-                self.xcaches.tables_changed(i, &Changes::sum(changes), &b.tables);
+                self.xcaches.tables_changed(id, &Changes::sum(changes), &b.tables);
             }
         }
         if !changed.is_empty() && !stale {

@@ -13,6 +13,7 @@ mod events;
 pub mod extract;
 pub mod fastpath;
 mod flowcache;
+mod ids;
 mod stamps;
 mod trace;
 pub mod tunnel;
@@ -26,8 +27,8 @@ pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
 pub use bridge::{
-    BfdPackets, Bridge, BridgeId, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState,
-    VlanMode, is_live,
+    BfdPackets, Bridge, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
+    is_live,
 };
 pub use bridge::{bond, mac, meter};
 pub use buf::{PacketBuf, destination};
@@ -40,6 +41,7 @@ pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
 pub use flowcache::own::KnownWay;
+pub use ids::BridgeId;
 pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
 pub use tunnel::{
     Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,

@@ -9,13 +9,14 @@ mod names;
 mod text;
 mod tunnel;
 
-use crate::bridge::{Bridge, BridgeId, PortKind};
+use crate::bridge::{Bridge, PortKind};
 use crate::buf::{PacketBuf, destination};
 use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::Zone;
 use crate::conntrack::flag;
 use crate::dependency::Dependency;
 use crate::events::Outputs;
+use crate::ids::BridgeId;
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::segment::Segment;
@@ -209,7 +210,7 @@ impl Observer for Tracer {
 
     fn writes(&mut self, _: &[(u8, u64, u64)]) {}
 
-    fn action(&mut self, _: &Action, _: &FlowKey, _: &Backer, _: usize) -> bool {
+    fn action(&mut self, _: &Action, _: &FlowKey, _: &Backer, _: BridgeId) -> bool {
         false
     }
 
@@ -237,9 +238,9 @@ impl Observer for Tracer {
         false
     }
 
-    fn learns_mac(&mut self, _: usize, _: VlanId, _: u64, _: PortNo) {}
+    fn learns_mac(&mut self, _: BridgeId, _: VlanId, _: u64, _: PortNo) {}
 
-    fn looks_up_mac(&mut self, _: usize, _: VlanId, _: u64, _: Option<PortNo>) {}
+    fn looks_up_mac(&mut self, _: BridgeId, _: VlanId, _: u64, _: Option<PortNo>) {}
 
     fn counts(&mut self, _: Counted, _: usize) {}
 
@@ -283,7 +284,7 @@ impl Observer for Tracer {
         self.sent(target);
     }
 
-    fn ends_at_session(&mut self, _: &FlowKey, _: usize, _: PortNo) {}
+    fn ends_at_session(&mut self, _: &FlowKey, _: BridgeId, _: PortNo) {}
 
     fn cuts(&mut self, len: usize, offered: bool) {
         self.datapath.push(format!("trunc({len})"));

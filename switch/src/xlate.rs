@@ -35,6 +35,7 @@ use crate::buf::PacketBuf;
 use crate::drops::DropReason;
 use crate::events::Outputs;
 use crate::extract;
+use crate::ids::BridgeId;
 use openflow_rs::action::PacketType;
 use openflow_rs::{FieldId as F, Match, PortNo};
 
@@ -58,7 +59,7 @@ pub(crate) struct Xlate<'a, P, O> {
 
 impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
     /// A walk of this packet, which begins in a bridge.
-    pub(crate) fn new(backer: &'a mut Backer, out: &'a mut Outputs<P>, buf: P, bridge: usize, observer: O) -> Self {
+    pub(crate) fn new(backer: &'a mut Backer, out: &'a mut Outputs<P>, buf: P, bridge: BridgeId, observer: O) -> Self {
         let before = (out.packets.len(), out.events.len(), out.bfd.len());
         let pipeline = Pipeline::new(bridge, before);
         let mut x = Xlate { backer, out, packet: PacketState::empty(buf), pipeline, observer };

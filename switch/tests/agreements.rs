@@ -7,7 +7,7 @@ use openflow_rs::*;
 use packet::{Headers, Mac, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{DropReason, Event, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DropReason, Event, Outputs, Port, PortKind, Switch};
 
 const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
@@ -36,7 +36,7 @@ fn tagged(p: &[u8], tags: &[u16]) -> Vec<u8> {
 }
 
 fn refused(s: &mut Switch, f: &str) -> Option<(u16, u16)> {
-    s.apply(0, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| e.numbers())
+    s.apply(BridgeId(0), &Message::FlowMod(parse_flow(f).expect("flow")), NOW).err().map(|e| e.numbers())
 }
 
 /// A bridge with devices 1 to 4 as ports 1 to 4, and OVN's option of Geneve.
@@ -80,7 +80,7 @@ fn packet_ins(out: Outputs<Vec<u8>>) -> Vec<PacketIn> {
 }
 
 fn flow(s: &Switch, table: u8) -> String {
-    let f = s.bridge(0).expect("bridge").flows().find(|f| f.table == TableId(table)).expect("flow");
+    let f = s.bridge(BridgeId(0)).expect("bridge").flows().find(|f| f.table == TableId(table)).expect("flow");
     flow_to_string(&f.to_flow_mod())
 }
 
@@ -101,7 +101,7 @@ fn long_options_are_cut() {
     assert!(flow(&s, 1).ends_with("actions=clone(set_field:0x11223344->tun_metadata0)"), "{}", flow(&s, 1));
     assert!(flow(&s, 2).ends_with("actions=set_field:0x55667788->tun_metadata0"), "{}", flow(&s, 2));
     assert!(flow(&s, 3).ends_with("actions=set_field:0x11223300/0xffffff00->tun_metadata0"), "{}", flow(&s, 3));
-    let bucket = &s.bridge(0).expect("bridge").groups().next().expect("group").group.buckets[0];
+    let bucket = &s.bridge(BridgeId(0)).expect("bridge").groups().next().expect("group").group.buckets[0];
     assert_eq!(bucket.actions[0], Action::set(FieldId::TunMetadata0, 0x1122_3344));
 }
 
@@ -124,7 +124,7 @@ fn operations_of_arp_have_16_bits() {
         assert_eq!(refused(&mut s, f), Some((2, 15)), "{f}");
     }
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=load:0x1312->NXM_OF_ARP_OP[],output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
+    assert_eq!(s.apply(BridgeId(0), &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// What is written to RARP, or to ARP without an operation, is matched later, but not sent.
@@ -240,7 +240,7 @@ fn what_a_flow_learned_goes_when_it_learns_something_else() {
     for n in 1..=2 {
         assert_eq!(refused(&mut s, &format!("reg0={n} actions={}", by(0x123))), None);
     }
-    let left = |s: &Switch| s.bridge(0).expect("bridge").flows().filter(|f| f.table == TableId(1)).count();
+    let left = |s: &Switch| s.bridge(BridgeId(0)).expect("bridge").flows().filter(|f| f.table == TableId(1)).count();
     assert_eq!(refused(&mut s, "reg0=1 actions=drop"), None);
     assert_eq!(left(&s), 2, "the other flow learns them still");
     assert_eq!(refused(&mut s, &format!("reg0=2 actions=output:1,{}", by(0x123))), None);
@@ -256,8 +256,12 @@ fn learned_flows_have_the_timeouts_of_ended_connections() {
     let mut s = one(&[], &[learn]);
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     s.process(&mut vec![(1, udp("10.0.0.1", 1, "10.0.0.2", 2))], NOW, &mut out);
-    let flow =
-        s.bridge(0).expect("bridge").flows().find(|f| f.table == TableId(1)).map(|f| flow_to_string(&f.to_flow_mod()));
+    let flow = s
+        .bridge(BridgeId(0))
+        .expect("bridge")
+        .flows()
+        .find(|f| f.table == TableId(1))
+        .map(|f| flow_to_string(&f.to_flow_mod()));
     assert!(
         flow.as_ref().is_some_and(|f| f.contains("fin_timeout(idle_timeout=5,hard_timeout=10),output:1")),
         "{flow:?}"
@@ -302,7 +306,7 @@ fn groups_of_action_sets() {
             .expect("group"),
     );
     more.command_bucket_id = 0xffff_fffd;
-    s.apply(0, &Message::GroupMod(more), NOW).expect("taken");
+    s.apply(BridgeId(0), &Message::GroupMod(more), NOW).expect("taken");
     let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
     assert_eq!(out[0].1[..6], [2, 0, 0, 0, 0, 0x77]);
 }
@@ -330,7 +334,7 @@ fn invalid_packets_commit_nothing() {
     assert_eq!(refused(&mut s, "actions=set_field:1->ct_mark"), Some((2, 15)));
     assert_eq!(refused(&mut s, "actions=write_actions(set_field:1->ct_mark)"), None, "of no effect");
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=set_field:1->ct_mark,output:1");
-    assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.numbers().1), Err(15));
+    assert_eq!(s.apply(BridgeId(0), &group, NOW).map_err(|e| e.numbers().1), Err(15));
 }
 
 /// An error about a connection's other direction ends it where it is to begin anew.
@@ -523,7 +527,7 @@ fn flows_of_ethernet_packets_are_found() {
     );
     let found = |matches: Match| -> Vec<u16> {
         let q = FlowStatsRequest { matches, ..Default::default() };
-        let rules = s.bridge(0).map(|b| b.rules(q.table)).unwrap_or_default();
+        let rules = s.bridge(BridgeId(0)).map(|b| b.rules(q.table)).unwrap_or_default();
         let mut all: Vec<u16> = switch::bridge::flow_stats(&rules, &q, NOW).iter().map(|f| f.flow.priority).collect();
         all.sort_unstable();
         all

@@ -1,8 +1,9 @@
 //! Rooms of the crate use rooms below them only: there is no circle (docs/dataplane.md, "Rooms of the switch").
 
 /// From the ground up.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "buf",
+    "ids",
     "stamps",
     "dependency",
     "drops",

@@ -4,7 +4,7 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::{Message, PortNo, TableId};
 use packet::{Headers, checksum};
 use std::time::Duration;
-use switch::{Mirror, MirrorOutput, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, Mirror, MirrorOutput, Outputs, Port, PortKind, Switch};
 
 const NOW: Duration = Duration::from_secs(10);
 const FIN: u8 = 0x11;
@@ -55,7 +55,7 @@ fn send(s: &mut Switch, device: u32, p: &[u8], now: Duration) -> Vec<(u32, Vec<u
 
 /// The idle and hard timeouts of the flows of a table.
 fn timeouts(s: &Switch, table: u8) -> Vec<[u16; 2]> {
-    let b = s.bridge(0).expect("bridge");
+    let b = s.bridge(BridgeId(0)).expect("bridge");
     b.flows().filter(|r| r.table == TableId(table)).map(|r| [r.idle_timeout(), r.hard_timeout()]).collect()
 }
 
@@ -121,7 +121,7 @@ fn mirrors_copy_what_matches() {
             output: MirrorOutput::Port(PortNo(3)),
             snaplen: None,
         };
-        s.bridge_mut(0).expect("bridge").set_mirrors(vec![mirror]);
+        s.bridge_mut(BridgeId(0)).expect("bridge").set_mirrors(vec![mirror]);
     };
     let copied = |s: &mut Switch, p: &[u8]| {
         let sent: Vec<Vec<u32>> = (0..3).map(|_| send(s, 1, p, NOW).into_iter().map(|(d, _)| d).collect()).collect();
@@ -165,7 +165,7 @@ fn queues_mark_packets() {
     };
     for marks in [[(1, 46), (2, 8)].as_slice(), &[(2, 63)], &[]] {
         let all = marks.iter().map(|(q, m)| ((PortNo(2), *q), *m)).collect();
-        s.bridge_mut(0).expect("bridge").set_queue_marks(all);
+        s.bridge_mut(BridgeId(0)).expect("bridge").set_queue_marks(all);
         let of = |q| marks.iter().find(|(n, _)| *n == q).map_or(0, |(_, m)| m << 2);
         for (v6, tag) in [(false, None), (true, None), (false, Some(5)), (true, Some(5))] {
             for _ in 0..3 {
@@ -189,15 +189,15 @@ fn a_flow_that_takes_anothers_place_is_as_idle() {
     send(&mut s, 1, &segment(false, None, 7, ACK), NOW);
     let later = NOW + Duration::from_secs(5);
     let mut m = parse_flow("reset_counts,ip,actions=output:3").expect("flow");
-    s.apply(0, &Message::FlowMod(m.clone()), later).expect("applies");
+    s.apply(BridgeId(0), &Message::FlowMod(m.clone()), later).expect("applies");
     let counters = |s: &mut Switch| {
         s.count();
-        s.bridge(0).expect("bridge").flows().map(|r| r.counters()).next().expect("a flow")
+        s.bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.counters()).next().expect("a flow")
     };
     assert_eq!(counters(&mut s), (0, 0, NOW));
     send(&mut s, 1, &segment(false, None, 7, ACK), later);
     m.flags = Default::default();
-    s.apply(0, &Message::FlowMod(m), later + Duration::from_secs(1)).expect("applies");
+    s.apply(BridgeId(0), &Message::FlowMod(m), later + Duration::from_secs(1)).expect("applies");
     assert_eq!(counters(&mut s).0, 1);
     assert_eq!(counters(&mut s).2, later);
 }

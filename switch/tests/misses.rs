@@ -6,7 +6,7 @@ use openflow_rs::{Message, PortNo, TableId};
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Event, Outputs, Port, PortKind, Switch, TableMiss};
+use switch::{BridgeId, Event, Outputs, Port, PortKind, Switch, TableMiss};
 
 const NOW: Duration = Duration::from_secs(10);
 
@@ -64,18 +64,18 @@ fn they_go_where_controllers_and_tables_say() {
     let drops = s.drops.get(switch::DropReason::TableMiss);
     assert_eq!(fates(&mut s), [Dropped, Dropped, Dropped]);
     assert_eq!(s.drops.get(switch::DropReason::TableMiss), drops + 6);
-    s.with_tables(0, |b| b.set_misses_wanted(true));
+    s.with_tables(BridgeId(0), |b| b.set_misses_wanted(true));
     assert_eq!(fates(&mut s), [Told(0), Told(5), Dropped], "but behind a resubmit");
-    s.set_inputs(0, PortNo(1), |p| p.config = Port::NO_PACKET_IN);
+    s.set_inputs(BridgeId(0), PortNo(1), |p| p.config = Port::NO_PACKET_IN);
     assert_eq!(fates(&mut s), [Dropped, Told(5), Dropped]);
-    s.set_inputs(0, PortNo(1), |p| p.config = 0);
-    s.with_tables(0, |b| b.set_table_miss(TableId(5), TableMiss::Drop));
+    s.set_inputs(BridgeId(0), PortNo(1), |p| p.config = 0);
+    s.with_tables(BridgeId(0), |b| b.set_table_miss(TableId(5), TableMiss::Drop));
     assert_eq!(fates(&mut s), [Told(0), Dropped, Dropped]);
-    s.with_tables(0, |b| b.set_misses_wanted(false));
+    s.with_tables(BridgeId(0), |b| b.set_misses_wanted(false));
     assert_eq!(fates(&mut s), [Dropped, Dropped, Dropped]);
-    s.with_tables(0, |b| b.set_table_miss(TableId::ALL, TableMiss::Continue));
+    s.with_tables(BridgeId(0), |b| b.set_table_miss(TableId::ALL, TableMiss::Continue));
     assert_eq!(fates(&mut s), [Sent, Told(253), Dropped], "in table 7; and behind the last table");
-    s.with_tables(0, |b| b.set_table_miss(TableId(6), TableMiss::Controller));
+    s.with_tables(BridgeId(0), |b| b.set_table_miss(TableId(6), TableMiss::Controller));
     assert_eq!(fates(&mut s), [Told(6), Told(6), Dropped]);
-    assert_eq!(s.bridge(0).expect("bridge").table_miss(TableId(6)), TableMiss::Controller);
+    assert_eq!(s.bridge(BridgeId(0)).expect("bridge").table_miss(TableId(6)), TableMiss::Controller);
 }

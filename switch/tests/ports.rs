@@ -7,7 +7,7 @@ use openflow_rs::text::parse_flow;
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, Outputs, Port, PortKind, Switch};
 
 const NOW: Duration = Duration::from_secs(10);
 
@@ -50,10 +50,10 @@ fn ports_keep_what_controllers_say() {
         (0, [&[2, 3], &[1, 3], &[1, 2]], true),
     ];
     for (config, wanted, live) in cases {
-        s.set_inputs(0, PortNo(2), |p| p.config = config);
+        s.set_inputs(BridgeId(0), PortNo(2), |p| p.config = config);
         let found = [1, 2, 3].map(|d| leaves(&mut s, d));
         assert_eq!(found, wanted.map(<[u32]>::to_vec), "config {config:#x}");
-        assert_eq!(s.bridge(0).expect("bridge").ports[&PortNo(2)].live(), live, "config {config:#x}");
+        assert_eq!(s.bridge(BridgeId(0)).expect("bridge").ports[&PortNo(2)].live(), live, "config {config:#x}");
     }
     assert_ne!(s.drops.get(switch::DropReason::PortConfig), 0);
 }
@@ -64,7 +64,7 @@ fn ports_keep_what_controllers_say() {
 fn sessions_take_their_packets_and_no_others() {
     let mut s = flooding();
     let b = s.add_bridge("br1", 2);
-    for (bridge, no, name, peer) in [(0, 9, "p", "q"), (b, 8, "q", "p")] {
+    for (bridge, no, name, peer) in [(BridgeId(0), 9, "p", "q"), (b, 8, "q", "p")] {
         s.add_port(bridge, Port::new(PortNo(no), name, PortKind::Patch(peer.into()))).expect("port");
     }
     s.apply(b, &Message::FlowMod(parse_flow("actions=IN_PORT").expect("flow")), NOW).expect("applies");
@@ -91,10 +91,11 @@ fn sessions_take_their_packets_and_no_others() {
         let wanted = if *p == bfd { (2, vec![(b, PortNo(8), bfd.clone())]) } else { (all, vec![]) };
         assert_eq!(sent(&mut s, p), wanted);
     }
-    s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").bfd_packets = Some(Default::default());
-    s.bridge_mut(0).expect("bridge").epoch += 1;
+    s.bridge_mut(BridgeId(0)).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").bfd_packets =
+        Some(Default::default());
+    s.bridge_mut(BridgeId(0)).expect("bridge").epoch += 1;
     for p in [&other, &bfd, &elsewhere, &bfd, &other] {
-        let wanted = if *p == other { (all, vec![]) } else { (0, vec![(0, PortNo(1), p.clone())]) };
+        let wanted = if *p == other { (all, vec![]) } else { (0, vec![(BridgeId(0), PortNo(1), p.clone())]) };
         assert_eq!(sent(&mut s, p), wanted);
     }
 }
@@ -121,7 +122,7 @@ fn maintenance_points_take_their_messages_and_no_others() {
         let mut out = Outputs::default();
         s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
         let taken = out.events.iter().map(|e| match e {
-            switch::Event::Ccm { bridge: 0, port: PortNo(1), packet } => packet.clone(),
+            switch::Event::Ccm { bridge: BridgeId(0), port: PortNo(1), packet } => packet.clone(),
             e => panic!("{e:?}"),
         });
         (out.packets.len(), taken.collect::<Vec<_>>())
@@ -130,8 +131,8 @@ fn maintenance_points_take_their_messages_and_no_others() {
         assert_eq!(sent(&mut s, p), (2, vec![]));
     }
     let wanted = switch::CcmPackets { eth_dst: ccm::ADDRESS, no_key: false };
-    s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").ccm_packets = Some(wanted);
-    s.bridge_mut(0).expect("bridge").epoch += 1;
+    s.bridge_mut(BridgeId(0)).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").ccm_packets = Some(wanted);
+    s.bridge_mut(BridgeId(0)).expect("bridge").epoch += 1;
     for p in [&plain, &tagged, &extended, &plain, &tagged] {
         let wanted = if *p == extended { (2, vec![]) } else { (0, vec![p.clone()]) };
         assert_eq!(sent(&mut s, p), wanted);
@@ -157,23 +158,23 @@ fn agents_take_lldp_and_nothing_else() {
         let mut out = Outputs::default();
         s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
         let taken = out.events.iter().map(|e| match e {
-            switch::Event::Lldp { bridge: 0, port: PortNo(1), packet } => packet.clone(),
+            switch::Event::Lldp { bridge: BridgeId(0), port: PortNo(1), packet } => packet.clone(),
             e => panic!("{e:?}"),
         });
         (out.packets.len(), taken.collect::<Vec<_>>())
     };
     for on in [false, true, false] {
-        s.bridge_mut(0).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").lldp = on;
+        s.bridge_mut(BridgeId(0)).expect("bridge").ports.get_mut(&PortNo(1)).expect("port").lldp = on;
         for p in [&message, &other, &message, &other] {
             let wanted = if on && *p == message { (0, vec![message.clone()]) } else { (2, vec![]) };
             assert_eq!(sent(&mut s, p), wanted, "{on}");
         }
     }
-    s.set_inputs(0, PortNo(2), |p| p.stp = Some(switch::StpState::Blocking));
+    s.set_inputs(BridgeId(0), PortNo(2), |p| p.stp = Some(switch::StpState::Blocking));
     let mut out = Outputs::default();
     for p in [&message, &other] {
         let own = message::PacketOut::new(PortNo::CONTROLLER, p.clone(), vec![Action::output(PortNo(2))]);
-        s.packet_out(0, &own, &Vec::new(), NOW, &mut out);
+        s.packet_out(BridgeId(0), &own, &Vec::new(), NOW, &mut out);
     }
     assert_eq!(out.packets, [(2, message.clone())]);
     assert_eq!(sent(&mut s, &message), (1, vec![]), "one that was received is of another link");

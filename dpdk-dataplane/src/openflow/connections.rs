@@ -512,15 +512,15 @@ mod tests {
     #[tokio::test]
     async fn packet_ins_and_ports_are_told_by_their_own_task() {
         let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
-        let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
-        let (_, mut other) = all.add(2, Wants::new(Version::Of13, true));
+        let (_, mut own) = all.add(BridgeId(1), Wants::new(Version::Of13, true));
+        let (_, mut other) = all.add(BridgeId(2), Wants::new(Version::Of13, true));
         let telling = tokio::spawn(all.clone().tell(told, mpsc::channel(1).1));
         let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
         let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
         for e in [
-            ControllerEvent::Event(Event::PacketIn { bridge: 1, controller: 0, packet_in, miss: Miss::No }),
-            ControllerEvent::Event(Event::FlowRemoved { bridge: 1, removed: Box::default() }),
-            ControllerEvent::Port(1, port),
+            ControllerEvent::Event(Event::PacketIn { bridge: BridgeId(1), controller: 0, packet_in, miss: Miss::No }),
+            ControllerEvent::Event(Event::FlowRemoved { bridge: BridgeId(1), removed: Box::default() }),
+            ControllerEvent::Port(BridgeId(1), port),
         ] {
             events.send(e).expect("it listens");
         }
@@ -537,10 +537,10 @@ mod tests {
     async fn a_flood_waits_by_itself() {
         let (all, (events, told)) = (Connections::default(), mpsc::unbounded_channel());
         let (flood, floods) = mpsc::channel(FLOOD_QUEUE * 4);
-        let (_, mut own) = all.add(1, Wants::new(Version::Of13, true));
+        let (_, mut own) = all.add(BridgeId(1), Wants::new(Version::Of13, true));
         let event = |table| {
             let packet_in = PacketIn { reason: PacketInReason::Action, table: TableId(table), ..PacketIn::default() };
-            Event::PacketIn { bridge: 1, controller: 0, packet_in: Box::new(packet_in), miss: Miss::No }
+            Event::PacketIn { bridge: BridgeId(1), controller: 0, packet_in: Box::new(packet_in), miss: Miss::No }
         };
         (0..FLOOD_QUEUE * 4).for_each(|_| flood.try_send(event(1)).expect("there is room"));
         let telling = tokio::spawn(all.clone().tell(told, floods));

@@ -112,17 +112,21 @@ mod tests {
     fn each_reason_has_its_own() {
         let mut l = PacketInLimits::default();
         let mut now = Duration::from_secs(5);
-        let offer =
-            |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.admit(0, 1, r, now) != Verdict::Drop).count();
+        let offer = |l: &mut PacketInLimits, r, now| {
+            (0..10_000).filter(|_| l.admit(BridgeId(0), 1, r, now) != Verdict::Drop).count()
+        };
         // Half of the burst is others', but for what the port may take in any case.
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
-        assert_eq!(l.admit(0, 2, PacketInReason::InvalidTtl, now), Verdict::Pass);
-        assert_eq!(l.admit(1, 2, PacketInReason::Action, now), Verdict::Pass);
+        assert_eq!(l.admit(BridgeId(0), 2, PacketInReason::InvalidTtl, now), Verdict::Pass);
+        assert_eq!(l.admit(BridgeId(1), 2, PacketInReason::Action, now), Verdict::Pass);
         now += Duration::from_millis(100);
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
         now += Duration::from_secs(86_400);
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 2_000);
-        assert_eq!(l.show().find(|s| s.1 == "action" && s.0 == 0), Some((0, "action", 6_000, 24_000)));
+        assert_eq!(
+            l.show().find(|s| s.1 == "action" && s.0 == BridgeId(0)),
+            Some((BridgeId(0), "action", 6_000, 24_000))
+        );
     }
 
     #[test]
@@ -132,9 +136,9 @@ mod tests {
         // 100,000 packets a second for ten seconds, and 100 a second from each of nine other ports.
         for n in 0..1_000_000u32 {
             let now = Duration::from_micros(u64::from(n) * 10);
-            passed += u64::from(l.admit(0, 1, PacketInReason::Action, now) != Verdict::Drop);
+            passed += u64::from(l.admit(BridgeId(0), 1, PacketInReason::Action, now) != Verdict::Drop);
             if n % 1_000 < 9 {
-                let verdict = l.admit(0, 2 + n % 1_000, PacketInReason::Action, now);
+                let verdict = l.admit(BridgeId(0), 2 + n % 1_000, PacketInReason::Action, now);
                 assert_eq!(verdict, Verdict::Pass, "packet {n}");
             }
         }
@@ -148,7 +152,7 @@ mod tests {
         let (mut passed, last) = (0u64, Duration::from_secs(1));
         for n in 0..200_000u32 {
             let now = last * n / 200_000;
-            passed += u64::from(l.admit(0, n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
+            passed += u64::from(l.admit(BridgeId(0), n % 10_000, PacketInReason::Action, now) != Verdict::Drop);
         }
         assert!(passed <= RATE + BURST + 1, "{passed}");
         assert!(l.ports.len() <= PORTS, "{} ports", l.ports.len());

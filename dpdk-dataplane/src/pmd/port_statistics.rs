@@ -9,7 +9,7 @@ use switch::BridgeId;
 /// The counters of all ports, as column `statistics` names them.
 pub fn port_statistics(w: &MainPmd) -> HashMap<(BridgeId, PortNo), Map<Str, i64>> {
     let mut all = HashMap::new();
-    let bridges = (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b)));
+    let bridges = (0..).map(BridgeId).map_while(|id| w.switch.bridge(id).map(|b| (id, b)));
     for (id, b) in bridges {
         for p in b.ports.values() {
             let mut m: Map<Str, i64> = Map::new();

@@ -97,7 +97,7 @@ impl Reconciler {
             set_standalone(w, id, standalone);
             id
         });
-        let id = added.await.unwrap_or(usize::MAX);
+        let id = added.await.unwrap_or(BridgeId::NONE);
         let mut b = RunningBridge {
             id,
             spec: spec.clone(),
@@ -648,7 +648,7 @@ fn rapid_ports(b: &RunningBridge, mirrored: impl Fn(&PortSpec) -> bool) -> Vec<R
 }
 
 /// Changes a running port in place.
-fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) {
+fn change_port(w: &mut MainPmd, id: BridgeId, no: PortNo, old: &PortSpec, new: &PortSpec) {
     let now = w.now();
     if new.bfd != old.bfd {
         w.bfd.set(id, no, new.bfd, now);

@@ -5,7 +5,8 @@
 use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
-use crate::bridge::{Bridge, BridgeId, validate};
+use crate::bridge::{Bridge, validate};
+use crate::ids::BridgeId;
 use openflow_rs::message::{PacketOut, TlvMap};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, OfError};

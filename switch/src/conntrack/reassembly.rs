@@ -6,6 +6,7 @@
 use super::Zone;
 use crate::classifier::{Frames, Origin};
 use crate::conntrack::Pass;
+use crate::ids::BridgeId;
 use openflow_rs::action::{Action, CtAction};
 use openflow_rs::{FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum};
@@ -44,7 +45,7 @@ pub(crate) struct Held {
     pub(crate) pass: Option<Pass>,
     pub(crate) ct: Box<CtAction>,
     pub(crate) zone: Zone,
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) table: TableId,
     pub(crate) cookie: Origin,
     pub(crate) stack: Vec<(u128, u32)>,

@@ -12,6 +12,7 @@ use super::xcache::XlateCaches;
 use crate::bridge::changes::{Changes, place};
 use crate::classifier::{Classifier, Rule};
 use crate::dependency::Dependency;
+use crate::ids::BridgeId;
 use openflow_rs::{FieldId, FlowKey, Match, TableId};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) struct Known {
 /// A lookup of an xlate cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
-    bridge: usize,
+    bridge: BridgeId,
     table: TableId,
     rule: Option<Arc<Rule>>,
     /// Sorted by word.
@@ -167,7 +168,7 @@ impl Look {
 
 impl XlateCaches {
     /// Flows that a bridge's changes may concern become stale. Counters must have been paid out.
-    pub(crate) fn tables_changed(&mut self, bridge: usize, c: &Changes, tables: &[Arc<Classifier>]) {
+    pub(crate) fn tables_changed(&mut self, bridge: BridgeId, c: &Changes, tables: &[Arc<Classifier>]) {
         let mut looks = 0;
         for i in 0..self.list.len() {
             let Some(path) = self.list.get(i) else { continue };

@@ -9,10 +9,10 @@
 
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
-use crate::bridge::BridgeId;
 use crate::bridge::mac::Place;
 use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
+use crate::ids::BridgeId;
 use crate::tunnel::SourcePorts;
 use openflow_rs::PortNo;
 use packet::{be16, checksum, ipproto};
@@ -241,7 +241,7 @@ pub(crate) fn icmp_id(head: u64) -> (usize, u16) {
 /// The bridge and the port of a session.
 #[inline(always)]
 pub(crate) fn session(head: u64) -> (BridgeId, PortNo) {
-    ((head >> 16) as usize & 0xffff, PortNo(head as u16))
+    (BridgeId((head >> 16) as usize & 0xffff), PortNo(head as u16))
 }
 
 /// Offsets of an IPv4 header, and of the one behind it, which has a UDP checksum, or a TCP one.

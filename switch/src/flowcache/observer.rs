@@ -10,6 +10,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{Bits, Commit, Outcome, Zone, flag};
 use crate::dependency::Dependency;
+use crate::ids::BridgeId;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
@@ -199,7 +200,7 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn action(&mut self, a: &Action, key: &FlowKey, backer: &Backer, bridge: usize) -> bool {
+    fn action(&mut self, a: &Action, key: &FlowKey, backer: &Backer, bridge: BridgeId) -> bool {
         if let Some(l) = self.recorder.as_mut().map(|r| &mut r.looked).filter(|l| l.only) {
             l.action(a, backer.bridges.get(bridge));
         }
@@ -263,14 +264,14 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn learns_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: PortNo) {
+    fn learns_mac(&mut self, bridge: BridgeId, vlan: VlanId, mac: u64, port: PortNo) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Source { bridge, vlan, mac, port });
         }
     }
 
     #[inline]
-    fn looks_up_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo>) {
+    fn looks_up_mac(&mut self, bridge: BridgeId, vlan: VlanId, mac: u64, port: Option<PortNo>) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Address { bridge, vlan, mac, port });
         }
@@ -314,7 +315,7 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn ends_at_session(&mut self, base: &FlowKey, bridge: usize, port: PortNo) {
+    fn ends_at_session(&mut self, base: &FlowKey, bridge: BridgeId, port: PortNo) {
         if let Some(r) = &mut self.recorder {
             r.session(base, bridge, port);
         }

@@ -10,13 +10,14 @@ use super::observer::CacheObserver;
 use super::patches::patches;
 use super::xcache::XlateCaches;
 use super::{At, Cache, Condition, Count, Encap, FlowCache, Step};
-use crate::bridge::Bridge;
+use crate::bridge::Bridges;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
+use crate::ids::BridgeId;
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId};
@@ -92,7 +93,7 @@ type Absent = Vec<(Zone, Tuple)>;
 #[derive(Clone, Copy)]
 pub(super) struct Learned<'a> {
     pub(super) ct: &'a Conntrack,
-    pub(super) bridges: &'a [Bridge],
+    pub(super) bridges: &'a Bridges,
 }
 
 /// Addresses and ports of a packet.
@@ -158,7 +159,7 @@ impl Recorder {
     /// A lookup in a table found a rule, or none.
     pub(crate) fn table(
         &mut self,
-        bridge: usize,
+        bridge: BridgeId,
         (number, table): (TableId, &Classifier),
         key: &FlowKey,
         rule: Option<&Arc<Rule>>,
@@ -321,10 +322,10 @@ impl Recorder {
         self.steps.push(Step::Send { device, last: false });
     }
 
-    pub(crate) fn session(&mut self, base: &FlowKey, bridge: usize, port: PortNo) {
+    pub(crate) fn session(&mut self, base: &FlowKey, bridge: BridgeId, port: PortNo) {
         self.sync(base);
         self.sends += 1;
-        match u16::try_from(bridge) {
+        match u16::try_from(bridge.index()) {
             Ok(bridge) => self.steps.push(Step::Session { bridge, port, last: false }),
             Err(_) => self.ok = false,
         }
@@ -461,7 +462,7 @@ impl Recorder {
 
 /// Compiles a condition to a check; `None` if it does not hold any more.
 fn check(c: &Condition, Learned { ct, bridges }: Learned<'_>) -> Option<Check> {
-    let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
+    let macs = |b: BridgeId| Some((u16::try_from(b.index()).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
         Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
         Condition::Length { which, min, max } => Check::Length { which, min, max },
@@ -515,7 +516,7 @@ fn mark_last(steps: &mut [Step]) {
 
 impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
     /// Begins to record; `tunnel`: the key covers the packet's tunnel header.
-    pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
+    pub(crate) fn record(&mut self, tunnel: bool, port: Option<(BridgeId, PortNo)>) {
         let n = self.packet.buf.data().len();
         let spare = self.observer.flowcache.spare.take();
         let wide = self.observer.flowcache.megaflow_predictor.ask();

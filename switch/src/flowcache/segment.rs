@@ -16,6 +16,7 @@
 use super::FlowCache;
 use super::observer::CacheObserver;
 use crate::classifier::{Wildcards, hash};
+use crate::ids::BridgeId;
 use crate::xlate::segment::{Frame, Hop, Op, Segment};
 use crate::xlate::{Backer, SegmentStart};
 use hashbrown::HashTable;
@@ -180,11 +181,11 @@ impl SegmentCache {
     /// The known segment that begins with a lookup in a table; else a builder for it, if it is worth building.
     fn begin(
         &mut self,
-        bridge: usize,
+        bridge: BridgeId,
         table: TableId,
         key: &FlowKey,
     ) -> Result<Arc<Segment>, Option<Box<SegmentBuilder>>> {
-        let at = bridge * 256 + table.index();
+        let at = bridge.index() * 256 + table.index();
         if self.starts.len() <= at {
             self.starts.resize_with(at + 1, || None);
         }
@@ -365,7 +366,7 @@ impl CacheObserver<'_> {
     /// The known segment that begins with a lookup; if there is none, one may be built.
     #[inline(never)]
     pub(super) fn begin_segment(&mut self, backer: &Backer, start: &SegmentStart<'_>) -> Option<Arc<Segment>> {
-        let there = start.bridge < backer.bridges.len();
+        let there = backer.bridges.get(start.bridge).is_some();
         // A record that is to become a megaflow needs each search.
         let asked = self.recorder.as_ref().is_some_and(|r| r.looked.only);
         let segments = &mut self.flowcache.segments;

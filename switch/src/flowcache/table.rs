@@ -313,6 +313,7 @@ mod tests {
     use super::super::depend::Looks;
     use super::super::xcache::XlateCaches;
     use super::*;
+    use crate::ids::BridgeId;
     use openflow_rs::PortNo;
 
     /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found,
@@ -325,7 +326,7 @@ mod tests {
         for n in 0..20_000u64 {
             let key = [[n, n * n, 0, 0, 0, 0, 0, 0]];
             let hash = cache.hash(&key);
-            let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
+            let count = Count::Port { bridge: BridgeId(n as usize), no: PortNo(1), sent: false, length: (0, 0) };
             let path = xcaches.path(&[count], &Looks::default(), &[]).expect("path");
             let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
             cache.insert(hash, entry, |_| true);

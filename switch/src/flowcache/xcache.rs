@@ -46,16 +46,16 @@ impl Count {
         match self {
             Count::Table { bridge, table, rule, length } => {
                 let rule = rule.as_ref().map_or(0, |r| Arc::as_ptr(r) as usize as u64);
-                [1 | u64::from(table.0) << 8 | (*bridge as u64) << 16, rule, pack(length)]
+                [1 | u64::from(table.0) << 8 | (bridge.index() as u64) << 16, rule, pack(length)]
             }
             Count::Port { bridge, no, sent, length } => {
-                [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]
+                [2 | u64::from(*sent) << 8 | (bridge.index() as u64) << 16, no.0.into(), pack(length)]
             }
             Count::Bucket { bridge, group, index, length } => {
-                [3 | (*bridge as u64) << 16, u64::from(group.0) << 32 | *index as u64, pack(length)]
+                [3 | (bridge.index() as u64) << 16, u64::from(group.0) << 32 | *index as u64, pack(length)]
             }
             Count::Bond { bridge, bond, bucket, length } => {
-                [5 | (*bridge as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]
+                [5 | (bridge.index() as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]
             }
             Count::Sample => [4, 0, 0],
         }

@@ -1,11 +1,12 @@
 //! What the bridges of a switch share and translation works on: ports by device and by name, connections, fragments,
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
-use crate::bridge::{Bridge, BridgeId, Port, PortKind};
+use crate::bridge::{Bridge, Bridges, Port, PortKind};
 use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
+use crate::ids::BridgeId;
 use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKey, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
@@ -62,7 +63,7 @@ fn number_in(name: &str) -> Option<u32> {
 /// Bridges, and what they share.
 #[derive(Debug)]
 pub struct Backer {
-    pub(crate) bridges: Vec<Bridge>,
+    pub(crate) bridges: Bridges,
     /// Ports by device; each walk looks its own up, so the hash is a fast one.
     pub(crate) devices: hashbrown::HashMap<u32, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
@@ -100,7 +101,7 @@ impl Backer {
     /// Without bridges; `connections` is the capacity of connection tracking.
     pub(crate) fn new(connections: usize) -> Backer {
         Backer {
-            bridges: Vec::new(),
+            bridges: Bridges::default(),
             devices: hashbrown::HashMap::new(),
             ports_by_name: HashMap::new(),
             peers: Peers::default(),
@@ -128,8 +129,7 @@ impl Backer {
     pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
         self.peers = Peers::default();
         self.opened += 1;
-        self.bridges.push(Bridge::new(name, datapath_id));
-        self.bridges.len() - 1
+        self.bridges.add(Bridge::new(name, datapath_id))
     }
 
     /// A bridge.
@@ -139,7 +139,7 @@ impl Backer {
 
     /// The bridges. Removed bridges have no name and are left out.
     pub fn bridges(&self) -> impl Iterator<Item = (BridgeId, &Bridge)> {
-        self.bridges.iter().enumerate().filter(|(_, b)| !b.name.is_empty())
+        self.bridges.numbered().filter(|(_, b)| !b.name.is_empty())
     }
 
     /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Backer::add_port`] and
@@ -152,7 +152,7 @@ impl Backer {
 
     /// A bridge's number.
     pub fn bridge_by_name(&self, name: &str) -> Option<BridgeId> {
-        self.bridges.iter().position(|b| b.name == name)
+        self.bridges.numbered().find_map(|(id, b)| (b.name == name).then_some(id))
     }
 
     /// Adds a port.
@@ -341,7 +341,7 @@ impl Backer {
 
     fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {
         let mut best: Option<(u32, TunnelEnd)> = None;
-        for (i, b) in self.bridges.iter().enumerate() {
+        for (id, b) in self.bridges.numbered() {
             for p in b.ports.values() {
                 let PortKind::Tunnel(c) = &p.kind else { continue };
                 let fits = c.kind == d.kind
@@ -357,7 +357,7 @@ impl Backer {
                 // Of two ports alike, the one that knows of types comes after the other.
                 let score = score * 2 + u32::from(c.mode != PacketMode::Aware);
                 if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
-                    best = Some((score, (i, p.no)));
+                    best = Some((score, (id, p.no)));
                 }
             }
         }

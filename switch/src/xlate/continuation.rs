@@ -1,13 +1,14 @@
 //! The state of a paused packet, as bytes that the controller hands back.
 
 use crate::classifier::{Frames, Origin};
+use crate::ids::BridgeId;
 use openflow_rs::action::Action;
 use openflow_rs::wire::{decode_actions, encode_actions};
 use openflow_rs::{TableId, Version};
 
 /// A decoded continuation.
 pub(crate) struct Continuation {
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) frames: Frames,
@@ -38,7 +39,7 @@ fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
 }
 
 pub(crate) fn encode(
-    bridge: usize,
+    bridge: BridgeId,
     stack: &[(u128, u32)],
     action_set: &[Action],
     frames: &Frames,
@@ -47,7 +48,7 @@ pub(crate) fn encode(
     // The property's type, and its length, without padding.
     let mut o = [PROPERTY.to_be_bytes(), [0; 2]].concat();
     o.push(FORMAT);
-    o.extend_from_slice(&(bridge as u32).to_be_bytes());
+    o.extend_from_slice(&(bridge.index() as u32).to_be_bytes());
     o.extend_from_slice(&mirrored.to_be_bytes());
     o.extend_from_slice(&(stack.len() as u16).to_be_bytes());
     for (v, n) in stack {
@@ -97,7 +98,7 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     if num(b, 1)? != u128::from(FORMAT) {
         return None;
     }
-    let bridge = num(b, 4)? as usize;
+    let bridge = BridgeId(num(b, 4)? as usize);
     let mirrored = num(b, 4)? as u32;
     let n = num(b, 2)?;
     let stack = (0..n).map(|_| Some((num(b, 16)?, num(b, 1)? as u32))).collect::<Option<Vec<_>>>()?;
@@ -121,13 +122,13 @@ mod tests {
         let list = vec![Action::output(PortNo(7)), Action::GotoTable(TableId(9))];
         let two = vec![(TableId(3), Origin::with(0x77), list.clone()), (TableId(4), Origin::with(0), Vec::new())];
         for frames in [Vec::new(), two] {
-            let bytes = encode(1, &[(5, 12), (u128::MAX, 128)], &list[..1], &frames, 6);
+            let bytes = encode(BridgeId(1), &[(5, 12), (u128::MAX, 128)], &list[..1], &frames, 6);
             assert_eq!(bytes.len() % 8, 0);
             let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
             assert!(number(0) > 0x8008 && number(0) < 0xfffe, "{:#x}", number(0));
             assert_eq!(usize::from(number(2)).next_multiple_of(8), bytes.len());
             let c = decode(&bytes).expect("whole");
-            assert_eq!((c.bridge, c.mirrored, c.stack), (1, 6, vec![(5, 12), (u128::MAX, 128)]));
+            assert_eq!((c.bridge, c.mirrored, c.stack), (BridgeId(1), 6, vec![(5, 12), (u128::MAX, 128)]));
             assert_eq!((c.action_set.len(), c.frames.len()), (1, frames.len()));
             for n in 0..usize::from(number(2)) {
                 assert!(decode(&bytes[..n]).is_none(), "{n} bytes");

@@ -12,6 +12,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
+use crate::ids::BridgeId;
 use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Xlate};
@@ -41,7 +42,7 @@ pub(crate) enum Kind {
 
 /// A lookup in a table.
 pub(crate) struct Lookup<'a> {
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) table: TableId,
     pub(crate) classifier: &'a Classifier,
     pub(crate) key: &'a FlowKey,
@@ -56,7 +57,7 @@ pub(crate) struct Lookup<'a> {
 
 /// The first lookup of a segment.
 pub(crate) struct SegmentStart<'a> {
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) table: TableId,
     pub(crate) in_port: PortNo,
     pub(crate) key: &'a FlowKey,
@@ -79,11 +80,11 @@ pub(crate) struct CtPass<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted {
     /// Packets and bytes that a port sent or received.
-    Port { bridge: usize, no: PortNo, sent: bool },
+    Port { bridge: BridgeId, no: PortNo, sent: bool },
     /// Packets and bytes of a group's bucket.
-    Bucket { bridge: usize, group: u32, index: usize },
+    Bucket { bridge: BridgeId, group: u32, index: usize },
     /// Bytes that a bond sent by one of its hashes.
-    Bond { bridge: usize, bond: usize, bucket: usize },
+    Bond { bridge: BridgeId, bond: usize, bucket: usize },
     /// Packets that `sample` actions saw.
     Sample,
 }
@@ -166,7 +167,7 @@ pub(crate) trait Observer: Sized {
     /// Flows write constants to the key: word, mask, value.
     fn writes(&mut self, words: &[(u8, u64, u64)]);
     /// An action is to be carried out with this key. True if the segment ends with it.
-    fn action(&mut self, a: &Action, key: &FlowKey, backer: &Backer, bridge: usize) -> bool;
+    fn action(&mut self, a: &Action, key: &FlowKey, backer: &Backer, bridge: BridgeId) -> bool;
     /// Puts observation of effects aside while something is tried out, and goes on with it.
     type Muted;
     fn mute(&mut self) -> Self::Muted;
@@ -189,9 +190,9 @@ pub(crate) trait Observer: Sized {
     /// Whether [`Observer::depends`] is of use: some dependencies take time to list.
     fn notes_dependencies(&self) -> bool;
     /// A source address was learned at a port, or is there already.
-    fn learns_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: PortNo);
+    fn learns_mac(&mut self, bridge: BridgeId, vlan: VlanId, mac: u64, port: PortNo);
     /// An address was looked up among those that were learned.
-    fn looks_up_mac(&mut self, bridge: usize, vlan: VlanId, mac: u64, port: Option<PortNo>);
+    fn looks_up_mac(&mut self, bridge: BridgeId, vlan: VlanId, mac: u64, port: Option<PortNo>);
 
     // What it does.
 
@@ -208,7 +209,7 @@ pub(crate) trait Observer: Sized {
     /// The packet, which says `base`, leaves: device and queue, as [`crate::destination`] reads them.
     fn sends(&mut self, base: &FlowKey, target: u32);
     /// The packet, which says `base`, goes to the BFD session of a port.
-    fn ends_at_session(&mut self, base: &FlowKey, bridge: usize, port: PortNo);
+    fn ends_at_session(&mut self, base: &FlowKey, bridge: BridgeId, port: PortNo);
     /// The packet is cut to so many bytes before it is sent; `offered`: the datapath can do so.
     fn cuts(&mut self, len: usize, offered: bool);
     /// An ICMP identifier is written, of which no field tells.

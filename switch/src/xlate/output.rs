@@ -5,6 +5,7 @@ use crate::buf::{PacketBuf, target};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket};
 use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
+use crate::ids::BridgeId;
 use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
@@ -24,7 +25,7 @@ enum PortTarget {
     Device(u32),
     Internal(u32),
     /// The other end, if it is there.
-    Patch(Option<(usize, PortNo)>),
+    Patch(Option<(BridgeId, PortNo)>),
     Tunnel(Box<TunnelConfig>),
 }
 
@@ -207,7 +208,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Enters a bridge: clears what does not cross from one to another.
-    fn enter(&mut self, bridge: usize, in_port: PortNo) {
+    fn enter(&mut self, bridge: BridgeId, in_port: PortNo) {
         let kind = self.packet.key.get(F::PacketType);
         for (w, x) in self.packet.key.0.iter_mut().enumerate() {
             // The packet mark (upper half of word 1) stays with the packet.
@@ -223,7 +224,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.stack.clear();
     }
 
-    fn enter_bridge(&mut self, bridge: usize, no: PortNo) {
+    fn enter_bridge(&mut self, bridge: BridgeId, no: PortNo) {
         if self.pipeline.bridge_hops >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
         }
@@ -553,7 +554,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// The packet goes no further than to the daemon, which is told of it by an event.
-    pub(crate) fn ends_at_daemon(&mut self, why: SlowPath, event: impl FnOnce(usize, Vec<u8>) -> Event) {
+    pub(crate) fn ends_at_daemon(&mut self, why: SlowPath, event: impl FnOnce(BridgeId, Vec<u8>) -> Event) {
         self.observer.slow_path(why);
         if !self.observer.dry() {
             self.pipeline.sent += 1;
@@ -645,7 +646,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         capable
     }
 
-    fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
+    fn enter_from_tunnel(&mut self, bridge: BridgeId, no: PortNo, d: &tunnel::Decapsulated) {
         if self.pipeline.bridge_hops >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
         }

@@ -7,6 +7,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule, Step, Steps};
 use crate::drops::DropReason;
 use crate::events::Miss;
+use crate::ids::BridgeId;
 use crate::xlate::controller::Frozen;
 use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, prereq_ok};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
@@ -32,7 +33,7 @@ fn is_goto(a: Option<&Action>) -> bool {
 
 /// Where a walk is in the tables, and its result so far.
 pub(crate) struct Pipeline {
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) table: TableId,
     /// The flow whose actions run.
     pub(crate) flow: Origin,
@@ -78,7 +79,7 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// The beginning of a walk in a bridge.
     #[inline(always)]
-    pub(super) fn new(bridge: usize, before: (usize, usize, usize)) -> Pipeline {
+    pub(super) fn new(bridge: BridgeId, before: (usize, usize, usize)) -> Pipeline {
         Pipeline {
             bridge,
             table: TableId::FIRST,

@@ -13,6 +13,7 @@
 use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule};
 use crate::drops::DropReason;
+use crate::ids::BridgeId;
 use crate::xlate::{Backer, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, SegmentStart, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, TableId, WORDS, ones};
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A lookup of a segment.
 #[derive(Debug)]
 pub(crate) struct Hop {
-    pub(crate) bridge: usize,
+    pub(crate) bridge: BridgeId,
     pub(crate) table: TableId,
     pub(crate) in_port: PortNo,
     /// What it finds.

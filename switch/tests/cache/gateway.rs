@@ -4,7 +4,7 @@ use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{BridgeId, Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
 pub const VIF: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 pub const ROUTER: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
@@ -160,7 +160,7 @@ pub fn ip(s: &str) -> IpAddr {
     s.parse().expect("address")
 }
 
-pub fn flow(s: &mut Switch, bridge: usize, text: &str, now: Duration) {
+pub fn flow(s: &mut Switch, bridge: BridgeId, text: &str, now: Duration) {
     s.apply(bridge, &Message::FlowMod(parse_flow(text).expect("flow")), now).expect("flow applies");
 }
 

@@ -16,7 +16,7 @@ use packet::build;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::Outputs;
+use switch::{BridgeId, Outputs};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
@@ -53,7 +53,7 @@ fn packets_alike_need_no_search() {
     let (all, none) = send(&mut s, 1);
     assert!(all > 2 && none == 0, "{all} lookups, {none} of them by segments");
     assert_eq!(send(&mut s, 2), (all, all), "another source port");
-    flow(&mut s, 0, "table=77,ip actions=drop", Duration::from_secs(10));
+    flow(&mut s, BridgeId(0), "table=77,ip actions=drop", Duration::from_secs(10));
     assert_eq!(send(&mut s, 2).1, 0, "a table has changed");
 }
 
@@ -148,7 +148,7 @@ fn sessions_need_no_walk() {
             let here = build::arp_request(mac, [192, 168, 0, 2].into(), [192, 168, 0, 1].into());
             s.take((device, here), now, &mut Outputs::default());
         }
-        let sent = |s: &Rig| s.bridge(0).expect("bridge").ports[&PortNo(port)].stats;
+        let sent = |s: &Rig| s.bridge(BridgeId(0)).expect("bridge").ports[&PortNo(port)].stats;
         let (before, mut first) = (sent(&s), None);
         for n in 0..6u64 {
             let seen = step(&mut s, &Op::Own(port, false), &mut now, &mut last);
@@ -204,20 +204,20 @@ fn packets_alike_share_a_flow() {
             }
             s.cache_stats().misses - before
         };
-        flow(&mut s, 0, "table=0,priority=50,in_port=2 actions=resubmit(,70)", now);
-        flow(&mut s, 0, "table=0,priority=50,in_port=11,tun_id=0x77 actions=set_field:5->reg1,output:2", now);
+        flow(&mut s, BridgeId(0), "table=0,priority=50,in_port=2 actions=resubmit(,70)", now);
+        flow(&mut s, BridgeId(0), "table=0,priority=50,in_port=11,tun_id=0x77 actions=set_field:5->reg1,output:2", now);
         flow(
             &mut s,
-            0,
+            BridgeId(0),
             "table=70,ip actions=push_vlan:0x8100,set_field:4101->vlan_vid,set_field:0x77->tun_id,set_field:192.168.0.2->tun_dst,output:10,output:3",
             now,
         );
         assert!(walks(&mut s, 2, false) <= 2, "{name}: plain packets into a tunnel and to a port");
         assert!(walks(&mut s, 50, true) <= 2, "{name}: packets out of a tunnel");
-        flow(&mut s, 0, "table=70,priority=40000,udp,tp_dst=2007 actions=drop", now);
+        flow(&mut s, BridgeId(0), "table=70,priority=40000,udp,tp_dst=2007 actions=drop", now);
         let few = walks(&mut s, 2, false);
         assert!((2..40).contains(&few), "{name}: {few} walks as a port decides");
-        flow(&mut s, 0, "table=70,priority=50000,udp actions=ct(table=71)", now);
+        flow(&mut s, BridgeId(0), "table=70,priority=50000,udp actions=ct(table=71)", now);
         assert!(walks(&mut s, 2, false) <= 2, "{name}: packets without a connection");
     }
 }
@@ -229,7 +229,7 @@ fn flows_that_are_over_are_not_found_first() {
     for (name, mut s) in [("switch", Rig::new(true)), ("lane", Rig::with_lane())] {
         let now = Duration::from_secs(10);
         for port in [2, 3] {
-            flow(&mut s, 0, &format!("table=0,priority=60,in_port={port} actions=NORMAL"), now);
+            flow(&mut s, BridgeId(0), &format!("table=0,priority=60,in_port={port} actions=NORMAL"), now);
         }
         let there = [2, 0, 0, 0, 0, 0x77];
         let searched = |s: &mut Rig, packets: u16| {
@@ -268,7 +268,8 @@ fn unrelated_flows_stay() {
     }
     let add = |text: &str| Message::FlowMod(parse_flow(text).expect("flow"));
     let mut again = |s: &mut Rig| play(s, &snat(1)) + play(s, &snat(2));
-    let mut replaced = gateway(false).bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
+    let mut replaced =
+        gateway(false).bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
     replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() });
     let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();
     let cases: [(&str, Vec<Message>, u64); 8] = [
@@ -283,7 +284,7 @@ fn unrelated_flows_stay() {
     ];
     for (name, list, stale) in cases {
         again(&mut s);
-        s.apply_bundle(0, &list, Duration::from_secs(10)).expect(name);
+        s.apply_bundle(BridgeId(0), &list, Duration::from_secs(10)).expect(name);
         assert_eq!(again(&mut s), stale, "{name}");
     }
 }
@@ -310,7 +311,7 @@ fn flows_say_what_decided() {
     };
     // The first packet shows that TCP flags count.
     send(&mut s, 0, 1, now);
-    flow(&mut s, 0, "table=0,priority=50,in_port=3 actions=output:2", now);
+    flow(&mut s, BridgeId(0), "table=0,priority=50,in_port=3 actions=output:2", now);
     send(&mut s, 0, 10, now);
     send(&mut s, 4, 3, now);
     let of = |frag, n, bytes, to| {
@@ -319,10 +320,10 @@ fn flows_say_what_decided() {
         )
     };
     assert_eq!(told(&s, 3, now), [of("later", 2, 88, 2), of("no", 9, 396, 2)]);
-    flow(&mut s, 0, "table=0,priority=50,in_port=3 actions=output:1", now);
+    flow(&mut s, BridgeId(0), "table=0,priority=50,in_port=3 actions=output:1", now);
     send(&mut s, 0, 10, now);
     assert_eq!(told(&s, 3, now), [of("no", 19, 836, 1)], "other actions");
-    flow(&mut s, 0, "table=0,priority=60,in_port=3,icmp6,icmp_type=136,nd_target=2001::9 actions=drop", now);
+    flow(&mut s, BridgeId(0), "table=0,priority=60,in_port=3,icmp6,icmp_type=136,nd_target=2001::9 actions=drop", now);
     s.take((3, odd(5, 1, 64)), now, &mut Outputs::default());
     let nd = "recirc_id(0),in_port(3),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136),nd(target=2001::9), packets:0, bytes:0, used:never, actions:drop";
     assert!(told(&s, 3, now).iter().any(|f| f == nd), "{:#?}", told(&s, 3, now));

@@ -7,7 +7,7 @@ use openflow_rs::TableId;
 use packet::build;
 use proptest::prelude::*;
 use std::time::Duration;
-use switch::Outputs;
+use switch::{BridgeId, Outputs};
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let open = || {
@@ -106,7 +106,7 @@ fn labels_count_as_far_as_flows_look() {
         "table=0,priority=50,in_port=2,udp actions=ct(table=80,zone=40)",
         "table=80,ct_state=+est,udp,ct_label=0x5/0xffff actions=output:1",
     ] {
-        flow(&mut s, 0, text, now);
+        flow(&mut s, BridgeId(0), text, now);
     }
     let ends = |port| ((ip("10.0.0.1"), port), (ip("8.8.8.8"), 100));
     let mut answered = |port: u16| {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::conntrack::Zone;
-use switch::{BfdPackets, FastPath, KnownWay, Outputs, Switch};
+use switch::{BfdPackets, BridgeId, FastPath, KnownWay, Outputs, Switch};
 
 /// A switch, and perhaps a lane that repeats its flows.
 pub struct Rig {
@@ -112,24 +112,24 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             s.tick(*now, &mut out);
             format!("{:?}", out.events)
         }
-        Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
+        Op::Flush(z) => format!("{:?}", s.apply(BridgeId(0), &Message::CtFlushZone(*z), *now)),
         Op::Limit(zone, limit) => {
             s.conntrack.lock().set_limit(Some(Zone(*zone)), *limit);
             String::new()
         }
         Op::Port(p, up) => {
-            s.set_inputs(0, PortNo(*p), |p| p.link.up = *up);
+            s.set_inputs(BridgeId(0), PortNo(*p), |p| p.link.up = *up);
             String::new()
         }
         Op::Config(p, config) => {
-            s.set_inputs(0, PortNo(*p), |p| p.config = *config);
+            s.set_inputs(BridgeId(0), PortNo(*p), |p| p.config = *config);
             String::new()
         }
         Op::Rule(n, add) => {
             let f = ["in_port=1,udp", "table=3,udp", "table=5,tcp", "in_port=20,icmp"][usize::from(*n)];
             let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");
             m.command = if *add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
-            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+            format!("{:?}", s.apply(BridgeId(0), &Message::FlowMod(m), *now))
         }
         Op::Mirror(bridge, which) => {
             /// What mirrors may copy only.
@@ -151,7 +151,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
                     snaplen,
                 }
             });
-            s.bridge_mut(*bridge).expect("bridge").set_mirrors(mirror.into_iter().collect());
+            s.bridge_mut(BridgeId(*bridge)).expect("bridge").set_mirrors(mirror.into_iter().collect());
             String::new()
         }
         Op::Tags(n) => {
@@ -159,13 +159,13 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             String::new()
         }
         Op::Bond(None) => {
-            s.remove_bond(1, "b");
+            s.remove_bond(BridgeId(1), "b");
             String::new()
         }
         Op::Bond(Some((spread, second, both))) => {
             let members = vec![PortNo(2), PortNo(3)];
             let active = Some(PortNo(2 + u16::from(*second)));
-            let sent = s.take_bond_bytes(1, "b");
+            let sent = s.take_bond_bytes(BridgeId(1), "b");
             let bond = switch::Bond {
                 name: "b".into(),
                 spread: [switch::Spread::Active, switch::Spread::Source, switch::Spread::Transport]
@@ -181,7 +181,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
                 reflects: *spread == 1,
                 members,
             };
-            s.set_bond(1, bond);
+            s.set_bond(BridgeId(1), bond);
             format!("{sent:?}")
         }
         Op::Neighbour(known) => {
@@ -191,7 +191,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
         Op::Mark(m) => {
             flow(
                 s,
-                0,
+                BridgeId(0),
                 &format!(
                     "table=1,priority=2,udp,ct_state=+trk-inv actions=ct(commit,table=2,zone=5,nat(src=172.16.0.1),exec(set_field:{m}->ct_mark))"
                 ),
@@ -201,10 +201,11 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
         }
         Op::Flow { table, matches, high, actions, add } => {
             let m = changed_flow(*table, *matches, *high, *actions, *add);
-            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+            format!("{:?}", s.apply(BridgeId(0), &Message::FlowMod(m), *now))
         }
         Op::Replace(other) => {
-            let mut list: Vec<FlowMod> = s.bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect();
+            let mut list: Vec<FlowMod> =
+                s.bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.to_flow_mod()).collect();
             list.sort_by_key(|f| (f.table, f.priority, f.matches.clone()));
             let conj = |f: &FlowMod| f.actions.iter().any(|a| matches!(a, action::Action::Conjunction { .. }));
             if let Some(f) = other.and_then(|n| list.get_mut(n)).filter(|f| !conj(f)) {
@@ -212,7 +213,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             }
             let all = FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() };
             let list: Vec<Message> = std::iter::once(all).chain(list).map(Message::FlowMod).collect();
-            format!("{:?}", s.apply_bundle(0, &list, *now))
+            format!("{:?}", s.apply_bundle(BridgeId(0), &list, *now))
         }
         Op::Group(n, swap) => {
             let (a, b) = if *swap { (3, 2) } else { (2, 3) };
@@ -221,7 +222,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
                 "group_id={n},type={kind},bucket=bucket_id:0,watch_port:{a},actions=output:{a},bucket=bucket_id:1,watch_port:{b},actions=output:{b}"
             );
             let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
-            format!("{:?}", s.apply(0, &Message::GroupMod(g), *now))
+            format!("{:?}", s.apply(BridgeId(0), &Message::GroupMod(g), *now))
         }
         Op::Own(port, long) => {
             *now += Duration::from_millis(7);
@@ -235,7 +236,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
                 Err(p) => {
                     let to = Match::new().with(FieldId::TunDst, 0xc0a8_0002).with(FieldId::TunId, 0x1234);
                     let actions = [action::Action::Output { port: PortNo(*port), max_len: 0 }];
-                    s.switch.packet_out_again(way, 0, (&to, &actions), p, *now, &mut out);
+                    s.switch.packet_out_again(way, BridgeId(0), (&to, &actions), p, *now, &mut out);
                 }
             }
             s.count();
@@ -243,7 +244,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
         }
         Op::Session(port, to) => {
             let of = to.map(|n| BfdPackets { ip_dst: Some([10, 9, 0, n].into()), ..BfdPackets::default() });
-            let b = s.bridge_mut(0).expect("bridge");
+            let b = s.bridge_mut(BridgeId(0)).expect("bridge");
             b.ports.get_mut(&PortNo(*port)).expect("port").bfd_packets = of;
             b.epoch += 1;
             String::new()
@@ -259,7 +260,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
 /// Everything else that can be seen.
 pub fn state(s: &Switch) -> String {
     let mut v = vec![format!("{:?} {}", s.drops, s.samples)];
-    for b in (0..2).filter_map(|i| s.bridge(i)) {
+    for b in (0..2).filter_map(|i| s.bridge(BridgeId(i))) {
         v.extend(b.flows().map(|r| format!("{} {} {} {:?}", r.table, r.priority, r.matches, r.counters())));
         v.extend(b.ports.values().map(|p| format!("{} {:?}", p.name, p.stats)));
         v.extend(b.groups().map(|g| format!("{:?}", g.buckets)));

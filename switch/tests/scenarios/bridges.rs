@@ -2,7 +2,7 @@
 
 use crate::rig::{load, one, send, udp};
 use openflow_rs::*;
-use switch::{Egress, Port, PortKind, Route, Switch};
+use switch::{BridgeId, Egress, Port, PortKind, Route, Switch};
 
 #[test]
 fn patch_ports_join_bridges() {
@@ -11,7 +11,7 @@ fn patch_ports_join_bridges() {
         "table=1,reg0=0x5 actions=output:2",
     ]);
     let b = s.add_bridge("br-phys", 2);
-    s.add_port(0, Port::new(PortNo(20), "int-phys", PortKind::Patch("phys-int".into()))).expect("port");
+    s.add_port(BridgeId(0), Port::new(PortNo(20), "int-phys", PortKind::Patch("phys-int".into()))).expect("port");
     s.add_port(b, Port::new(PortNo(1), "phys-int", PortKind::Patch("int-phys".into()))).expect("port");
     s.add_port(b, Port::new(PortNo(2), "eth0", PortKind::Device(50))).expect("port");
     load(

@@ -6,7 +6,7 @@ use openflow_rs::*;
 use packet::{Headers, build};
 use std::time::Duration;
 use switch::conntrack::Zone;
-use switch::{DropReason, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DropReason, Outputs, Port, PortKind, Switch};
 
 #[test]
 fn snat_and_back_with_marks() {
@@ -33,7 +33,7 @@ fn snat_and_back_with_marks() {
     assert_eq!(back[0].1[30..34], [10, 0, 0, 1], "the error reaches the sender");
     assert_eq!(back[0].1[14 + 28 + 12..14 + 28 + 16], [10, 0, 0, 1], "and quotes what it sent");
     assert!(s.conntrack.lock().dump(Some(Zone(5)), None).contains("mark=7"));
-    s.apply(0, &Message::CtFlushZone(5), NOW).expect("flush");
+    s.apply(BridgeId(0), &Message::CtFlushZone(5), NOW).expect("flush");
     assert!(s.conntrack.lock().is_empty());
 }
 

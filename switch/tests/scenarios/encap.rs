@@ -4,7 +4,7 @@ use crate::rig::{A, B, NOW, ip, send};
 use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use packet::build;
-use switch::{DropReason, Event, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DropReason, Event, Outputs, Port, PortKind, Switch};
 
 fn udp(v6: bool) -> Vec<u8> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -209,7 +209,7 @@ fn packets_without_ethernet_are_paused_and_resumed() {
         buffer_id: u32::MAX,
     };
     let mut out = Outputs::default();
-    s.packet_out(0, &m, &Vec::new(), NOW, &mut out);
+    s.packet_out(BridgeId(0), &m, &Vec::new(), NOW, &mut out);
     assert_eq!(out.packets, [(2, p)]);
 }
 
@@ -217,7 +217,7 @@ fn packets_without_ethernet_are_paused_and_resumed() {
 #[test]
 fn mirrors_have_packet_outs() {
     let mut s = network(&["in_port=1 actions=output:2", "actions=drop"], &[]);
-    s.bridge_mut(0).expect("bridge").set_mirrors(vec![switch::Mirror {
+    s.bridge_mut(BridgeId(0)).expect("bridge").set_mirrors(vec![switch::Mirror {
         name: "m".into(),
         all: false,
         sources: [PortNo(1)].into(),
@@ -235,7 +235,7 @@ fn mirrors_have_packet_outs() {
             buffer_id: u32::MAX,
         };
         let mut out = Outputs::default();
-        s.packet_out(0, &m, &Vec::new(), NOW, &mut out);
+        s.packet_out(BridgeId(0), &m, &Vec::new(), NOW, &mut out);
         assert_eq!(out.packets.iter().map(|(d, _)| *d).collect::<Vec<_>>(), devices, "from port {port}");
         assert!(out.packets.iter().all(|(_, p)| *p == udp(false)));
     }
@@ -253,10 +253,11 @@ fn clones_and_buckets_leave_the_packet_what_it_was() {
     let out = send(&mut s, 1, &p).packets;
     assert_eq!((out.len(), &out[0].1[18..], &out[1]), (2, &p[..], &(3, p.clone())));
     let g = GroupMod::new(GroupModCommand::Add, parse_group(group).expect("group"));
-    s.apply(0, &Message::GroupMod(g), NOW).expect("group");
-    s.apply(0, &Message::FlowMod(parse_flow("in_port=3 actions=group:1,output:1").expect("flow")), NOW).expect("flow");
+    s.apply(BridgeId(0), &Message::GroupMod(g), NOW).expect("group");
+    s.apply(BridgeId(0), &Message::FlowMod(parse_flow("in_port=3 actions=group:1,output:1").expect("flow")), NOW)
+        .expect("flow");
     let other = "packet_type=(1,0x8847),mpls_label=5 actions=decap(packet_type(ns=0,type=0)),output:4";
-    s.apply(1, &Message::FlowMod(parse_flow(other).expect("flow")), NOW).expect("flow");
+    s.apply(BridgeId(1), &Message::FlowMod(parse_flow(other).expect("flow")), NOW).expect("flow");
     let out = send(&mut s, 3, &p).packets;
     assert_eq!(out, [(4, p.clone()), (1, p)]);
 }
@@ -282,6 +283,6 @@ fn actions_are_checked_against_what_the_packet_is() {
         ("packet_type=(1,0x800) actions=mod_dl_src:02:00:00:00:00:01", false),
     ] {
         let m = Message::FlowMod(parse_flow(flow).expect("flow"));
-        assert_eq!(s.apply(0, &m, NOW).is_ok(), fits, "{flow}");
+        assert_eq!(s.apply(BridgeId(0), &m, NOW).is_ok(), fits, "{flow}");
     }
 }

@@ -4,6 +4,7 @@ use crate::rig::{NOW, good, load, one, send, udp};
 use openflow_rs::text::parse_group;
 use openflow_rs::*;
 use packet::{Headers, checksum};
+use switch::BridgeId;
 
 /// The checksum of ICMPv6 covers addresses in IPv6 alone: within IPv4, ICMPv6 is payload, as in Open vSwitch.
 #[test]
@@ -53,7 +54,7 @@ fn rewrites_keep_checksums() {
     assert_eq!(out[2].1[26..34], [10, 9, 9, 9, 10, 0, 0, 2], "clone's change is gone");
     assert_eq!(out[1].1[30..34], [1, 1, 1, 1]);
     assert_eq!((out[2].1[22], &out[2].1[34..36]), (63, &4000u16.to_be_bytes()[..]));
-    assert_eq!(s.bridge(0).expect("bridge").flows().next().expect("flow").counters().0, 1);
+    assert_eq!(s.bridge(BridgeId(0)).expect("bridge").flows().next().expect("flow").counters().0, 1);
 }
 
 /// What is written to some bits of an address leaves the others as each packet has them, cached or not.
@@ -119,9 +120,13 @@ fn labels_are_matched_and_restored() {
         "table=0,in_port=2 actions=clone(push_mpls:0x8847,output:3),output:1",
     ]);
     let group = "group_id=1,type=all,bucket=bucket_id:0,actions=push_mpls:0x8847,output:2";
-    s.apply(0, &Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(group).expect("group"))), NOW)
-        .expect("group");
-    load(&mut s, 0, &["table=0,in_port=3 actions=group:1,output:1"]);
+    s.apply(
+        BridgeId(0),
+        &Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(group).expect("group"))),
+        NOW,
+    )
+    .expect("group");
+    load(&mut s, BridgeId(0), &["table=0,in_port=3 actions=group:1,output:1"]);
     let out = send(&mut s, 1, &p).packets;
     assert_eq!(out.len(), 1);
     let h = Headers::parse(&out[0].1).expect("headers");

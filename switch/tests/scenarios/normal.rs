@@ -5,15 +5,15 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{build, checksum};
 use std::time::Duration;
-use switch::{Event, Outputs, Port, PortKind, Switch, VlanMode};
+use switch::{BridgeId, Event, Outputs, Port, PortKind, Switch, VlanMode};
 
 #[test]
 fn normal_learns_and_respects_vlans() {
     let mut s = one(&["actions=NORMAL"]);
-    s.remove_port(0, PortNo(3));
+    s.remove_port(BridgeId(0), PortNo(3));
     let mut p3 = Port::new(PortNo(3), "p3", PortKind::Device(3));
     p3.vlan = VlanMode::Access(packet::VlanId::of_tci(7));
-    s.add_port(0, p3).expect("port");
+    s.add_port(BridgeId(0), p3).expect("port");
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
     assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "VLAN 0 floods to the trunk only");
     let tagged = send(&mut s, 3, &p).packets;
@@ -56,22 +56,22 @@ fn groups_get_what_they_asked_for() {
     let (_, query) = multicast(0x11);
     send(&mut s, 1, &join);
     assert_eq!(to(&mut s, &data), [1, 2], "the bridge does not snoop");
-    s.with_tables(0, |b| b.set_snooping(settings(true), &[], &[]));
+    s.with_tables(BridgeId(0), |b| b.set_snooping(settings(true), &[], &[]));
     assert_eq!(to(&mut s, &data), [1, 2], "nobody asked for it");
     assert!(send(&mut s, 1, &join).packets.is_empty(), "there is no router");
     assert_eq!(to(&mut s, &data), [1]);
     assert_eq!(send(&mut s, 2, &query).packets.len(), 2, "a query goes to all");
     assert_eq!(to(&mut s, &data), [1, 2], "routers get all groups");
     assert_eq!(send(&mut s, 1, &join).packets.len(), 1, "a report goes to the router");
-    s.with_tables(0, |b| b.set_snooping(settings(false), &[], &[]));
+    s.with_tables(BridgeId(0), |b| b.set_snooping(settings(false), &[], &[]));
     send(&mut s, 1, &leave);
     assert_eq!(to(&mut s, &data), [2], "the router is left");
-    s.with_tables(0, |b| b.set_snooping(settings(false), &[PortNo(1)], &[]));
+    s.with_tables(BridgeId(0), |b| b.set_snooping(settings(false), &[PortNo(1)], &[]));
     assert_eq!(to(&mut s, &data), [1, 2], "a port that gets all multicast packets");
     let mut wrong = join.clone();
     wrong[36] ^= 1;
-    s.with_tables(0, |b| b.flush_snooping());
-    s.with_tables(0, |b| b.set_snooping(settings(false), &[], &[]));
+    s.with_tables(BridgeId(0), |b| b.flush_snooping());
+    s.with_tables(BridgeId(0), |b| b.set_snooping(settings(false), &[], &[]));
     send(&mut s, 1, &wrong);
     assert!(to(&mut s, &data).is_empty(), "its checksum is wrong");
     send(&mut s, 1, &join);
@@ -102,21 +102,21 @@ fn bonds_are_one_port() {
             .expect("udp")
     };
     let to = |o: Outputs<Vec<u8>>| o.packets.iter().map(|p| p.0).collect::<Vec<_>>();
-    s.set_bond(0, bond(3, switch::Spread::Active));
+    s.set_bond(BridgeId(0), bond(3, switch::Spread::Active));
     assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))), [3], "flooded once, by the active member");
     assert_eq!(to(send(&mut s, 2, &packet(9, 1, 1))), [], "nothing from the other one");
     assert_eq!(to(send(&mut s, 3, &packet(9, 1, 1))), [1]);
-    s.set_bond(0, bond(2, switch::Spread::Active));
+    s.set_bond(BridgeId(0), bond(2, switch::Spread::Active));
     assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))), [2], "what is known of the bond stays known");
-    s.set_bond(0, bond(2, switch::Spread::Transport));
+    s.set_bond(BridgeId(0), bond(2, switch::Spread::Transport));
     let members: std::collections::BTreeSet<_> = (0..40).flat_map(|n| to(send(&mut s, 1, &packet(1, 9, n)))).collect();
     assert_eq!(members, [2, 3].into());
-    assert!(s.take_bond_bytes(0, "b").iter().filter(|n| **n > 0).count() > 20);
+    assert!(s.take_bond_bytes(BridgeId(0), "b").iter().filter(|n| **n > 0).count() > 20);
     assert_eq!(to(send(&mut s, 3, &packet(9, 1, 1))), [1], "any member takes");
     let flood = build::arp_request(packet::Mac([2, 0, 0, 0, 0, 9]), [10, 0, 0, 2].into(), [10, 0, 0, 1].into());
     assert_eq!(to(send(&mut s, 3, &flood)), [], "but for broadcasts, of which there are as many as members");
     assert_eq!(to(send(&mut s, 2, &flood)), [1]);
-    s.set_bond(0, bond(2, switch::Spread::Source));
+    s.set_bond(BridgeId(0), bond(2, switch::Spread::Source));
     assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))).len(), 1);
     assert_eq!(to(send(&mut s, 3, &packet(1, 7, 1))), [], "what went out comes back from the other end");
     let slow = {
@@ -127,7 +127,7 @@ fn bonds_are_one_port() {
     };
     let out = send(&mut s, 3, &slow);
     assert!(matches!(&out.events[..], [Event::Slow { port: PortNo(3), packet, .. }] if *packet == slow));
-    s.remove_bond(0, "b");
+    s.remove_bond(BridgeId(0), "b");
     assert_eq!(to(send(&mut s, 1, &packet(1, 77, 1))), [2, 3]);
 }
 

@@ -5,7 +5,7 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BfdPackets, Egress, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{BfdPackets, BridgeId, Egress, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
 pub const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 pub const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
@@ -35,7 +35,7 @@ pub fn of_size(connections: usize, flows: &[&str]) -> Switch {
     s
 }
 
-pub fn load(s: &mut Switch, b: usize, flows: &[&str]) {
+pub fn load(s: &mut Switch, b: BridgeId, flows: &[&str]) {
     let list: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
     s.apply_bundle(b, &list, NOW).expect("bundle");
 }
@@ -61,9 +61,9 @@ pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     cfg.csum = Some(true);
     let mut port = Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)));
     port.bfd_packets = Some(BfdPackets::default());
-    s.add_port(0, port).expect("port");
+    s.add_port(BridgeId(0), port).expect("port");
     s.apply(
-        0,
+        BridgeId(0),
         &Message::TlvTableMod(openflow_rs::message::TlvTableMod {
             command: 0,
             maps: vec![openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
@@ -88,7 +88,7 @@ pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         if ip(peer).is_ipv4() { "tun_dst" } else { "tun_ipv6_dst" }
     );
     let md = if kind == TunnelKind::Geneve { ",tun_metadata0=0x8002" } else { "" };
-    load(&mut s, 0, &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
+    load(&mut s, BridgeId(0), &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
     s
 }
 
@@ -96,10 +96,10 @@ pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
 pub fn pair(a: &str, b: &str, kind: TunnelKind, options: impl Fn(&mut TunnelConfig)) -> [Switch; 2] {
     [(a, b), (b, a)].map(|(own, peer)| {
         let mut s = chassis(own, peer, kind);
-        s.remove_port(0, PortNo(10)).expect("a tunnel");
+        s.remove_port(BridgeId(0), PortNo(10)).expect("a tunnel");
         let mut cfg = TunnelConfig::new(kind, None);
         options(&mut cfg);
-        s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        s.add_port(BridgeId(0), Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
         s.underlay.set_neighbour(ip(peer), Some(B));
         s
     })
@@ -117,11 +117,11 @@ pub fn joined(
     let of = |own: &str, peer: &str, flows: &[&str], options: &dyn Fn(&mut TunnelConfig)| {
         let base = if kind == TunnelKind::Srv6 { TunnelKind::Geneve } else { kind };
         let mut s = chassis(own, peer, base);
-        s.remove_port(0, PortNo(10)).expect("the other tunnel");
+        s.remove_port(BridgeId(0), PortNo(10)).expect("the other tunnel");
         let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
         options(&mut cfg);
-        s.add_port(0, Port::new(PortNo(12), "l3", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        load(&mut s, 0, flows);
+        s.add_port(BridgeId(0), Port::new(PortNo(12), "l3", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, BridgeId(0), flows);
         s.underlay.set_neighbour(ip(peer), Some(B));
         s
     };

@@ -5,7 +5,7 @@ use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use packet::build;
 use std::time::Duration;
-use switch::{Outputs, Switch};
+use switch::{BridgeId, Outputs, Switch};
 
 /// A modification keeps a flow's cookie unless it brings one, and its hard timeout begins anew.
 #[test]
@@ -14,11 +14,11 @@ fn a_modification_keeps_the_cookie() {
     let mut f = parse_flow("cookie=7,udp actions=output:3").expect("flow");
     f.command = FlowModCommand::Modify;
     let later = NOW + Duration::from_secs(8);
-    let cookies = |s: &Switch| s.bridge(0).expect("bridge").flows().map(|r| r.cookie).collect::<Vec<_>>();
-    s.apply(0, &Message::FlowMod(f.clone()), later).expect("modified");
+    let cookies = |s: &Switch| s.bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.cookie).collect::<Vec<_>>();
+    s.apply(BridgeId(0), &Message::FlowMod(f.clone()), later).expect("modified");
     assert_eq!(cookies(&s), [5]);
     f.new_cookie = Some(7);
-    s.apply(0, &Message::FlowMod(f), later).expect("modified");
+    s.apply(BridgeId(0), &Message::FlowMod(f), later).expect("modified");
     assert_eq!(cookies(&s), [7]);
     let tick = |s: &mut Switch, seconds| {
         s.tick(NOW + Duration::from_secs(seconds), &mut Outputs::<Vec<u8>>::default());
@@ -60,14 +60,16 @@ fn tables_tell_when_their_room_falls_and_rises() {
         let config = switch::TableConfig { limit: n, ..Default::default() };
         std::collections::BTreeMap::from([(TableId(1), config)])
     };
-    s.with_tables(0, |b| b.set_table_config(limit(Some(10)), NOW));
-    s.with_tables(0, |b| b.watch_vacancy(TableId(1), Some([20, 80])));
+    s.with_tables(BridgeId(0), |b| b.set_table_config(limit(Some(10)), NOW));
+    s.with_tables(BridgeId(0), |b| b.watch_vacancy(TableId(1), Some([20, 80])));
     let mut told = Vec::new();
     let mut change = |s: &mut Switch, flow: &str, add: bool| {
         let mut f = parse_flow(flow).expect("flow");
         f.command = if add { openflow_rs::FlowModCommand::Add } else { openflow_rs::FlowModCommand::Delete };
-        s.apply(0, &Message::FlowMod(f), NOW).expect("applies");
-        s.with_tables(0, |b| told.extend(b.vacancy_changes().iter().map(|c| (c.table.0, c.up, b.vacancy(TableId(1))))));
+        s.apply(BridgeId(0), &Message::FlowMod(f), NOW).expect("applies");
+        s.with_tables(BridgeId(0), |b| {
+            told.extend(b.vacancy_changes().iter().map(|c| (c.table.0, c.up, b.vacancy(TableId(1)))))
+        });
         std::mem::take(&mut told)
     };
     for round in 0..2 {
@@ -85,13 +87,13 @@ fn tables_tell_when_their_room_falls_and_rises() {
         }
     }
     // The database's configuration of the table leaves what a controller has asked for; a table without a limit is empty.
-    s.with_tables(0, |b| b.set_table_config(limit(None), NOW));
+    s.with_tables(BridgeId(0), |b| b.set_table_config(limit(None), NOW));
     assert_eq!(
-        s.bridge(0)
+        s.bridge(BridgeId(0))
             .map(|b| (b.vacancy(TableId(1)), b.table_config(TableId(1)).and_then(|c| c.vacancy).map(|v| v.down))),
         Some((100, Some(20)))
     );
-    s.with_tables(0, |b| b.watch_vacancy(TableId::ALL, None));
+    s.with_tables(BridgeId(0), |b| b.watch_vacancy(TableId::ALL, None));
     assert_eq!(change(&mut s, "table=1,in_port=1 actions=drop", true), []);
 }
 
@@ -106,7 +108,7 @@ fn learn_then_use() {
     assert_eq!(send(&mut s, 2, &back).packets.len(), 1);
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     s.tick(NOW + Duration::from_secs(20), &mut out);
-    assert_eq!(s.bridge(0).expect("bridge").flows().count(), 2, "the learned flow went");
+    assert_eq!(s.bridge(BridgeId(0)).expect("bridge").flows().count(), 2, "the learned flow went");
 }
 
 #[test]
@@ -117,12 +119,12 @@ fn groups_meters_and_limits() {
         command: MeterModCommand::Add,
         meter: parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter"),
     };
-    s.apply(0, &group("group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3"), NOW).expect("group");
-    s.apply(0, &group("group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3"), NOW).expect("group");
-    s.apply(0, &Message::MeterMod(meter), NOW).expect("meter");
+    s.apply(BridgeId(0), &group("group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3"), NOW).expect("group");
+    s.apply(BridgeId(0), &group("group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3"), NOW).expect("group");
+    s.apply(BridgeId(0), &Message::MeterMod(meter), NOW).expect("meter");
     load(
         &mut s,
-        0,
+        BridgeId(0),
         &[
             "in_port=1,udp actions=group:1",
             "in_port=1,arp actions=group:2",
@@ -140,7 +142,7 @@ fn groups_meters_and_limits() {
     assert!(hits[2] > 10 && hits[3] > 10, "{hits:?}");
     let arp = build::arp_request(A, "10.0.0.1".parse().expect("address"), "10.0.0.2".parse().expect("address"));
     assert_eq!(send(&mut s, 1, &arp).packets[0].0, 2);
-    s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").link.up = false;
+    s.bridge_mut(BridgeId(0)).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").link.up = false;
     assert_eq!(send(&mut s, 1, &arp).packets[0].0, 3, "fails over");
     let passed: usize = (0..5).map(|_| send(&mut s, 2, &arp).packets.len()).sum();
     assert_eq!(passed, 2);
@@ -150,8 +152,8 @@ fn groups_meters_and_limits() {
         Message::FlowMod(parse_flow("table=9 actions=output:1").expect("flow")),
         Message::FlowMod(parse_flow("actions=group:99").expect("flow")),
     ];
-    assert_eq!(s.apply_bundle(0, &bad, NOW).expect_err("no such group").0, 1);
-    assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&TableId(9)), "nothing of it stays");
+    assert_eq!(s.apply_bundle(BridgeId(0), &bad, NOW).expect_err("no such group").0, 1);
+    assert!(!s.bridge(BridgeId(0)).expect("bridge").table_sizes().contains_key(&TableId(9)), "nothing of it stays");
 }
 
 /// A packet that a meter drops in a resubmit is dropped for the actions behind the resubmit too. In a clone, only the
@@ -160,10 +162,10 @@ fn groups_meters_and_limits() {
 fn metered_packets_are_gone() {
     let mut s = one(&[]);
     let meter = parse_meter("meter=1 pktps bands=type=drop rate=1").expect("meter");
-    s.apply(0, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), NOW).expect("taken");
+    s.apply(BridgeId(0), &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), NOW).expect("taken");
     load(
         &mut s,
-        0,
+        BridgeId(0),
         &[
             "in_port=1 actions=resubmit(,1),output:2",
             "in_port=2 actions=clone(meter:1,output:1),output:3",
@@ -185,9 +187,9 @@ fn buckets_are_action_sets() {
         (2, "actions=set_field:02:00:00:00:00:77->eth_src"),
     ] {
         let g = parse_group(&format!("group_id={id},type=indirect,bucket={actions}")).expect("group");
-        s.apply(0, &Message::GroupMod(GroupMod::new(GroupModCommand::Add, g)), NOW).expect("taken");
+        s.apply(BridgeId(0), &Message::GroupMod(GroupMod::new(GroupModCommand::Add, g)), NOW).expect("taken");
     }
-    load(&mut s, 0, &["in_port=1 actions=group:1,group:2,output:2"]);
+    load(&mut s, BridgeId(0), &["in_port=1 actions=group:1,group:2,output:2"]);
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
     let mut q = p.clone();
     q[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]);

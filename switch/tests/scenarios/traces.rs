@@ -4,7 +4,9 @@ use crate::rig::{A, B, NOW, THROUGH, ip, joined, load, one, pair, send, udp};
 use openflow_rs::*;
 use packet::build;
 use std::time::Duration;
-use switch::{Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey, TunnelKind};
+use switch::{
+    BridgeId, Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey, TunnelKind,
+};
 
 /// Packets that go to the daemon are told with the reason, in Open vSwitch's words; others are not.
 #[test]
@@ -26,9 +28,9 @@ fn traces_say_why_packets_go_to_the_daemon() {
     for p in [&session, &tree] {
         assert_eq!(ask(&mut s, p), "2\n");
     }
-    let port = s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(1))).expect("port");
+    let port = s.bridge_mut(BridgeId(0)).and_then(|b| b.ports.get_mut(&PortNo(1))).expect("port");
     port.bfd_packets = Some(switch::BfdPackets::default());
-    s.set_inputs(0, PortNo(1), |p| p.stp = Some(switch::StpState::Forwarding));
+    s.set_inputs(BridgeId(0), PortNo(1), |p| p.stp = Some(switch::StpState::Forwarding));
     assert_eq!([&session, &tree].map(|p| ask(&mut s, p)), ["BFD", "STP"].map(told));
     assert_eq!(ask(&mut s, &udp("10.0.0.1", 1, "10.0.0.2", 2)), "2\n");
 }
@@ -156,7 +158,7 @@ fn traces_tell_tunnels() {
 #[test]
 fn traces_tell_copies_and_names() {
     let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.key = Some(TunnelKey(5)));
-    load(&mut s, 0, &["in_port=3 actions=set_field:192.168.0.2->tun_dst,output:10,output:2"]);
+    load(&mut s, BridgeId(0), &["in_port=3 actions=set_field:192.168.0.2->tun_dst,output:10,output:2"]);
     let trace = |s: &mut Switch, names, queue| {
         let metadata = Match::new().with(FieldId::InPort, 3);
         let packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
@@ -206,7 +208,7 @@ fn traces_tell_copies_and_names() {
 #[test]
 fn traces_tell_what_packets_begin_with() {
     let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Gtpu, |t| t.in_key = Some(TunnelKey(3)));
-    load(&mut s, 0, &["in_port=10 actions=output:1"]);
+    load(&mut s, BridgeId(0), &["in_port=10 actions=output:1"]);
     for (kind, ethertype, untyped, flow) in [(0x800u16, 0x800u16, false, ",ip,"), (0, 0, true, ",dl_type=0x0000")] {
         let mut packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
         packet[..12].fill(0);

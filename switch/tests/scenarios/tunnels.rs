@@ -5,8 +5,8 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use switch::{
-    DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig, TunnelKey,
-    TunnelKind,
+    BridgeId, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig,
+    TunnelKey, TunnelKind,
 };
 
 #[test]
@@ -50,8 +50,8 @@ fn gre_and_erspan_carry_what_their_options_say() {
         let mut s = chassis(own, peer, kind);
         let mut cfg = TunnelConfig::new(kind, Some(ip(peer)));
         (cfg.key, cfg.sequence) = (Some(TunnelKey(7)), true);
-        s.add_port(0, Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        load(&mut s, 0, &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
+        s.add_port(BridgeId(0), Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+        load(&mut s, BridgeId(0), &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
         s.underlay.set_neighbour(ip(peer), Some(B));
         s
     };
@@ -81,7 +81,7 @@ fn gre_and_erspan_carry_what_their_options_say() {
         let [mut one, mut two] = pair(a, b, TunnelKind::Gre, |t| {
             (t.key, t.in_key, t.keyed) = (Some(TunnelKey(0)), Some(TunnelKey(0)), keyed)
         });
-        load(&mut two, 0, &["in_port=10 actions=output:3"]);
+        load(&mut two, BridgeId(0), &["in_port=10 actions=output:3"]);
         for _ in 0..2 {
             let (_, outer) = send(&mut one, 1, &p).packets.remove(0);
             assert_eq!((&outer[34..34 + header.len()], outer.len()), (header, p.len() + 34 + header.len()));
@@ -172,7 +172,7 @@ fn each_tunnel_has_its_port() {
         assert!(send(&mut two, 100, &outer).packets.is_empty());
         assert_eq!(two.drops.get(DropReason::TunnelUnknown), 1, "there is no tunnel at the usual port");
         // A port that goes takes its number along.
-        two.remove_port(0, PortNo(10)).expect("a tunnel");
+        two.remove_port(BridgeId(0), PortNo(10)).expect("a tunnel");
         let (_, outer) = send(&mut one, 1, &marked(0)).packets.remove(0);
         send(&mut two, 100, &outer);
         assert_eq!(two.drops.get(DropReason::TunnelUnknown), 1);
@@ -256,7 +256,7 @@ fn options_that_are_there_are_told() {
     let mut s = chassis("192.0.2.1", "192.0.2.2", TunnelKind::Geneve);
     load(
         &mut s,
-        0,
+        BridgeId(0),
         &[
             "priority=40000,udp,in_port=1 actions=set_field:0->tun_metadata0,CONTROLLER",
             "priority=40000,arp,in_port=1 actions=CONTROLLER",
@@ -377,7 +377,7 @@ fn gtpu_tells_messages_apart() {
     }
     let mut s = chassis(a, b, TunnelKind::Geneve);
     let flow = Message::FlowMod(parse_flow("in_port=1 actions=set_field:1->tun_gtpu_msgtype,output:2").expect("flow"));
-    assert!(s.apply_bundle(0, &[flow], NOW).is_err(), "no action writes it");
+    assert!(s.apply_bundle(BridgeId(0), &[flow], NOW).is_err(), "no action writes it");
 }
 
 /// A port with `packet_type=ptap` takes and sends packets of all types; other ports take those of their own type alone.
@@ -417,13 +417,13 @@ fn packet_types_choose_the_port() {
         // A port for Ethernet alone does not take packets without, and comes before one that knows of types.
         let mut l2 = TunnelConfig::new(kind, Some(ip(a)));
         (l2.gpe, l2.key, l2.in_key) = (gpe, Some(TunnelKey(0)), Some(TunnelKey(0)));
-        two.add_port(0, Port::new(PortNo(13), "l2", PortKind::Tunnel(Box::new(l2)))).expect("port");
-        load(&mut two, 0, &["table=0,in_port=13 actions=output:3"]);
+        two.add_port(BridgeId(0), Port::new(PortNo(13), "l2", PortKind::Tunnel(Box::new(l2)))).expect("port");
+        load(&mut two, BridgeId(0), &["table=0,in_port=13 actions=output:3"]);
         for (port, to) in [(6, 3), (7, 2)] {
             let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", port)).packets.remove(0).1;
             assert_eq!(send(&mut two, 100, &outer).packets.iter().map(|o| o.0).collect::<Vec<_>>(), [to], "{kind:?}");
         }
-        two.remove_port(0, PortNo(12)).expect("port");
+        two.remove_port(BridgeId(0), PortNo(12)).expect("port");
         let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", 7)).packets.remove(0).1;
         assert!(send(&mut two, 100, &outer).packets.is_empty());
         assert!(two.drops.get(DropReason::TunnelUnknown) > 0);
@@ -476,9 +476,9 @@ fn tunnels_have_own_addresses_also_behind_tunnels() {
         let mut two = chassis(b, a, TunnelKind::Geneve);
         let mut back = TunnelConfig::new(TunnelKind::Vxlan, Some(ip(a)));
         back.local_of_flow = of_flow;
-        two.add_port(0, Port::new(PortNo(13), "back", PortKind::Tunnel(Box::new(back)))).expect("port");
+        two.add_port(BridgeId(0), Port::new(PortNo(13), "back", PortKind::Tunnel(Box::new(back)))).expect("port");
         let own = if of_flow { "set_field:192.168.0.7->tun_src," } else { "" };
-        load(&mut two, 0, &[&format!("priority=40000,in_port=10 actions={own}output:13")]);
+        load(&mut two, BridgeId(0), &[&format!("priority=40000,in_port=10 actions={own}output:13")]);
         one.underlay.set_neighbour(ip(b), Some(B));
         two.underlay.set_neighbour(ip(a), Some(B));
         let outer = send(&mut one, 1, &p).packets.remove(0).1;
@@ -548,7 +548,7 @@ fn tunnels_mark_their_packets() {
     s.underlay.set_routes(vec![route(0, Egress::Device(100)), route(1234, Egress::Bridge("br-under".into()))]);
     load(
         &mut s,
-        0,
+        BridgeId(0),
         &[
             "in_port=1 actions=set_field:7->pkt_mark,set_field:192.168.0.2->tun_dst,output:10,resubmit(,1)",
             "table=1,pkt_mark=7 actions=output:2",

@@ -468,7 +468,7 @@ mod tests {
                 let (mut ports, mut changes) = (Sent(packets, Vec::new()), Vec::new());
                 sides[i].poll(now, &mut ports, &mut changes);
                 for (_, _, frame, _) in ports.1.iter().filter(|_| heard) {
-                    sides[1 - i].receive(0, PORT_1, frame, now);
+                    sides[1 - i].receive(BridgeId(0), PORT_1, frame, now);
                 }
                 last[i] = changes.pop().map(|(_, _, s)| s).or(last[i].take());
             }
@@ -481,20 +481,20 @@ mod tests {
     }
 
     fn session(m: &BfdSessions) -> &Session {
-        &m.iter().find(|(key, _)| *key == (0, PORT_1)).expect("a session").1.session
+        &m.iter().find(|(key, _)| *key == (BridgeId(0), PORT_1)).expect("a session").1.session
     }
 
     fn ready() -> BfdSessions {
         let mut m = BfdSessions::default();
-        m.tables_ready(0, Duration::ZERO);
+        m.tables_ready(BridgeId(0), Duration::ZERO);
         m
     }
 
     #[test]
     fn an_idle_port_has_its_peer_slow_down() {
         let mut sides = [ready(), ready()];
-        sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
-        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        sides[0].set(BridgeId(0), PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
+        sides[1].set(BridgeId(0), PORT_1, Some(SPEC), Duration::ZERO);
         let pace = |m: &BfdSessions| session(m).tx_interval();
         talk_with(&mut sides, 0, 9000, true, true);
         assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!((sides.each_ref().map(pace), busy), ([100_000; 2], [None, None]), "and nobody's state changed");
         talk(&mut sides, 22_000, 30_000, true);
         assert_eq!(pace(&sides[1]), 2_500_000);
-        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_secs(30));
+        sides[0].set(BridgeId(0), PORT_1, Some(SPEC), Duration::from_secs(30));
         talk(&mut sides, 30_000, 34_000, true);
         assert_eq!(pace(&sides[1]), 100_000);
     }
@@ -515,7 +515,7 @@ mod tests {
         const PORTS: u16 = 300;
         let mut sides = [ready(), ready()];
         for (side, port) in (0..2).flat_map(|side| (1..=PORTS).map(move |port| (side, port))) {
-            sides[side].set(0, PortNo(port), Some(SPEC), Duration::from_micros(u64::from(port) * 333));
+            sides[side].set(BridgeId(0), PortNo(port), Some(SPEC), Duration::from_micros(u64::from(port) * 333));
         }
         let (mut last, mut moments, mut packets) = (BTreeMap::new(), 0, 0);
         for ms in 0..6000u64 {
@@ -528,7 +528,7 @@ mod tests {
                     packets += ports.1.len();
                 }
                 for (_, port, frame, _) in &ports.1 {
-                    sides[1 - side].receive(0, *port, frame, now);
+                    sides[1 - side].receive(BridgeId(0), *port, frame, now);
                     let gap = last.insert((side, *port), ms).map(|t| ms - t);
                     assert!(ms < 5000 || gap.is_some_and(|g| (75..=101).contains(&g)), "{port}: {gap:?} ms");
                 }
@@ -543,41 +543,41 @@ mod tests {
     #[test]
     fn received_packets_keep_a_path_forwarding_and_so_does_an_operator() {
         let mut sides = [ready(), ready()];
-        sides[0].set(0, PORT_1, Some(BfdSpec { forwarding_if_rx: true, ..SPEC }), Duration::ZERO);
-        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        sides[0].set(BridgeId(0), PORT_1, Some(BfdSpec { forwarding_if_rx: true, ..SPEC }), Duration::ZERO);
+        sides[1].set(BridgeId(0), PORT_1, Some(SPEC), Duration::ZERO);
         talk_with(&mut sides, 0, 5000, true, true);
         let seen = |s: [Option<BfdStatus>; 2]| s.map(|s| s.map(|s| (s.state, s.forwarding, s.flaps)));
         let silent = talk_with(&mut sides, 5000, 10_000, false, true);
         assert_eq!(seen(silent), [Some((State::Down, true, 1)), Some((State::Down, false, 2))]);
         assert_eq!(seen(talk(&mut sides, 10_000, 13_000, false)), [Some((State::Down, false, 2)), None]);
-        assert!(sides[1].force(None, Some(true)) && !sides[1].force(Some((0, PortNo(2))), Some(true)));
+        assert!(sides[1].force(None, Some(true)) && !sides[1].force(Some((BridgeId(0), PortNo(2))), Some(true)));
         assert_eq!(seen(talk(&mut sides, 13_000, 13_100, false)), [None, Some((State::Down, true, 2))]);
-        assert!(sides[1].force(Some((0, PORT_1)), None));
+        assert!(sides[1].force(Some((BridgeId(0), PORT_1)), None));
         assert_eq!(seen(talk(&mut sides, 13_100, 13_200, false)), [None, Some((State::Down, false, 2))]);
     }
 
     #[test]
     fn sessions_wait_for_tables_come_up_and_go_down() {
         let mut sides = [BfdSessions::default(), BfdSessions::default()];
-        sides.iter_mut().for_each(|m| m.set(0, PORT_1, Some(SPEC), Duration::ZERO));
+        sides.iter_mut().for_each(|m| m.set(BridgeId(0), PORT_1, Some(SPEC), Duration::ZERO));
         let state = |s: &Option<BfdStatus>| s.as_ref().map(|s| s.state);
         assert_eq!(talk(&mut sides, 0, 2000, true).each_ref().map(state), [Some(State::AdminDown); 2]);
-        sides[0].tables_ready(0, Duration::from_secs(2));
+        sides[0].tables_ready(BridgeId(0), Duration::from_secs(2));
         assert_eq!(
             talk(&mut sides, 2000, 4000, true).each_ref().map(state),
             [Some(State::Down), Some(State::AdminDown)]
         );
-        sides[1].tables_ready(0, Duration::from_secs(4));
+        sides[1].tables_ready(BridgeId(0), Duration::from_secs(4));
         let up = talk(&mut sides, 4000, 8000, true);
         assert!(up.iter().flatten().all(|s| s.forwarding && s.flaps == 1 && s.remote_state == "up"), "{up:?}");
         // `cpath_down` tells the other side not to send this way, and changes nothing here.
         let beyond = BfdSpec { session: Config { concatenated_path_down: true, ..SPEC.session }, ..SPEC };
-        sides[0].set(0, PORT_1, Some(beyond), Duration::from_secs(8));
+        sides[0].set(BridgeId(0), PORT_1, Some(beyond), Duration::from_secs(8));
         let told = talk(&mut sides, 8000, 8200, true);
         let seen = told.map(|s| s.map(|s| (s.state, s.forwarding, s.diagnostic, s.remote_diagnostic)));
         let (none, path) = ("No Diagnostic", "Concatenated Path Down");
         assert_eq!(seen, [Some((State::Up, true, path, none)), Some((State::Up, false, none, path))]);
-        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_millis(8200));
+        sides[0].set(BridgeId(0), PORT_1, Some(SPEC), Duration::from_millis(8200));
         assert!(talk(&mut sides, 8200, 8400, true)[1].as_ref().is_some_and(|s| s.forwarding && s.flaps == 3));
         let down = talk(&mut sides, 8400, 8800, false);
         assert_eq!(down.each_ref().map(state), [Some(State::Down); 2]);
@@ -588,27 +588,27 @@ mod tests {
     #[test]
     fn frames_are_those_of_the_manual_and_others_are_not_taken() {
         let mut m = BfdSessions::default();
-        m.tables_ready(0, Duration::ZERO);
-        m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        m.tables_ready(BridgeId(0), Duration::ZERO);
+        m.set(BridgeId(0), PORT_1, Some(SPEC), Duration::ZERO);
         let mut ports = Sent::default();
         m.poll(Duration::ZERO, &mut ports, &mut Vec::new());
-        let Some((0, PORT_1, frame, false)) = ports.1.first() else { panic!("{:?}", ports.1) };
+        let Some((BridgeId(0), PORT_1, frame, false)) = ports.1.first() else { panic!("{:?}", ports.1) };
         let h = Headers::parse(frame).expect("a frame");
         assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
         assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
         let mut peer = BfdSessions::default();
-        peer.tables_ready(0, Duration::ZERO);
-        peer.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        peer.tables_ready(BridgeId(0), Duration::ZERO);
+        peer.set(BridgeId(0), PORT_1, Some(SPEC), Duration::ZERO);
         let mut far = frame.clone();
         far[22] = 254;
-        peer.receive(0, PORT_1, &far, Duration::ZERO);
-        peer.receive(0, PortNo(2), frame, Duration::ZERO);
-        peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
-        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(packet::Mac([2; 6])), ..SPEC }), Duration::ZERO);
-        peer.receive(0, PORT_1, frame, Duration::ZERO);
+        peer.receive(BridgeId(0), PORT_1, &far, Duration::ZERO);
+        peer.receive(BridgeId(0), PortNo(2), frame, Duration::ZERO);
+        peer.receive(BridgeId(0), PORT_1, &[0; 40], Duration::ZERO);
+        peer.set(BridgeId(0), PORT_1, Some(BfdSpec { remote_dst: Some(packet::Mac([2; 6])), ..SPEC }), Duration::ZERO);
+        peer.receive(BridgeId(0), PORT_1, frame, Duration::ZERO);
         assert_eq!(session(&peer).state(), State::Down);
-        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
-        peer.receive(0, PORT_1, frame, Duration::ZERO);
+        peer.set(BridgeId(0), PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
+        peer.receive(BridgeId(0), PORT_1, frame, Duration::ZERO);
         assert_eq!(session(&peer).state(), State::Init);
     }
 }

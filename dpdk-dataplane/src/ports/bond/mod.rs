@@ -452,7 +452,7 @@ mod tests {
             mac: Mac([2, 0, 0, 0, 0, n as u8]),
             id: LacpPort { number: n, priority: 65535 },
         };
-        Bond::new(0, spec, vec![member(1), member(2)], Duration::ZERO)
+        Bond::new(BridgeId(0), spec, vec![member(1), member(2)], Duration::ZERO)
     }
 
     #[test]

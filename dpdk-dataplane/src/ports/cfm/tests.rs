@@ -4,6 +4,7 @@ use super::points::{CfmAction, CfmPoints};
 use super::*;
 use openflow_rs::PortNo;
 use packet::Mac;
+use switch::BridgeId;
 
 const PORT: PortNo = PortNo(1);
 
@@ -53,7 +54,7 @@ impl Lab {
     }
 
     fn set(&mut self, side: usize, spec: Option<CfmSpec>) {
-        self.sides[side].set(0, PORT, spec, self.received, Duration::from_millis(self.ms));
+        self.sides[side].set(BridgeId(0), PORT, spec, self.received, Duration::from_millis(self.ms));
         if spec.is_none() {
             self.last[side] = None;
         }
@@ -70,7 +71,9 @@ impl Lab {
                 }
                 for a in self.sides[i].poll(now, |_, _| received) {
                     match a {
-                        CfmAction::Send(0, PORT, f) if self.carries[i] => self.sides[1 - i].receive(0, PORT, &f, now),
+                        CfmAction::Send(BridgeId(0), PORT, f) if self.carries[i] => {
+                            self.sides[1 - i].receive(BridgeId(0), PORT, &f, now)
+                        }
                         CfmAction::Send(..) => {}
                         CfmAction::Status(_, _, s) => self.last[i] = Some(s),
                         CfmAction::Warn(..) => self.warnings += 1,

@@ -223,12 +223,12 @@ mod tests {
             ..LldpSpec::default()
         };
         let mut agents = LldpAgents::default();
-        agents.set(0, PORT, Some(spec), Mac([2, 0, 0, 0, 0, last]), now);
+        agents.set(BridgeId(0), PORT, Some(spec), Mac([2, 0, 0, 0, 0, last]), now);
         agents
     }
 
     fn sent(agents: &mut LldpAgents, now: Duration) -> Vec<Vec<u8>> {
-        let frame = |a| if let LldpAction::Send(0, PORT, frame) = a { Some(frame) } else { None };
+        let frame = |a| if let LldpAction::Send(BridgeId(0), PORT, frame) = a { Some(frame) } else { None };
         agents.poll(now).into_iter().filter_map(frame).collect()
     }
 
@@ -239,7 +239,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(a.due(), Some(now));
             for frame in sent(&mut a, now) {
-                b.receive(0, PORT, &frame, now);
+                b.receive(BridgeId(0), PORT, &frame, now);
             }
             assert!(sent(&mut a, now + INTERVAL / 2).is_empty());
             now += INTERVAL;
@@ -260,12 +260,12 @@ mod tests {
     fn one_who_goes_says_so() {
         let now = Duration::from_secs(100);
         let (mut a, mut b) = (agents("a", 1, &[], now), agents("b", 2, &[], now));
-        sent(&mut a, now).iter().for_each(|f| b.receive(0, PORT, f, now));
+        sent(&mut a, now).iter().for_each(|f| b.receive(BridgeId(0), PORT, f, now));
         assert!(b.neighbours(None).contains("port: a"));
-        a.set(0, PORT, None, Mac::ZERO, now);
+        a.set(BridgeId(0), PORT, None, Mac::ZERO, now);
         let farewell = sent(&mut a, now);
         assert_eq!(farewell.len(), 1);
-        farewell.iter().for_each(|f| b.receive(0, PORT, f, now));
+        farewell.iter().for_each(|f| b.receive(BridgeId(0), PORT, f, now));
         assert!(!b.neighbours(None).contains("port: a") && a.due().is_none());
         let text = b.statistics(None);
         for wanted in ["Statistics: b", "tx cnt: 0", "rx cnt: 2", "insert cnt: 1", "delete cnt: 1"] {
@@ -289,7 +289,7 @@ mod tests {
                 .to_vec(),
             ..Lldpdu::default()
         };
-        a.receive(0, PORT, &lldp::compose(Mac::ZERO, &server), now);
+        a.receive(BridgeId(0), PORT, &lldp::compose(Mac::ZERO, &server), now);
         let text = a.services(None);
         for wanted in ["LLDP: a", "7        70   Switch      Active", "8        80   Switch      Reject (Application"] {
             assert!(text.contains(wanted), "{text}");
@@ -300,7 +300,7 @@ mod tests {
         }
         // Who asks hears what it asks for from nobody else.
         server.assignments.iter_mut().for_each(|a| a.status = 0);
-        a.receive(0, PORT, &lldp::compose(Mac::ZERO, &server), now);
+        a.receive(BridgeId(0), PORT, &lldp::compose(Mac::ZERO, &server), now);
         assert!(a.services(None).lines().filter(|l| l.contains("Pending")).count() == 2);
     }
 
@@ -317,12 +317,12 @@ mod tests {
             };
             lldp::compose(Mac::ZERO, &unit)
         };
-        (0..200).for_each(|n| a.receive(0, PORT, &from(n), now));
-        a.receive(0, PORT, &from(1)[..20], now);
+        (0..200).for_each(|n| a.receive(BridgeId(0), PORT, &from(n), now));
+        a.receive(BridgeId(0), PORT, &from(1)[..20], now);
         let said = |a: &mut LldpAgents| {
             a.poll(now)
                 .into_iter()
-                .filter(|x| matches!(x, LldpAction::Warn(0, PORT, text) if text.contains("on a")))
+                .filter(|x| matches!(x, LldpAction::Warn(BridgeId(0), PORT, text) if text.contains("on a")))
                 .count()
         };
         assert_eq!(said(&mut a), 1);
