@@ -9,7 +9,7 @@ use openflow_rs::{GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
 use packet::{Mac, build, tunnel::Geneve};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{DeviceId, Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
 const ROUTER: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER: Mac = Mac([2, 0, 0, 0, 0, 0xc]);
@@ -72,11 +72,11 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
     let mut c = TunnelConfig::new(TunnelKind::Geneve, None);
     c.csum = Some(true);
     let ports = [
-        (int, 1, "a", PortKind::Device(1)),
-        (int, 2, "b", PortKind::Device(2)),
+        (int, 1, "a", PortKind::Device(DeviceId(1))),
+        (int, 2, "b", PortKind::Device(DeviceId(2))),
         (int, 3, "tunnel", PortKind::Tunnel(Box::new(c))),
-        (ex, 1, "uplink", PortKind::Device(3)),
-        (ex, 0xfffe, "br-ex", PortKind::Internal(4)),
+        (ex, 1, "uplink", PortKind::Device(DeviceId(3))),
+        (ex, 0xfffe, "br-ex", PortKind::Internal(DeviceId(4))),
     ];
     for (b, no, name, kind) in ports {
         s.add_port(b, Port::new(PortNo(no), name, kind)).ok()?;
@@ -109,7 +109,7 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
 }
 
 /// The packets of an input: a device and a length of two bytes before each.
-fn packets(mut input: &[u8]) -> Vec<(u32, Vec<u8>)> {
+fn packets(mut input: &[u8]) -> Vec<(DeviceId, Vec<u8>)> {
     let mut v = Vec::new();
     while let (Some(([device, high, low], rest)), true) = (input.split_first_chunk(), v.len() < 64) {
         let n = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
@@ -121,7 +121,7 @@ fn packets(mut input: &[u8]) -> Vec<(u32, Vec<u8>)> {
             }
             packet::checksum::set_l4(&mut p, &h);
         }
-        v.push((u32::from(device % 5), p));
+        v.push((DeviceId(u32::from(device % 5)), p));
         input = &rest[n..];
     }
     v
@@ -140,7 +140,7 @@ fn by_lane(
     s: &mut Switch,
     lane: &mut FastPath,
     seen: &mut u64,
-    p: (u32, Vec<u8>),
+    p: (DeviceId, Vec<u8>),
     now: Duration,
     out: &mut Outputs<Vec<u8>>,
 ) {

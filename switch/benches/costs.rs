@@ -18,7 +18,7 @@ use packet::build;
 use prefetch::prefetch;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
-use switch::{BridgeId, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, Outputs, Port, PortKind, Switch};
 
 const BATCH: usize = 32;
 /// Tries of what happens once.
@@ -43,7 +43,9 @@ impl Rig {
         let mut switch = Switch::new(connections);
         let b = switch.add_bridge("br0", 1);
         for i in 1..=2 {
-            switch.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+            switch
+                .add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into()))))
+                .expect("port");
         }
         let now = Duration::from_secs(1);
         switch.apply_bundle(b, &bundle(flows), now).expect("flows");
@@ -61,7 +63,7 @@ impl Rig {
                 let mut p = self.spare.pop().expect("a packet");
                 number(&mut template, n, reply);
                 p.becomes(&template);
-                burst.push((device, p));
+                burst.push((DeviceId(device), p));
                 n += 1;
             }
             self.now += Duration::from_micros(10);
@@ -275,7 +277,7 @@ impl Worker {
             let mut p = self.spare.pop().unwrap_or_else(Packet::new);
             number(&mut template, n, false);
             p.becomes(&template);
-            burst.push((1, p));
+            burst.push((DeviceId(1), p));
             if burst.len() == BATCH || n + 1 == self.range.end {
                 self.fast.process(&mut burst, now, &mut self.out, &mut missed);
                 self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));

@@ -9,7 +9,7 @@ use openflow_rs::{Message, PortNo};
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Outputs, Port, PortKind, Switch};
+use switch::{DeviceId, Outputs, Port, PortKind, Switch};
 
 const NOW: Duration = Duration::from_secs(1);
 const BATCH: usize = 32;
@@ -21,7 +21,7 @@ fn switch(flows: &[String], cache: bool) -> Switch {
     s.set_cache(cache);
     let b = s.add_bridge("br0", 1);
     for i in 1..=2 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     let list: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
     s.apply_bundle(b, &list, NOW).expect("flows");
@@ -43,7 +43,15 @@ fn run(c: &mut Criterion, name: &str, flows: &[String], open: bool) {
         let mut s = switch(flows, cache);
         let mut out = Outputs::default();
         for n in (0..FLOWS).filter(|_| open) {
-            s.process(&mut vec![(1, packet(n, false)), (2, packet(n, true)), (1, packet(n, false))], NOW, &mut out);
+            s.process(
+                &mut vec![
+                    (DeviceId(1), packet(n, false)),
+                    (DeviceId(2), packet(n, true)),
+                    (DeviceId(1), packet(n, false)),
+                ],
+                NOW,
+                &mut out,
+            );
         }
         let packets: Vec<Vec<u8>> = (0..FLOWS).map(|n| packet(n, false)).collect();
         let mut at = 0;
@@ -51,7 +59,7 @@ fn run(c: &mut Criterion, name: &str, flows: &[String], open: bool) {
             b.iter_batched(
                 || {
                     at = (at + BATCH) % packets.len();
-                    packets.iter().cycle().skip(at).take(BATCH).map(|p| (1, p.clone())).collect::<Vec<_>>()
+                    packets.iter().cycle().skip(at).take(BATCH).map(|p| (DeviceId(1), p.clone())).collect::<Vec<_>>()
                 },
                 |mut batch| {
                     out.packets.clear();

@@ -26,7 +26,7 @@ use openflow_rs::{FieldId, FlowMod, Group, GroupMod, Message, PortNo};
 use rand::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use switch::{BridgeId, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, Outputs, Port, PortKind, Switch};
 
 /// Ports of the bridge, from 1.
 const PORTS: u16 = 18;
@@ -58,7 +58,7 @@ impl Recorded {
         s.set_cache(false);
         let b = s.add_bridge("br-int", 1);
         for n in 1..=PORTS {
-            s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+            s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(DeviceId(n.into())))).expect("port");
         }
         // OVN's Geneve option.
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
@@ -105,7 +105,7 @@ fn lookups(s: &Switch, b: BridgeId) -> u64 {
 }
 
 /// Packets that pass many lookups, each with its port, and how many lookups the packets pass together.
-fn deep(r: &Recorded) -> (Vec<(u32, Vec<u8>)>, u64) {
+fn deep(r: &Recorded) -> (Vec<(DeviceId, Vec<u8>)>, u64) {
     let mut rng = StdRng::seed_from_u64(1);
     let tables = walk::Tables::new(&r.flows, &r.groups);
     let (mut s, b) = r.switch();
@@ -119,10 +119,10 @@ fn deep(r: &Recorded) -> (Vec<(u32, Vec<u8>)>, u64) {
         let p = packets::of_key(&key, &mut rng);
         let before = lookups(&s, b);
         let mut out = Outputs::default();
-        s.process(&mut vec![(u32::from(port), p.clone())], Duration::from_secs(1), &mut out);
+        s.process(&mut vec![(DeviceId(u32::from(port)), p.clone())], Duration::from_secs(1), &mut out);
         // Floods and copies would hide what a walk is.
         if out.packets.len() == 1 && out.events.is_empty() {
-            list.push((lookups(&s, b) - before, u32::from(port), p));
+            list.push((lookups(&s, b) - before, DeviceId(port.into()), p));
         }
     }
     list.sort_by_key(|(n, ..)| std::cmp::Reverse(*n));
@@ -131,7 +131,7 @@ fn deep(r: &Recorded) -> (Vec<(u32, Vec<u8>)>, u64) {
 }
 
 /// Nanoseconds a packet, and lookups a packet.
-fn measure(s: &mut Switch, b: BridgeId, packets: &[(u32, Vec<u8>)], fresh: bool) -> (f64, f64) {
+fn measure(s: &mut Switch, b: BridgeId, packets: &[(DeviceId, Vec<u8>)], fresh: bool) -> (f64, f64) {
     let all = CtFlush::default();
     let wanted = std::env::var("TABLES_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(PACKETS);
     let rounds = (wanted / packets.len()).max(1);

@@ -28,6 +28,7 @@ use crate::bridge::mac::MacTable;
 use crate::bridge::meter::Meter;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::classifier::{Classifier, Rule};
+use crate::ids::DeviceId;
 use crate::tunnel::TunnelConfig;
 use openflow_rs::OfError as E;
 use openflow_rs::action::Action;
@@ -51,9 +52,9 @@ fn meant(table: TableId) -> impl Iterator<Item = TableId> {
 #[derive(Clone, PartialEq, Debug)]
 pub enum PortKind {
     /// A device of the caller's numbering.
-    Device(u32),
+    Device(DeviceId),
     /// A bridge's own or another port that the host's network stack owns; tunnels end here.
-    Internal(u32),
+    Internal(DeviceId),
     /// A patch port: the name of its peer.
     Patch(String),
     /// A tunnel.

@@ -1,19 +1,5 @@
 //! Packet buffers: the engine changes packets in place and leaves their ownership to the caller.
 
-/// Number of devices whose queues can be named.
-const DEVICES: u32 = 1 << 16;
-
-/// A target as a number: a device, and its queue in the upper bits. Without a queue it is the device's number.
-pub(crate) fn target(device: u32, queue: Option<u16>) -> u32 {
-    queue.filter(|q| *q < u16::MAX && device < DEVICES).map_or(device, |q| (u32::from(q) + 1) << 16 | device)
-}
-
-/// The device that a packet goes to, and the queue of it; 0 is the default one.
-#[inline(always)]
-pub fn destination(target: u32) -> (u32, u32) {
-    if target < DEVICES { (target, 0) } else { (target % DEVICES, target / DEVICES - 1) }
-}
-
 /// A packet that can grow and shrink at its front. Implemented by plain vectors here and by mbufs in the DPDK
 /// dataplane.
 pub trait PacketBuf: Sized {

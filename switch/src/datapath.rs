@@ -14,7 +14,7 @@ use crate::flowcache::key::PackedKey;
 use crate::flowcache::own::KnownWay;
 use crate::flowcache::recorder::Record;
 use crate::flowcache::{Cache, CacheStats, FlowCache};
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, DeviceId};
 use crate::trace::{self, TraceRequest};
 use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
@@ -64,7 +64,7 @@ impl Switch {
 
     /// Forwards a batch of packets, each with the device that received it, and empties it. `now` never goes back.
     #[inline(never)]
-    pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(u32, P)>, now: Duration, out: &mut Outputs<P>) {
+    pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(DeviceId, P)>, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
         self.settle();
         let mut left = batch.drain(..);
@@ -106,7 +106,7 @@ impl Switch {
     fn process_rest<P: PacketBuf>(
         &mut self,
         keys: &mut [PackedKey],
-        mut rest: Vec<Option<(u32, P)>>,
+        mut rest: Vec<Option<(DeviceId, P)>>,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
     ) {
@@ -276,7 +276,7 @@ impl Switch {
         self.flowcache.settle(&mut self.backer);
     }
 
-    fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+    fn uncached<P: PacketBuf>(&mut self, device: DeviceId, p: P, out: &mut Outputs<P>) {
         if p.data().len() < 14 {
             return self.backer.drops.add(DropReason::Short);
         }
@@ -287,7 +287,13 @@ impl Switch {
 
     /// Walks the tables with a packet. `tunnel`: record the walk; true if the key covers a tunnel header.
     #[inline(never)]
-    fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
+    fn walk<P: PacketBuf>(
+        &mut self,
+        device: DeviceId,
+        p: P,
+        out: &mut Outputs<P>,
+        tunnel: Option<bool>,
+    ) -> Option<Record> {
         let Switch { backer, flowcache, .. } = self;
         flowcache.cache.stats.misses += 1;
         // The record of a walk that opens a connection serves no other packet.
@@ -394,8 +400,8 @@ impl Switch {
         self.settle();
         let mut key = PackedKey::default();
         let Cache { views, on, .. } = &self.flowcache.cache;
-        // No device has this number: no received packet has such a key.
-        let cached = *on && key.fill(u32::MAX, p.data(), &views.own, views.exact_flags());
+        // No received packet has such a key.
+        let cached = *on && key.fill(DeviceId::NONE, p.data(), &views.own, views.exact_flags());
         let len = p.data().len();
         let record = self.walk_out(bridge, what, p, cached.then_some(key.inner_at != 0), out);
         *way = self.flowcache.known_way(&mut self.backer, &key, len, record);
@@ -509,7 +515,7 @@ impl Switch {
 
     /// Walks the tables with a packet that exporters (sFlow, IPFIX) chose, and reports where it went if its bridge is
     /// observed. The flow cache is not used.
-    pub fn observe<P: PacketBuf>(&mut self, device: u32, p: P, now: Duration, out: &mut Outputs<P>) {
+    pub fn observe<P: PacketBuf>(&mut self, device: DeviceId, p: P, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
         self.settle();
         self.backer.passing = Some(Vec::new());

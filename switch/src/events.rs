@@ -1,6 +1,6 @@
 //! What comes out of the switch beside counters: packets, and events for the control plane.
 
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::Outer;
 use openflow_rs::message::{FlowRemoved, PacketIn};
 use openflow_rs::{FlowKey, PortNo};
@@ -96,8 +96,8 @@ pub enum Event {
 /// Outputs of the switch; the caller reuses it and empties it between batches.
 #[derive(Debug)]
 pub struct Outputs<P> {
-    /// Device, as [`crate::destination`] reads it, and packet.
-    pub packets: Vec<(u32, P)>,
+    /// Packets, and where each leaves.
+    pub packets: Vec<(Target, P)>,
     /// Events.
     pub events: Vec<Event>,
     /// BFD packets for ports' sessions, without a tunnel's headers; they never reach the tables.

@@ -30,6 +30,7 @@ use crate::flowcache::megaflow::Mask;
 use crate::flowcache::template_run::{Sharing, TemplateRuns, Waiting, WaitingPlace};
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
+use crate::ids::DeviceId;
 use std::time::Duration;
 
 /// A PMD thread's share of a switch.
@@ -55,7 +56,7 @@ impl Drop for FastPath {
 #[derive(Debug)]
 pub struct Upcall<P> {
     /// The device.
-    pub device: u32,
+    pub device: DeviceId,
     /// The packet.
     pub packet: P,
     /// What [`FastPath::left`] is told once the packet has been sent, or is lost.
@@ -131,7 +132,7 @@ impl FastPath {
     #[inline(never)]
     pub fn process<P: PacketBuf>(
         &mut self,
-        batch: &mut Vec<(u32, P)>,
+        batch: &mut Vec<(DeviceId, P)>,
         now: Duration,
         out: &mut Outputs<P>,
         missed: &mut Vec<Upcall<P>>,
@@ -174,7 +175,7 @@ impl FastPath {
     fn process_rest<P: PacketBuf>(
         &mut self,
         keys: &mut [PackedKey],
-        mut rest: Vec<Option<(u32, P)>>,
+        mut rest: Vec<Option<(DeviceId, P)>>,
         now: Duration,
         (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
         missed: &mut Vec<Upcall<P>>,

@@ -40,7 +40,7 @@ use crate::conntrack::{ConnSnapshot, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
 use crate::events::Outputs;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::SourcePorts;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
@@ -112,8 +112,8 @@ pub(crate) struct Encap {
     pub(crate) spread: bool,
     /// What it is chosen of.
     pub(crate) ports: SourcePorts,
-    /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
-    pub(crate) device: Option<u32>,
+    /// Where it leaves; `None` goes on in a bridge, as a packet of its own.
+    pub(crate) target: Option<Target>,
 }
 
 /// One step of a transform.
@@ -126,7 +126,7 @@ pub(crate) enum Step {
     /// Writes the tuple that the packet's connection translates it to.
     Translate,
     Send {
-        device: u32,
+        target: Target,
         last: bool,
     },
     /// Goes to the BFD session of a port.

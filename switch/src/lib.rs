@@ -31,7 +31,7 @@ pub use bridge::{
     is_live,
 };
 pub use bridge::{bond, mac, meter};
-pub use buf::{PacketBuf, destination};
+pub use buf::PacketBuf;
 pub use conntrack::reassembly as fragments;
 pub use conntrack::{Conntrack, SharedConntrack};
 pub use datapath::{MAX_IDLE, Switch};
@@ -41,7 +41,7 @@ pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
 pub use flowcache::dump::{Installed, Shown};
 pub use flowcache::own::KnownWay;
-pub use ids::BridgeId;
+pub use ids::{BridgeId, DeviceId, Target};
 pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
 pub use tunnel::{
     Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,

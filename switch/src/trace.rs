@@ -10,13 +10,13 @@ mod text;
 mod tunnel;
 
 use crate::bridge::{Bridge, PortKind};
-use crate::buf::{PacketBuf, destination};
+use crate::buf::PacketBuf;
 use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::Zone;
 use crate::conntrack::flag;
 use crate::dependency::Dependency;
 use crate::events::Outputs;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::segment::Segment;
@@ -166,8 +166,8 @@ impl Tracer {
     }
 
     /// Adds the output to a device, and its queue if that changed.
-    fn sent(&mut self, target: u32) {
-        let (device, queue) = destination(target);
+    fn sent(&mut self, target: Target) {
+        let queue = target.queue();
         if std::mem::replace(&mut self.queue, queue) != queue {
             self.datapath.push(if queue == 0 {
                 "set(skb_priority(0))".into()
@@ -175,7 +175,7 @@ impl Tracer {
                 format!("set(skb_priority({queue:#x}))")
             });
         }
-        self.datapath.push(device.to_string());
+        self.datapath.push(target.device().to_string());
     }
 }
 
@@ -280,7 +280,7 @@ impl Observer for Tracer {
         changes(base, key, &mut self.datapath);
     }
 
-    fn sends(&mut self, _: &FlowKey, target: u32) {
+    fn sends(&mut self, _: &FlowKey, target: Target) {
         self.sent(target);
     }
 
@@ -296,8 +296,8 @@ impl Observer for Tracer {
     fn writes_icmp_id(&mut self, _: u16) {}
 
     fn encapsulates(&mut self, _: &FlowKey, e: Encapsulation, _: usize) {
-        if let Some(device) = e.device {
-            self.sent(device);
+        if let Some(target) = e.target {
+            self.sent(target);
         }
     }
 

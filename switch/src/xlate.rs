@@ -162,8 +162,8 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
     pub(crate) fn end(mut self) {
         self.segment_ends();
         let Pipeline { failed, before, drop, mut sent, .. } = self.pipeline;
-        if let Some(device) = self.packet.out_device {
-            self.out.packets.push((device, self.packet.buf));
+        if let Some(target) = self.packet.target {
+            self.out.packets.push((target, self.packet.buf));
         }
         if failed {
             self.out.packets.truncate(before.0);

@@ -7,7 +7,7 @@ use openflow_rs::*;
 use packet::{Headers, Mac, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, DropReason, Event, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, DropReason, Event, Outputs, Port, PortKind, Switch};
 
 const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
 const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
@@ -44,7 +44,7 @@ fn one(groups: &[&str], flows: &[&str]) -> Switch {
     let mut s = Switch::new(100);
     let b = s.add_bridge("br0", 1);
     for i in 1..=4 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
     s.apply(b, &Message::TlvTableMod(TlvTableMod { command: 0, maps: vec![map] }), NOW).expect("map");
@@ -61,13 +61,13 @@ fn put(command: GroupModCommand, g: &str) -> Message {
 
 fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut out = Outputs::default();
-    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
-    out.packets
+    s.process(&mut vec![(DeviceId(dev), p.to_vec())], NOW, &mut out);
+    out.packets.into_iter().map(|(to, p)| (to.device().0, p)).collect()
 }
 
 fn told(s: &mut Switch, p: &[u8]) -> Vec<PacketIn> {
     let mut out = Outputs::default();
-    s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+    s.process(&mut vec![(DeviceId(1), p.to_vec())], NOW, &mut out);
     packet_ins(out)
 }
 
@@ -255,7 +255,7 @@ fn learned_flows_have_the_timeouts_of_ended_connections() {
     let learn = "table=0,actions=learn(table=1,fin_idle_timeout=5,fin_hard_timeout=10,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
     let mut s = one(&[], &[learn]);
     let mut out: Outputs<Vec<u8>> = Outputs::default();
-    s.process(&mut vec![(1, udp("10.0.0.1", 1, "10.0.0.2", 2))], NOW, &mut out);
+    s.process(&mut vec![(DeviceId(1), udp("10.0.0.1", 1, "10.0.0.2", 2))], NOW, &mut out);
     let flow = s
         .bridge(BridgeId(0))
         .expect("bridge")
@@ -472,7 +472,7 @@ fn odd_fragments_wait() {
     assert_eq!(send(&mut s, 1, &p), []);
     let mut out = Outputs::default();
     s.tick(NOW + Duration::from_secs(20), &mut out);
-    s.process(&mut vec![(1, p)], NOW + Duration::from_secs(20), &mut out);
+    s.process(&mut vec![(DeviceId(1), p)], NOW + Duration::from_secs(20), &mut out);
     assert!(out.packets.is_empty());
     assert_eq!(s.drops.get(DropReason::FragmentTimeout), 1);
     // So does one in which there is nothing.

@@ -6,7 +6,7 @@ use packet::{Headers, build, checksum};
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{DropReason, Outputs, Port, PortKind, Switch};
+use switch::{DeviceId, DropReason, Outputs, Port, PortKind, Switch};
 
 const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
 const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 2]);
@@ -41,7 +41,7 @@ fn switch(flows: &[&str]) -> Switch {
     let mut s = Switch::new(100);
     let b = s.add_bridge("br0", 1);
     for n in 1..=2 {
-        s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(DeviceId(n.into())))).expect("port");
     }
     for f in flows {
         s.apply(b, &Message::FlowMod(parse_flow(f).expect("flow")), Duration::ZERO).expect("applies");
@@ -107,7 +107,7 @@ fn payload(list: &[Vec<u8>], v6: bool) -> Vec<u8> {
 
 fn send(s: &mut Switch, device: u32, p: &[u8], now: u64) -> Vec<Vec<u8>> {
     let mut out = Outputs::default();
-    s.process(&mut vec![(device, p.to_vec())], Duration::from_secs(now), &mut out);
+    s.process(&mut vec![(DeviceId(device), p.to_vec())], Duration::from_secs(now), &mut out);
     out.packets.into_iter().map(|(_, p)| p).collect()
 }
 

@@ -5,7 +5,7 @@ use openflow_rs::*;
 use packet::build;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use switch::{Outputs, Port, PortKind, Switch, TunnelConfig, TunnelKind};
+use switch::{DeviceId, Outputs, Port, PortKind, Switch, TunnelConfig, TunnelKind};
 
 const NOW: Duration = Duration::from_secs(10);
 
@@ -49,7 +49,7 @@ fn kind(n: u16) -> PortKind {
     if n.is_multiple_of(5) {
         PortKind::Tunnel(Box::new(TunnelConfig::new(TunnelKind::Geneve, None)))
     } else {
-        PortKind::Device(n.into())
+        PortKind::Device(DeviceId(n.into()))
     }
 }
 
@@ -93,7 +93,7 @@ fn recorded_tables_load_and_forward() {
         for dev in 1..16 {
             for p in &packets {
                 let mut out = Outputs::default();
-                s.process(&mut vec![(dev, p.clone())], NOW, &mut out);
+                s.process(&mut vec![(DeviceId(dev), p.clone())], NOW, &mut out);
                 walked += 1;
                 sent += out.packets.len();
                 for (_, q) in &out.packets {

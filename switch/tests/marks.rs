@@ -4,7 +4,7 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::{Message, PortNo, TableId};
 use packet::{Headers, checksum};
 use std::time::Duration;
-use switch::{BridgeId, Mirror, MirrorOutput, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, Mirror, MirrorOutput, Outputs, Port, PortKind, Switch};
 
 const NOW: Duration = Duration::from_secs(10);
 const FIN: u8 = 0x11;
@@ -16,7 +16,7 @@ fn one(flows: &[&str]) -> Switch {
     let mut s = Switch::new(10);
     let b = s.add_bridge("br0", 1);
     for i in 1..=3 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     for f in flows {
         s.apply(b, &Message::FlowMod(parse_flow(f).expect("flow")), NOW).expect("applies");
@@ -49,8 +49,8 @@ fn segment(v6: bool, tag: Option<u16>, port: u16, flags: u8) -> Vec<u8> {
 
 fn send(s: &mut Switch, device: u32, p: &[u8], now: Duration) -> Vec<(u32, Vec<u8>)> {
     let mut out = Outputs::default();
-    s.process(&mut vec![(device, p.to_vec())], now, &mut out);
-    out.packets
+    s.process(&mut vec![(DeviceId(device), p.to_vec())], now, &mut out);
+    out.packets.into_iter().map(|(to, p)| (to.device().0, p)).collect()
 }
 
 /// The idle and hard timeouts of the flows of a table.
@@ -170,7 +170,7 @@ fn queues_mark_packets() {
         for (v6, tag) in [(false, None), (true, None), (false, Some(5)), (true, Some(5))] {
             for _ in 0..3 {
                 let sent = send(&mut s, 1, &segment(v6, tag, 7, ACK), NOW);
-                let mut found: Vec<(u32, u8)> = sent.iter().map(|(d, p)| (*d & 0xffff, dscp(p))).collect();
+                let mut found: Vec<(u32, u8)> = sent.iter().map(|(d, p)| (*d, dscp(p))).collect();
                 found.sort_unstable();
                 let mut wanted = vec![(2, of(1)), (2, of(2)), (2, 0), (3, 0)];
                 wanted.sort_unstable();

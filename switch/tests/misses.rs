@@ -6,7 +6,7 @@ use openflow_rs::{Message, PortNo, TableId};
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, Event, Outputs, Port, PortKind, Switch, TableMiss};
+use switch::{BridgeId, DeviceId, Event, Outputs, Port, PortKind, Switch, TableMiss};
 
 const NOW: Duration = Duration::from_secs(10);
 
@@ -15,7 +15,7 @@ fn switch() -> Switch {
     let mut s = Switch::new(10);
     let b = s.add_bridge("br0", 1);
     for i in 1..=4 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     let flows =
         ["in_port=2 actions=goto_table:5", "in_port=3 actions=resubmit(,5)", "table=7,in_port=1 actions=output:4"];
@@ -41,10 +41,10 @@ fn fates(s: &mut Switch) -> [Fate; 3] {
     [1, 2, 3].map(|device| {
         let [first, second] = [0, 1].map(|_| {
             let mut out = Outputs::default();
-            s.process(&mut vec![(device, p.clone())], NOW, &mut out);
+            s.process(&mut vec![(DeviceId(device), p.clone())], NOW, &mut out);
             match (&out.packets[..], &out.events[..]) {
                 ([], []) => Fate::Dropped,
-                ([(4, _)], []) => Fate::Sent,
+                ([(to, _)], []) if to.device() == DeviceId(4) => Fate::Sent,
                 ([], [Event::PacketIn { packet_in, miss: switch::Miss::NoFlow, controller: 0, .. }]) => {
                     assert_eq!((packet_in.reason, packet_in.cookie), (PacketInReason::NoMatch, 0));
                     Fate::Told(packet_in.table.0)

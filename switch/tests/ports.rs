@@ -7,7 +7,7 @@ use openflow_rs::text::parse_flow;
 use packet::build;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, Outputs, Port, PortKind, Switch};
 
 const NOW: Duration = Duration::from_secs(10);
 
@@ -16,7 +16,7 @@ fn flooding() -> Switch {
     let mut s = Switch::new(10);
     let b = s.add_bridge("br0", 1);
     for i in 1..=3 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     s.apply(b, &Message::FlowMod(parse_flow("actions=FLOOD").expect("flow")), NOW).expect("applies");
     s
@@ -29,8 +29,8 @@ fn leaves(s: &mut Switch, device: u32) -> Vec<u32> {
     let mut seen = Vec::new();
     for round in 0..2 {
         let mut out = Outputs::default();
-        s.process(&mut vec![(device, p.clone())], NOW, &mut out);
-        let mut to: Vec<u32> = out.packets.iter().map(|(d, _)| *d).collect();
+        s.process(&mut vec![(DeviceId(device), p.clone())], NOW, &mut out);
+        let mut to: Vec<u32> = out.packets.iter().map(|(to, _)| to.device().0).collect();
         to.sort_unstable();
         assert!(round == 0 || to == seen, "{to:?} behind {seen:?}");
         seen = to;
@@ -74,7 +74,7 @@ fn sessions_take_their_packets_and_no_others() {
     };
     let sent = |s: &mut Switch, p: &[u8]| {
         let mut out = Outputs::default();
-        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        s.process(&mut vec![(DeviceId(1), p.to_vec())], NOW, &mut out);
         assert!(out.events.is_empty(), "{:?}", out.events);
         (out.packets.len(), out.bfd)
     };
@@ -120,7 +120,7 @@ fn maintenance_points_take_their_messages_and_no_others() {
     let extended = frame(ccm::ADDRESS_EXTENDED, None);
     let sent = |s: &mut Switch, p: &[u8]| {
         let mut out = Outputs::default();
-        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        s.process(&mut vec![(DeviceId(1), p.to_vec())], NOW, &mut out);
         let taken = out.events.iter().map(|e| match e {
             switch::Event::Ccm { bridge: BridgeId(0), port: PortNo(1), packet } => packet.clone(),
             e => panic!("{e:?}"),
@@ -156,7 +156,7 @@ fn agents_take_lldp_and_nothing_else() {
     other[12..14].copy_from_slice(&0x88cdu16.to_be_bytes());
     let sent = |s: &mut Switch, p: &[u8]| {
         let mut out = Outputs::default();
-        s.process(&mut vec![(1, p.to_vec())], NOW, &mut out);
+        s.process(&mut vec![(DeviceId(1), p.to_vec())], NOW, &mut out);
         let taken = out.events.iter().map(|e| match e {
             switch::Event::Lldp { bridge: BridgeId(0), port: PortNo(1), packet } => packet.clone(),
             e => panic!("{e:?}"),
@@ -176,7 +176,7 @@ fn agents_take_lldp_and_nothing_else() {
         let own = message::PacketOut::new(PortNo::CONTROLLER, p.clone(), vec![Action::output(PortNo(2))]);
         s.packet_out(BridgeId(0), &own, &Vec::new(), NOW, &mut out);
     }
-    assert_eq!(out.packets, [(2, message.clone())]);
+    assert_eq!(out.packets, [(DeviceId(2).into(), message.clone())]);
     assert_eq!(sent(&mut s, &message), (1, vec![]), "one that was received is of another link");
 }
 
@@ -191,7 +191,7 @@ fn the_cache_keeps_its_limit() {
             // Frames of one protocol each, of which every one has a flow.
             let mut p = vec![2; 60];
             p[12..14].copy_from_slice(&(0x9000 + n).to_be_bytes());
-            s.process(&mut vec![(1, p)], NOW, &mut Outputs::default());
+            s.process(&mut vec![(DeviceId(1), p)], NOW, &mut Outputs::default());
         }
         s.cache_size()
     };

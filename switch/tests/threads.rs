@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use switch::conntrack::journal::{Change, ReaderId};
 use switch::conntrack::{Connection, Tuple, Zone};
-use switch::{FastPath, Outputs, Port, PortKind, Switch, Upcall};
+use switch::{DeviceId, FastPath, Outputs, Port, PortKind, Switch, Target, Upcall};
 
 const HOST: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -25,7 +25,7 @@ fn gateway(cache: bool, room: usize, ports: &str) -> Switch {
     s.set_cache(cache);
     let b = s.add_bridge("br", 1);
     for n in [1, 2] {
-        s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(DeviceId(n.into())))).expect("port");
     }
     for text in [
         "in_port=1,udp actions=ct(zone=5,table=1)".to_string(),
@@ -188,7 +188,9 @@ struct Both {
     by_lanes: usize,
 }
 
-type Packets = Vec<(u32, Vec<u8>)>;
+/// Packets as they came in, and as they left.
+type Arrived = Vec<(DeviceId, Vec<u8>)>;
+type Left = Vec<(Target, Vec<u8>)>;
 
 impl Both {
     /// `room`: in a table that is nearly full, each thread has it alone.
@@ -202,12 +204,12 @@ impl Both {
     }
 
     /// These packets have been decided on, and this came of them.
-    fn decided(&mut self, mut packets: Packets, mut out: Packets) -> Result<(), TestCaseError> {
-        for (device, p) in packets.iter().filter(|(device, _)| *device == 1) {
+    fn decided(&mut self, mut packets: Arrived, mut out: Left) -> Result<(), TestCaseError> {
+        for (device, p) in packets.iter().filter(|(device, _)| *device == DeviceId(1)) {
             let (ends, n) = said(p);
             // A segment with other flags may have a flow when one before it has none, and overtake it.
             let flags = if p[23] == 6 { p[47] } else { 0 };
-            let before = self.last.insert([&[*device as u8, flags][..], &ends].concat(), n);
+            let before = self.last.insert([&[device.0 as u8, flags][..], &ends].concat(), n);
             prop_assert!(before.is_none_or(|b| b < n), "packet {n} left behind {before:?}");
         }
         let mut want = Outputs::default();
@@ -215,13 +217,13 @@ impl Both {
             self.plain.process(&mut vec![p], self.now, &mut want);
         }
         prop_assert_eq!(&out, &want.packets);
-        self.sent.extend(out.drain(..).filter(|(d, _)| *d == 2).map(|(_, p)| p));
+        self.sent.extend(out.drain(..).filter(|(to, _)| to.device() == DeviceId(2)).map(|(_, p)| p));
         let old = self.sent.len().saturating_sub(6);
         self.sent.drain(..old);
         Ok(())
     }
 
-    fn arrives(&mut self, lane: usize, p: (u32, Vec<u8>)) -> Result<(), TestCaseError> {
+    fn arrives(&mut self, lane: usize, p: (DeviceId, Vec<u8>)) -> Result<(), TestCaseError> {
         let (mut out, mut missed) = (Outputs::default(), Vec::new());
         self.lanes[lane].process(&mut vec![p.clone()], self.now, &mut out, &mut missed);
         if let Some(sums) = self.lanes[lane].sums() {
@@ -241,11 +243,11 @@ impl Both {
             Op::Send { host: n, sport, far: to, flags } => {
                 self.number += 1;
                 let p = frame((HOST, FAR), host(*n, *sport), far(*to), *flags, self.number);
-                self.arrives(usize::from(n % 2), (1, p))?;
+                self.arrives(usize::from(n % 2), (DeviceId(1), p))?;
             }
             Op::Answer { which, flags } => {
                 if let Some(p) = self.sent.get(*which).map(|p| answer(p, *flags)) {
-                    self.arrives(usize::from(p[37] % 2), (2, p))?;
+                    self.arrives(usize::from(p[37] % 2), (DeviceId(2), p))?;
                 }
             }
             Op::Serve(lane) => {
@@ -343,8 +345,8 @@ fn threads_at_the_same_time() {
     // Packets in the order in which they left.
     let log = Mutex::new(Vec::new());
     let (asked, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let leave = |packets: Vec<(u32, Vec<u8>)>| {
-        let (back, sent): (Vec<_>, Vec<_>) = packets.into_iter().partition(|(device, _)| *device == 1);
+    let leave = |packets: Left| {
+        let (back, sent): (Vec<_>, Vec<_>) = packets.into_iter().partition(|(to, _)| to.device() == DeviceId(1));
         answered.fetch_add(back.len(), Ordering::Relaxed);
         log.lock().expect("log").extend(sent);
     };
@@ -374,7 +376,7 @@ fn threads_at_the_same_time() {
                     for k in (n.saturating_sub(16)..n + 16).filter(|k| *k < EACH) {
                         let flags = (k % 2 == 0).then_some(2);
                         let from = host(2 * (k / 6000) as u8 + i + 1, 10_000 + (k % 6000) as u16);
-                        burst.push((1, frame((HOST, FAR), from, far(1), flags, 2 * n + u32::from(i))));
+                        burst.push((DeviceId(1), frame((HOST, FAR), from, far(1), flags, 2 * n + u32::from(i))));
                     }
                     // The last packets of the other thread are answered, again and again.
                     let last: Vec<Vec<u8>> = log
@@ -383,11 +385,14 @@ fn threads_at_the_same_time() {
                         .iter()
                         .rev()
                         .take(24)
-                        .map(|(_, p): &(u32, Vec<u8>)| p.clone())
+                        .map(|(_, p): &(Target, Vec<u8>)| p.clone())
                         .collect();
                     let others = last.iter().filter(|p| said(p).1 % 2 != u32::from(i));
-                    burst.extend(others.map(|p| (2, answer(p, 0x12))));
-                    asked.fetch_add(burst.iter().filter(|(device, _)| *device == 2).count(), Ordering::Relaxed);
+                    burst.extend(others.map(|p| (DeviceId(2), answer(p, 0x12))));
+                    asked.fetch_add(
+                        burst.iter().filter(|(device, _)| *device == DeviceId(2)).count(),
+                        Ordering::Relaxed,
+                    );
                     let (mut out, mut missed) = (Outputs::default(), Vec::new());
                     lane.process(&mut burst, now, &mut out, &mut missed);
                     *pending += missed.len();

@@ -4,7 +4,7 @@
 use super::show::{mode, type_name};
 use crate::pmd::{Command, MainPmd};
 use std::fmt::Write;
-use switch::{Port, PortKind, TunnelKey};
+use switch::{DeviceId, Port, PortKind, TunnelKey};
 
 type Answer = Result<String, String>;
 
@@ -30,7 +30,7 @@ fn datapaths(w: &mut MainPmd, _: &[String]) -> Answer {
 
 /// A port's number in the datapath: that of its device. Tunnels and patch ports have none: they are parts of other
 /// flows.
-pub(super) fn device(p: &Port) -> Option<u32> {
+pub(super) fn device(p: &Port) -> Option<DeviceId> {
     match p.kind {
         PortKind::Device(d) | PortKind::Internal(d) => Some(d),
         _ => None,
@@ -42,7 +42,7 @@ fn show(w: &mut MainPmd, _: &[String]) -> Answer {
     let (flows, _) = w.switch.cache_size();
     let mut out =
         format!("{}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {flows}\n", w.datapath, cache.hits, cache.misses);
-    let mut ports: Vec<(u32, &Port)> =
+    let mut ports: Vec<(DeviceId, &Port)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((device(p)?, p))).collect();
     ports.sort_by_key(|(n, _)| *n);
     out += "  port 0: ovs-netdev (tap)\n";
@@ -76,7 +76,7 @@ fn queues(w: &mut MainPmd, _: &[String]) -> Answer {
     let c = w.counters;
     let all = w.now().saturating_sub(c.since).as_secs_f64();
     let share = |busy: f64| if all > 0.0 { busy / all * 100.0 } else { 0.0 };
-    let mut ports: Vec<(&Port, u32)> =
+    let mut ports: Vec<(&Port, DeviceId)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((p, device(p)?))).collect();
     ports.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let fast = w.fast.counters().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));

@@ -3,7 +3,7 @@
 use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
 use std::collections::HashMap;
-use switch::{BridgeId, Shown};
+use switch::{BridgeId, DeviceId, Shown};
 
 /// Which flows are wanted.
 #[derive(Clone, Debug, Default)]
@@ -103,14 +103,14 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
 }
 
 /// Names of ports by their devices' numbers.
-type Names = HashMap<u32, String>;
+type Names = HashMap<DeviceId, String>;
 
 /// Whether a flow fits a word of a filter: `in_port=` with a name or a number of ovs-dpctl(8), or a part of the flow's
 /// text.
 fn selects(word: &str, f: &Shown, names: &Names) -> bool {
     match word.split_once('=') {
         Some(("in_port", port)) => {
-            port.parse() == Ok(f.device) || names.get(&f.device).is_some_and(|n| n == port.trim_matches('"'))
+            port.parse() == Ok(f.device.0) || names.get(&f.device).is_some_and(|n| n == port.trim_matches('"'))
         }
         _ => f.packets.contains(word),
     }

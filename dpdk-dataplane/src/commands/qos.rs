@@ -4,6 +4,7 @@ use super::datapath::device;
 use crate::pmd::{Command, MainPmd};
 use crate::ports::qos::shaper::Shaper;
 use std::fmt::Write;
+use switch::DeviceId;
 
 type Answer = Result<String, String>;
 
@@ -12,7 +13,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] =
     &[("qos/show", "interface", 1, 1, show), ("qos/show-types", "interface", 1, 1, types)];
 
 /// The device of an interface.
-fn device_of(w: &MainPmd, args: &[String]) -> Result<Option<u32>, String> {
+fn device_of(w: &MainPmd, args: &[String]) -> Result<Option<DeviceId>, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     let port = w.switch.bridges().find_map(|(_, b)| b.port_by_name(name));
     port.map(device).ok_or_else(|| "no such interface".to_string())

@@ -9,7 +9,7 @@ use openflow_rs::{FieldId as F, Match, PortNo};
 use packet::nsh::Nsh;
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{BridgeId, TraceRequest};
+use switch::{BridgeId, DeviceId, TraceRequest};
 
 /// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`, or with a datapath and its words for a flow, `[DATAPATH] FLOW
 /// [PACKET]`: the packet is hexadecimal, or made of the flow.
@@ -163,7 +163,7 @@ fn arrival(w: &mut MainPmd, bridge: Option<BridgeId>, text: &str) -> Result<(Bri
         }
         None => (bridge.ok_or("the flow has no in_port()")?, PortNo::LOCAL),
         Some(port) => {
-            let number = port.parse().ok().and_then(|n| w.switch.port_of_device(n));
+            let number = port.parse().ok().and_then(|n| w.switch.port_of_device(DeviceId(n)));
             let named = || w.switch.bridges().find_map(|(id, b)| Some((id, b.port_by_name(port)?.no)));
             number.or_else(named).ok_or_else(|| format!("in_port({port}): no port of the datapath"))?
         }

@@ -516,7 +516,8 @@ mod tests {
         let (_, mut other) = all.add(BridgeId(2), Wants::new(Version::Of13, true));
         let telling = tokio::spawn(all.clone().tell(told, mpsc::channel(1).1));
         let packet_in = Box::new(PacketIn { reason: PacketInReason::Action, ..PacketIn::default() });
-        let port = Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(3)));
+        let port =
+            Box::new(switch::Port::new(openflow_rs::PortNo(3), "p3", switch::PortKind::Device(switch::DeviceId(3))));
         for e in [
             ControllerEvent::Event(Event::PacketIn { bridge: BridgeId(1), controller: 0, packet_in, miss: Miss::No }),
             ControllerEvent::Event(Event::FlowRemoved { bridge: BridgeId(1), removed: Box::default() }),

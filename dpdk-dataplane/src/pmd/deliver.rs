@@ -11,7 +11,7 @@ use openflow_rs::Match;
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
 use std::time::Duration;
-use switch::{BridgeId, Event};
+use switch::{BridgeId, DeviceId, Event};
 
 /// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
 const WAITING: usize = 8192;
@@ -98,8 +98,8 @@ impl MainPmd {
         let mut room = WAITING.saturating_sub(self.queued());
         let mut packets = self.out.packets.drain(..).peekable();
         while let Some((to, Frame(m))) = packets.next() {
-            let (d, queue) = switch::destination(to);
-            let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
+            let d = to.device();
+            let Some(Some(slot)) = self.devices.get_mut(d.index()) else {
                 self.counters.gone += 1;
                 continue;
             };
@@ -129,7 +129,7 @@ impl MainPmd {
                 }
                 EgressLimit::Shape(s) => {
                     let n = m.len();
-                    if s.put(queue, m, n, room) {
+                    if s.put(to.queue(), m, n, room) {
                         room -= 1;
                     } else {
                         self.switch.drops.add(switch::DropReason::QueueFull);
@@ -152,7 +152,7 @@ impl MainPmd {
 
     /// How many packets wait in shapers of all devices.
     fn queued(&self) -> usize {
-        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
+        let of = |i: &usize| self.shaper(DeviceId::at(*i)).map_or(0, Shaper::held);
         self.shaped.iter().map(of).sum()
     }
 

@@ -10,6 +10,7 @@ use crate::ports::qos::shaper::Shaper;
 use dpdk_rs::{BURST, Mbuf, Port};
 use std::sync::Arc;
 use std::time::Duration;
+use switch::DeviceId;
 
 /// The speed in megabits a second that is taken for that of a device which does not say its own.
 const DEFAULT_SPEED: u32 = 100;
@@ -40,7 +41,7 @@ impl Handle {
     ///
     /// # Errors
     /// The main thread has ended.
-    pub async fn remove_device(&self, n: u32) -> Result<Option<Device>, PmdEnded> {
+    pub async fn remove_device(&self, n: DeviceId) -> Result<Option<Device>, PmdEnded> {
         let device = self.run(move |w| w.remove_device(n)).await?;
         if let Some(d) = &device {
             released(&d.port).await;
@@ -52,7 +53,7 @@ impl Handle {
     ///
     /// # Errors
     /// The main thread has ended.
-    pub async fn exchange_device(&self, n: u32, device: Device) -> Result<Option<Device>, PmdEnded> {
+    pub async fn exchange_device(&self, n: DeviceId, device: Device) -> Result<Option<Device>, PmdEnded> {
         let old = self.run(move |w| w.exchange_device(n, device)).await?;
         if let Some(d) = &old {
             released(&d.port).await;
@@ -158,8 +159,8 @@ impl MainPmd {
     }
 
     /// Has these processors receive from a device's queues, where PMD threads run there (`pmd-rxq-affinity`).
-    pub fn set_affinity(&mut self, n: u32, affinity: Vec<(u16, usize)>) {
-        if let Some(Some(s)) = self.devices.get_mut(n as usize)
+    pub fn set_affinity(&mut self, n: DeviceId, affinity: Vec<(u16, usize)>) {
+        if let Some(Some(s)) = self.devices.get_mut(n.index())
             && s.affinity != affinity
         {
             s.affinity = affinity;
@@ -175,21 +176,21 @@ impl MainPmd {
     }
 
     /// The queues of a device, and the thread that receives from each: 0 is the main one, 1 the first fast one.
-    pub fn queues(&self, n: u32) -> Vec<(u16, Option<usize>)> {
-        let Some(Some(s)) = self.devices.get(n as usize) else { return Vec::new() };
+    pub fn queues(&self, n: DeviceId) -> Vec<(u16, Option<usize>)> {
+        let Some(Some(s)) = self.devices.get(n.index()) else { return Vec::new() };
         (0..s.device.port.info().queues[0]).map(|q| (q, s.threads.get(usize::from(q)).copied())).collect()
     }
 
     /// Takes a device over, and gives its number. [`MainPmd::poll_device`] begins to receive from it.
-    pub fn add_device(&mut self, device: Device) -> u32 {
+    pub fn add_device(&mut self, device: Device) -> DeviceId {
         self.add_device_as(device, None)
     }
 
     /// The same, with this number if it is free.
-    pub fn add_device_as(&mut self, device: Device, wanted: Option<u32>) -> u32 {
+    pub fn add_device_as(&mut self, device: Device, wanted: Option<DeviceId>) -> DeviceId {
         let slot = DeviceSlot::new(device);
-        if let Some(n) = wanted.filter(|n| (1..=MOST_WANTED).contains(n)) {
-            let at = n as usize;
+        if let Some(n) = wanted.filter(|n| (1..=MOST_WANTED).contains(&n.0)) {
+            let at = n.index();
             if at >= self.devices.len() {
                 self.devices.resize_with(at + 1, || None);
             }
@@ -203,19 +204,19 @@ impl MainPmd {
                 if let Some(d) = self.devices.get_mut(i) {
                     *d = Some(slot);
                 }
-                i as u32
+                DeviceId::at(i)
             }
             None => {
                 self.devices.push(Some(slot));
-                self.devices.len() as u32 - 1
+                DeviceId::at(self.devices.len() - 1)
             }
         }
     }
 
     /// Sets the limits of what a device receives and sends.
-    pub fn police(&mut self, n: u32, ingress: Rate, egress: &Egress) {
+    pub fn police(&mut self, n: DeviceId, ingress: Rate, egress: &Egress) {
         let now = self.now();
-        let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
+        let Some(Some(s)) = self.devices.get_mut(n.index()) else { return };
         let before = s.only_main();
         if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
             s.ingress = Policer::new(ingress, now);
@@ -251,12 +252,12 @@ impl MainPmd {
         self.shaped = self.devices.iter().enumerate().filter(|(_, s)| shaped(s)).map(|(i, _)| i).collect();
     }
 
-    fn slot(&self, n: u32) -> Option<&DeviceSlot> {
-        self.devices.get(n as usize)?.as_ref()
+    fn slot(&self, n: DeviceId) -> Option<&DeviceSlot> {
+        self.devices.get(n.index())?.as_ref()
     }
 
     /// The rate of the policer of what a device sends, if it has one.
-    pub fn policer(&self, n: u32) -> Option<Rate> {
+    pub fn policer(&self, n: DeviceId) -> Option<Rate> {
         match &self.slot(n)?.egress {
             EgressLimit::Police(p) => Some(p.rate),
             _ => None,
@@ -264,7 +265,7 @@ impl MainPmd {
     }
 
     /// The queues of a device with QoS.
-    pub fn shaper(&self, n: u32) -> Option<&Shaper<Mbuf>> {
+    pub fn shaper(&self, n: DeviceId) -> Option<&Shaper<Mbuf>> {
         match &self.slot(n)?.egress {
             EgressLimit::Shape(s) => Some(s),
             _ => None,
@@ -272,7 +273,7 @@ impl MainPmd {
     }
 
     /// Packets that a device's limits dropped: received ones, and ones to send.
-    pub fn policed(&self, n: u32) -> [u64; 2] {
+    pub fn policed(&self, n: DeviceId) -> [u64; 2] {
         let Some(slot) = self.slot(n) else { return [0; 2] };
         let egress = match &slot.egress {
             EgressLimit::Free => 0,
@@ -283,37 +284,37 @@ impl MainPmd {
     }
 
     /// Puts a device in a place that [`MainPmd::remove_device`] left.
-    pub fn put_back(&mut self, n: u32, device: Device) {
-        if let Some(place) = self.devices.get_mut(n as usize) {
+    pub fn put_back(&mut self, n: DeviceId, device: Device) {
+        if let Some(place) = self.devices.get_mut(n.index()) {
             *place = Some(DeviceSlot::new(device));
         }
         self.find_shaped();
     }
 
     /// Begins to receive from a device.
-    pub fn poll_device(&mut self, n: u32) {
-        if let Some(Some(s)) = self.devices.get_mut(n as usize) {
+    pub fn poll_device(&mut self, n: DeviceId) {
+        if let Some(Some(s)) = self.devices.get_mut(n.index()) {
             s.polled = true;
         }
         self.assign();
     }
 
     /// Gives a device back, for another thread to close: once it is [`released`].
-    pub fn remove_device(&mut self, n: u32) -> Option<Device> {
-        let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
+    pub fn remove_device(&mut self, n: DeviceId) -> Option<Device> {
+        let device = self.devices.get_mut(n.index()).and_then(Option::take).map(|s| s.device)?;
         self.assign();
         self.find_shaped();
         Some(device)
     }
 
     /// A device by its number.
-    pub fn device(&self, n: u32) -> Option<&Device> {
-        self.devices.get(n as usize)?.as_ref().map(|s| &s.device)
+    pub fn device(&self, n: DeviceId) -> Option<&Device> {
+        self.devices.get(n.index())?.as_ref().map(|s| &s.device)
     }
 
     /// Puts another device in the place of one, whose packets come from there from now on. Gives the old one back, for
     /// another thread to close once it is [`released`].
-    pub fn exchange_device(&mut self, n: u32, device: Device) -> Option<Device> {
+    pub fn exchange_device(&mut self, n: DeviceId, device: Device) -> Option<Device> {
         // Packets that came to both are left to the old one.
         for q in 0..device.port.info().queues[0] {
             let mut more = true;
@@ -323,7 +324,7 @@ impl MainPmd {
                 more = n + broken == BURST;
             }
         }
-        let slot = self.devices.get_mut(n as usize)?.as_mut()?;
+        let slot = self.devices.get_mut(n.index())?.as_mut()?;
         let old = std::mem::replace(&mut slot.device, device);
         self.assign();
         Some(old)

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use switch::{BridgeId, FastPath, Flow, News, Outputs, Shown, Sums, Switch, Ticket, Upcall, View};
+use switch::{BridgeId, DeviceId, FastPath, Flow, News, Outputs, Shown, Sums, Switch, Target, Ticket, Upcall, View};
 use tokio::sync::oneshot;
 
 /// The most packets that wait for an upcall: they have no flow and no template here, so the main thread has to walk the
@@ -109,9 +109,9 @@ enum FromPmd {
     /// Upcalls of the thread with this number.
     Missed(u64, Vec<Upcall<Frame>>),
     /// Packets that the main thread has to observe.
-    Sampled(Vec<(u32, Frame)>),
+    Sampled(Vec<(DeviceId, Frame)>),
     /// Packets that the main thread has to send.
-    Deliver(Vec<(u32, Frame)>),
+    Deliver(Vec<(Target, Frame)>),
     /// Packets of BFD sessions.
     Sessions(Vec<(BridgeId, PortNo, Frame)>),
     Sums(Box<Sums>),
@@ -406,7 +406,7 @@ struct FastLoop {
     devices: Vec<Option<(SharedPort, Vec<Mbuf>)>>,
     sampler: Option<PacketSampler>,
     /// Packets that the main thread is to observe.
-    sampled: Vec<(u32, Frame)>,
+    sampled: Vec<(DeviceId, Frame)>,
     clock: Clock,
     sleep_max: Duration,
 }
@@ -426,7 +426,7 @@ fn is_bfd(p: &[u8]) -> bool {
 
 impl FastLoop {
     fn run(mut self) {
-        let mut batch: Vec<(u32, Frame)> = Vec::with_capacity(BURST);
+        let mut batch: Vec<(DeviceId, Frame)> = Vec::with_capacity(BURST);
         let mut missed = Vec::new();
         let mut out = Outputs::default();
         let mut idle = crate::pmd::IdleBackoff::default();
@@ -478,7 +478,7 @@ impl FastLoop {
         }
     }
 
-    fn receive(&mut self, batch: &mut Vec<(u32, Frame)>) {
+    fn receive(&mut self, batch: &mut Vec<(DeviceId, Frame)>) {
         let FastLoop { devices, sampler, sampled, .. } = self;
         for (i, d) in devices.iter().enumerate() {
             let Some((d, _)) = d else { continue };
@@ -486,7 +486,7 @@ impl FastLoop {
                 let broken = d.port.receive(*q, |m| {
                     let to =
                         if sampler.as_mut().is_some_and(PacketSampler::pick) { &mut *sampled } else { &mut *batch };
-                    to.push((i as u32, Frame(m)));
+                    to.push((DeviceId::at(i), Frame(m)));
                 });
                 if broken != 0 {
                     self.counters.add(PmdCounter::Oversize, broken);
@@ -550,7 +550,7 @@ impl FastLoop {
         self.hand_over_bfd(&mut out.bfd);
         let mut others = Vec::new();
         for (to, Frame(m)) in out.packets.drain(..) {
-            match self.devices.get_mut(switch::destination(to).0 as usize) {
+            match self.devices.get_mut(to.device().index()) {
                 Some(Some((s, queue))) if s.direct => queue.push(m),
                 Some(Some(_)) => others.push((to, Frame(m))),
                 _ => self.counters.add(PmdCounter::Gone, 1),

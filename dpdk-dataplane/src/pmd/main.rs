@@ -20,7 +20,7 @@ use dpdk_rs::{BURST, Eal};
 use openflow_rs::PortNo;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use switch::{BridgeId, Event, Outputs, Switch};
+use switch::{BridgeId, DeviceId, Event, Outputs, Switch};
 use tokio::sync::mpsc;
 
 /// The most connections that are tracked, in all zones, until an operator says otherwise: as in Open vSwitch.
@@ -272,7 +272,7 @@ impl MainPmd {
     }
 
     pub(super) fn run(&mut self) {
-        let (mut batch, mut sampled): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
+        let (mut batch, mut sampled): (Vec<(DeviceId, Frame)>, _) = (Vec::new(), Vec::new());
         let mut idle = IdleBackoff::default();
         let mut last = self.now();
         let mut swept = last;
@@ -296,7 +296,7 @@ impl MainPmd {
                 let DeviceSlot { device, own_queues, ingress, .. } = slot;
                 for queue in own_queues.iter() {
                     if ingress.is_none() && sampler.is_none() {
-                        let broken = device.port.receive(*queue, |m| batch.push((i as u32, Frame(m))));
+                        let broken = device.port.receive(*queue, |m| batch.push((DeviceId::at(i), Frame(m))));
                         self.counters.oversize += broken as u64;
                         continue;
                     }
@@ -305,7 +305,7 @@ impl MainPmd {
                             if sampler.as_mut().is_some_and(PacketSampler::pick) {
                                 sampled.push(batch.len());
                             }
-                            batch.push((i as u32, Frame(m)));
+                            batch.push((DeviceId::at(i), Frame(m)));
                         }
                     });
                     self.counters.oversize += broken as u64;
@@ -402,7 +402,7 @@ impl MainPmd {
     }
 
     /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
-    fn process(&mut self, batch: &mut Vec<(u32, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
+    fn process(&mut self, batch: &mut Vec<(DeviceId, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
         let mut first = 0;
         for at in sampled.drain(..) {
             let mut rest = batch.split_off(at.saturating_sub(first).min(batch.len()));

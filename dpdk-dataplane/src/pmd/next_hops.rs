@@ -81,7 +81,7 @@ impl MainPmd {
             }
             switch::Egress::Device(d) => {
                 if let Some(p) = memory().and_then(|m| m.packet(&request)) {
-                    self.out.packets.push((d, Frame(p)));
+                    self.out.packets.push((d.into(), Frame(p)));
                 }
             }
             switch::Egress::Host(_) => {}

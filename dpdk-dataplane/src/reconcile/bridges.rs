@@ -21,7 +21,7 @@ use openflow_rs::{
     TableId,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
+use switch::{BridgeId, DeviceId, Mirror, MirrorOutput, Port, PortKind};
 
 impl Reconciler {
     /// Whether network devices that ports need have come, gone or been replaced.
@@ -553,7 +553,7 @@ impl Reconciler {
     }
 
     /// Sets a port's QoS, and which processors poll its queues.
-    pub(super) fn police(&self, spec: &PortSpec, device: u32) {
+    pub(super) fn police(&self, spec: &PortSpec, device: DeviceId) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
             Egress::Free

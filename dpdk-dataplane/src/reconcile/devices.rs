@@ -11,12 +11,12 @@ use packet::Mac;
 use representors::devargs::{Devargs, NotOfDpdk};
 use representors::select::Missing;
 use std::sync::Arc;
-use switch::PortKind;
+use switch::{DeviceId, PortKind};
 
 /// What is behind a new port.
 pub(super) struct Made {
     pub kind: PortKind,
-    pub device: Option<u32>,
+    pub device: Option<DeviceId>,
     pub mac: Mac,
     pub ifindex: Option<u32>,
     /// The MTU for which a device of the kernel was opened.
@@ -147,7 +147,7 @@ impl Reconciler {
     }
 
     /// Has a dummy follow the new row of its port.
-    pub(super) async fn change_dummy(&self, new: &PortSpec, device: Option<u32>) -> Option<String> {
+    pub(super) async fn change_dummy(&self, new: &PortSpec, device: Option<DeviceId>) -> Option<String> {
         let complaint = self.test_bed.dummies.get(&new.name)?.configure(&new.dummy);
         complaint.iter().for_each(|c| tracing::warn!(target: "netdev_dummy", "{c}"));
         let (mtu, device) = (new.mtu.unwrap_or(DUMMY_MTU), device?);
@@ -228,7 +228,7 @@ impl Reconciler {
         }
     }
 
-    async fn grow_buffers(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), DeviceError> {
+    async fn grow_buffers(&self, spec: &PortSpec, device: DeviceId, mtu: u32) -> Result<(), DeviceError> {
         if spec.kind == Ok(Kind::Internal) {
             let Some(memory) = memory() else { return Ok(()) };
             let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
@@ -268,7 +268,7 @@ impl Reconciler {
     }
 
     /// Reconfigures a device, without which its port goes on meanwhile. Gives what could not be done.
-    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<Option<String>, DeviceError> {
+    async fn reconfigure(&self, n: DeviceId, spec: &PortSpec) -> Result<Option<String>, DeviceError> {
         let Some(mut device) = self.pmd.remove_device(n).await? else { return Ok(None) };
         let (setup, port) = (spec.setup.clone(), spec.name.clone());
         let done = tokio::task::spawn_blocking(move || {
@@ -305,10 +305,10 @@ impl Reconciler {
 
 /// The datapath's number of a dummy, which test beds know in advance, as in Open vSwitch: the first number in its name,
 /// and 100 more for names that begin with `br`.
-fn wanted_number(name: &str) -> Option<u32> {
+fn wanted_number(name: &str) -> Option<DeviceId> {
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
     let n: u32 = digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-    n.checked_add(if name.starts_with("br") { 100 } else { 0 })
+    n.checked_add(if name.starts_with("br") { 100 } else { 0 }).map(DeviceId)
 }
 
 /// The error text where a DPDK device has not taken the requested MTU.

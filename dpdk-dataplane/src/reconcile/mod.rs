@@ -53,8 +53,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use switch::BridgeId;
 use switch::PortLink;
+use switch::{BridgeId, DeviceId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -119,7 +119,7 @@ pub(crate) struct RunningPort {
     pub spec: PortSpec,
     /// Its number; none: it could not be made.
     pub no: Option<PortNo>,
-    pub device: Option<u32>,
+    pub device: Option<DeviceId>,
     pub mac: Mac,
     /// The kernel's index of its device, if the kernel knows it.
     pub ifindex: Option<u32>,

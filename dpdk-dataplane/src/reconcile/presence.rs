@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use switch::DeviceId;
 use tokio::time::Instant;
 
 /// How long after an attempt to open a device that came back the next one is made.
@@ -249,12 +250,12 @@ impl Reconciler {
     /// Takes devices that are gone from their ports, and gives them those that are back.
     pub(super) async fn follow_presence(&mut self) {
         let all = || self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| p.dpdk().is_some());
-        let numbers: Vec<u32> = all().filter_map(|p| p.device).collect();
+        let numbers: Vec<DeviceId> = all().filter_map(|p| p.device).collect();
         if numbers.is_empty() {
             return;
         }
         let asked = self.pmd.run(move |w| {
-            let one = |n: u32| Some((n, w.device(n)?.port.health()));
+            let one = |n: DeviceId| Some((n, w.device(n)?.port.health()));
             numbers.into_iter().filter_map(one).collect::<HashMap<_, _>>()
         });
         let Ok(health) = asked.await else { return };
@@ -296,7 +297,7 @@ impl Reconciler {
     }
 
     /// Closes the device of a port, which goes on without.
-    async fn lose(&mut self, bridge: &str, port: &str, n: u32, why: String) {
+    async fn lose(&mut self, bridge: &str, port: &str, n: DeviceId, why: String) {
         let Some(p) = self.port_mut(bridge, port) else { return };
         let Some(memory) = memory() else { return };
         let text = format!("{port}: the device is gone: {why}; the port goes on when it is back");
@@ -309,7 +310,7 @@ impl Reconciler {
     }
 
     /// Opens a device that is there again.
-    async fn regain(&mut self, bridge: &str, port: &str, n: u32) {
+    async fn regain(&mut self, bridge: &str, port: &str, n: DeviceId) {
         let Some(p) = self.port_mut(bridge, port) else { return };
         let (spec, Some(named)) = (p.spec.clone(), p.dpdk().cloned()) else { return };
         let opened = self.open_dpdk(&spec, named).await;
@@ -351,7 +352,7 @@ impl Reconciler {
         }
     }
 
-    async fn exchange(&self, n: u32, device: Device) {
+    async fn exchange(&self, n: DeviceId, device: Device) {
         let old = self.pmd.exchange_device(n, device).await;
         // Closing may take long.
         let _ = tokio::task::spawn_blocking(move || drop(old)).await;

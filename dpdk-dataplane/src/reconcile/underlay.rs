@@ -133,7 +133,7 @@ impl Reconciler {
         for p in self.bridges.values().flat_map(|b| b.ports.values()) {
             let (Some(device), Ok(Kind::Dummy { .. })) = (p.device, &p.spec.kind) else { continue };
             let Some(dummy) = self.test_bed.dummies.get(&p.spec.name) else { continue };
-            add_dummy(&mut host, &p.spec.name, FIRST_DUMMY_LINK + device, &dummy);
+            add_dummy(&mut host, &p.spec.name, FIRST_DUMMY_LINK + device.0, &dummy);
         }
         host
     }

@@ -13,14 +13,14 @@ use openflow_rs::{GroupMod, Message, PortNo};
 use packet::{build, checksum};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{BridgeId, Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{BridgeId, DeviceId, Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
 const BATCH: usize = 32;
 const CONNECTIONS: u32 = 200_000;
 const ROUNDS: u32 = 3;
 /// Where packets come in, and where they leave.
-const UNDER: u32 = 10;
-const PHYS: u32 = 20;
+const UNDER: DeviceId = DeviceId(10);
+const PHYS: DeviceId = DeviceId(20);
 /// The VLAN of the router's port.
 const VLAN: u16 = 100;
 /// Group 1 of the gateway.
@@ -86,17 +86,17 @@ impl Rig {
         let there: IpAddr = [192, 168, 50, 12].into();
         let mut geneve = TunnelConfig::new(TunnelKind::Geneve, Some(there));
         (geneve.local, geneve.csum) = (Some(here), Some(true));
-        r.port(under, UNDER as u16, "under0", PortKind::Device(UNDER));
-        r.port(under, 0xfffe, "br-under", PortKind::Internal(11));
+        r.port(under, UNDER.0 as u16, "under0", PortKind::Device(UNDER));
+        r.port(under, 0xfffe, "br-under", PortKind::Internal(DeviceId(11)));
         r.port(int, 1, "ovn-hv1-0", PortKind::Tunnel(Box::new(geneve)));
         for (no, name) in [(2, "wire-gw"), (3, "public-physical")] {
             let [a, b] = [format!("patch-br-int-to-{name}"), format!("patch-{name}-to-br-int")];
             r.port(int, no, &a, PortKind::Patch(b.clone()));
             r.port(phys, no, &b, PortKind::Patch(a));
         }
-        r.port(int, 0xfffe, "br-int", PortKind::Internal(12));
-        r.port(phys, PHYS as u16, "phys0", PortKind::Device(PHYS));
-        r.port(phys, 0xfffe, "br-phys", PortKind::Internal(21));
+        r.port(int, 0xfffe, "br-int", PortKind::Internal(DeviceId(12)));
+        r.port(phys, PHYS.0 as u16, "phys0", PortKind::Device(PHYS));
+        r.port(phys, 0xfffe, "br-phys", PortKind::Internal(DeviceId(21)));
         r.switch.underlay.set_routes(vec![Route {
             prefix: [192, 168, 50, 0].into(),
             len: 24,

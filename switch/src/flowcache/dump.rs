@@ -6,6 +6,7 @@ use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::extract::mac_text;
+use crate::ids::{DeviceId, Target};
 use crate::trace::{Pushed, changes, hexadecimal};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -185,20 +186,21 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
             }
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
             op::SEND => {
-                let (device, queue) = crate::buf::destination(head as u32);
+                let target = Target::of_bits(head as u32);
+                let queue = target.queue();
                 if queue != 0 {
                     out.push(format!("set(skb_priority({queue:#x}))"));
                 }
-                out.push(device.to_string());
+                out.push(target.device().to_string());
             }
             op::SESSION => out.push("userspace(pid=0,slow_path(bfd))".into()),
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
-                if o.device.is_none() {
+                if o.target.is_none() {
                     layout = encapsulated(o.v6);
                 }
                 let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
-                pushes.push(Pushed { headers, csum: o.csum, device: o.device.map(|d| crate::buf::destination(d).0) });
+                pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
                 out.push(PUSH.into());
             }
             op::DECAP => {
@@ -228,7 +230,7 @@ fn of_frame(p: &[u8]) -> FlowKey {
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// The device that its packets come from.
-    pub device: u32,
+    pub device: DeviceId,
     /// What its packets look like.
     pub packets: String,
     /// What is done with them, but for the headers of tunnels ([`crate::Switch::tell_actions`]).
@@ -268,7 +270,7 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
         let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
         let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
         let inner = inner.map(|i| (vni.into(), i));
-        return Some(whole(e, device.into(), &k, inner, (looked, [shape.outer, shape.inner])));
+        return Some(whole(e, device, &k, inner, (looked, [shape.outer, shape.inner])));
     }
     let words = super::key::used(e.key());
     let (head, form) = (words.first()?, words.get(1)?);
@@ -285,13 +287,13 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
         inner = Some((vni, i));
     }
     let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
-    Some(whole(e, head & 0xffff_ffff, &k, inner, (looked, layouts)))
+    Some(whole(e, DeviceId(*head as u32), &k, inner, (looked, layouts)))
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.
 fn whole(
     e: &Entry,
-    device: u64,
+    device: DeviceId,
     k: &FlowKey,
     inner: Option<(u64, FlowKey)>,
     (looked, layouts): (&[FlowKey; 2], [Layout; 2]),
@@ -302,7 +304,7 @@ fn whole(
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }
     let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown { device: device as u32, packets, actions, pushes, drop: e.drop, path: (e.path, e.generation), used: None }
+    Shown { device, packets, actions, pushes, drop: e.drop, path: (e.path, e.generation), used: None }
 }
 
 impl Cache {

@@ -12,7 +12,7 @@ use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
 use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::SourcePorts;
 use openflow_rs::PortNo;
 use packet::{be16, checksum, ipproto};
@@ -144,7 +144,7 @@ pub(crate) mod op {
     pub(crate) const TAGS: u64 = 2 << 56;
     /// The ICMP id in the low 16 bits, of the header at the offset above.
     pub(crate) const ICMP_ID: u64 = 3 << 56;
-    /// Leaves through the device in the low half.
+    /// Leaves for the [`Target`] in the low half.
     pub(crate) const SEND: u64 = 4 << 56;
     /// Outer headers: [`super::Outer`].
     pub(crate) const ENCAP: u64 = 5 << 56;
@@ -213,8 +213,8 @@ impl Tags {
 pub(crate) struct Outer<'a> {
     pub(crate) len: usize,
     pub(crate) words: &'a [u64],
-    /// The device that the packet leaves through; none: it goes on.
-    pub(crate) device: Option<u32>,
+    /// Where the packet leaves; none: it goes on.
+    pub(crate) target: Option<Target>,
     pub(crate) v6: bool,
     /// With a UDP checksum.
     pub(crate) csum: bool,
@@ -263,11 +263,11 @@ impl<'a> Steps<'a> {
         Some(*head)
     }
 
-    /// The device, if all that is done is to send the packet there.
+    /// Where the packet leaves, if all that is done is to send it there.
     #[inline(always)]
-    pub(crate) fn straight(&self) -> Option<u32> {
+    pub(crate) fn straight(&self) -> Option<Target> {
         let &[head] = self.0 else { return None };
-        (head & (op::ALL | LAST) == op::SEND | LAST).then_some(head as u32)
+        (head & (op::ALL | LAST) == op::SEND | LAST).then_some(Target::of_bits(head as u32))
     }
 
     #[inline(always)]
@@ -298,9 +298,9 @@ impl<'a> Steps<'a> {
         let len = (head >> 32) as usize & 0xffff;
         let (words, rest) = self.0.split_at_checked(len.div_ceil(8))?;
         self.0 = rest;
-        let device = (head & DEVICE != 0).then_some(head as u32);
+        let target = (head & DEVICE != 0).then_some(Target::of_bits(head as u32));
         let spread = (head & SPREAD != 0).then_some(l3.into());
-        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum, covered, spread })
+        Some(Outer { len, words, target, v6: head & V6 != 0, csum: head & CSUM != 0, sum, covered, spread })
     }
 }
 
@@ -391,9 +391,9 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
 
 fn encap(e: &Encap, flags: u64, l3: u16, into: &mut Vec<u64>) {
     let flag = |on, bit| if on { bit } else { 0 };
-    let device = e.device.map_or(0, |d| DEVICE | u64::from(d));
+    let target = e.target.map_or(0, |t| DEVICE | u64::from(t.bits()));
     let flags = flags | flag(e.v6, V6) | flag(e.csum, CSUM) | flag(e.spread, SPREAD);
-    into.push(op::ENCAP | flags | (e.headers.len() as u64) << 32 | device);
+    into.push(op::ENCAP | flags | (e.headers.len() as u64) << 32 | target);
     let mut headers = e.headers.to_vec();
     let mut sum = 0;
     if !e.v6 {
@@ -447,7 +447,7 @@ fn kept(rest: &[Step]) -> bool {
             Step::Pop if depth == 0 => return true,
             Step::Pop => depth -= 1,
             Step::Decap { .. } => depth += 1,
-            Step::Encap { encap, .. } if encap.device.is_none() => depth += 1,
+            Step::Encap { encap, .. } if encap.target.is_none() => depth += 1,
             _ => {}
         }
     }
@@ -485,13 +485,13 @@ impl Entry {
                     let udp = if now.proto == ipproto::UDP { UDP } else { 0 };
                     words.push(op::TRANSLATE | udp | u64::from(now.l3) << 16 | u64::from(now.l4));
                 }
-                Step::Send { device, last: l } => words.push(op::SEND | last(l) | u64::from(*device)),
+                Step::Send { target, last: l } => words.push(op::SEND | last(l) | u64::from(target.bits())),
                 Step::Session { bridge, port, last: l } => {
                     words.push(op::SESSION | last(l) | u64::from(*bridge) << 16 | u64::from(port.0));
                 }
                 Step::Encap { encap: e, last: l } => {
                     encap(e, last(l) | keep(), now.l3, &mut words);
-                    if e.device.is_none() {
+                    if e.target.is_none() {
                         left.push(std::mem::replace(&mut now, encapsulated(e.v6)));
                     }
                 }

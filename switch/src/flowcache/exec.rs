@@ -11,6 +11,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
 use crate::events::Outputs;
+use crate::ids::{DeviceId, Target};
 use crate::xlate::Backer;
 use packet::{be16, checksum};
 use std::cell::OnceCell;
@@ -55,8 +56,8 @@ pub(crate) fn holds_but_length(e: &Entry, ct: &SharedConntrack, views: &Views, n
 pub(crate) struct BurstHit {
     number: u32,
     path: (u32, u32),
-    /// Packets of any length leave unchanged through this device.
-    straight: Option<u32>,
+    /// Where packets of any length leave unchanged.
+    straight: Option<Target>,
 }
 
 impl BurstHit {
@@ -106,7 +107,7 @@ impl Cache {
     /// Builds the keys of a burst, and prefetches what lookups will read: first the sets of all, then the entries of
     /// all, then their connections, so that these reads overlap.
     #[inline]
-    pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
+    pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(DeviceId, P)], keys: &mut Vec<PackedKey>) {
         let Cache { table, views, .. } = self;
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
@@ -162,7 +163,7 @@ impl Cache {
     #[inline]
     pub(crate) fn serve_burst_prefix<P: PacketBuf>(
         &mut self,
-        burst: &mut std::vec::Drain<'_, (u32, P)>,
+        burst: &mut std::vec::Drain<'_, (DeviceId, P)>,
         most: usize,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
@@ -189,9 +190,9 @@ impl Cache {
             let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
             n += 1;
             match straight {
-                Some(device) => {
+                Some(target) => {
                     sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
-                    out.packets.push((device, p));
+                    out.packets.push((target, p));
                 }
                 None => serve(e, e.steps(), p, (end, lengths), (&[], outer), out, tallies),
             }
@@ -222,9 +223,9 @@ impl Cache {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
         let again = held.filter(|h| key.found == Found::Again && h.number == key.candidate);
-        if let Some(BurstHit { straight: Some(device), path: (path, generation), .. }) = again {
+        if let Some(BurstHit { straight: Some(target), path: (path, generation), .. }) = again {
             self.tallies.count(path, generation, lengths);
-            out.packets.push((device, packet));
+            out.packets.push((target, packet));
             return None;
         }
         if let Some(e) = table.entries.get(key.candidate as usize) {
@@ -432,7 +433,7 @@ fn run<P: PacketBuf>(
         match head & op::ALL {
             op::SEND => {
                 if let Some(p) = give(&mut now, last) {
-                    out.packets.push((head as u32, p));
+                    out.packets.push((Target::of_bits(head as u32), p));
                 }
             }
             op::SESSION => {
@@ -467,8 +468,8 @@ fn run<P: PacketBuf>(
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
                 let made = give(&mut now, last).and_then(|p| encapsulate(p, &o));
-                match (o.device, made) {
-                    (Some(d), Some(p)) => out.packets.push((d, p)),
+                match (o.target, made) {
+                    (Some(target), Some(p)) => out.packets.push((target, p)),
                     (Some(_), None) => {}
                     (None, made) => enter(&mut now, made, keep, outer),
                 }

@@ -5,6 +5,7 @@
 //! field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
 //! loop over words.
 
+use crate::ids::DeviceId;
 use crate::tunnel::{Own, TunnelKind, tunnel_kind};
 use openflow_rs::FieldId as F;
 use openflow_rs::action::{ETH_NSH, is_mpls};
@@ -232,8 +233,8 @@ impl Class {
 
     /// The first word of its key.
     #[inline(always)]
-    pub(crate) fn head(self, device: u32) -> u64 {
-        RAW | (self.kind as u64) << KIND | u64::from(device)
+    pub(crate) fn head(self, device: DeviceId) -> u64 {
+        RAW | (self.kind as u64) << KIND | u64::from(device.0)
     }
 }
 
@@ -379,7 +380,7 @@ impl Default for PackedKey {
 impl PackedKey {
     /// Builds the key of a packet; false if its kind is not cached. The hash is not set.
     #[inline]
-    pub(crate) fn fill(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
+    pub(crate) fn fill(&mut self, device: DeviceId, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         self.fill_as(device, p, classify(p, own, exact_flags), own, exact_flags)
     }
 
@@ -387,7 +388,7 @@ impl PackedKey {
     #[inline(always)]
     pub(crate) fn fill_as(
         &mut self,
-        device: u32,
+        device: DeviceId,
         p: &[u8],
         class: Option<Class>,
         own: &Own,
@@ -418,8 +419,8 @@ impl PackedKey {
     }
 
     /// The device that the packet came from.
-    pub(crate) fn device(&self) -> u32 {
-        self.head() as u32
+    pub(crate) fn device(&self) -> DeviceId {
+        DeviceId(self.head() as u32)
     }
 
     /// Its first word.
@@ -456,7 +457,7 @@ impl PackedKey {
 
     /// Becomes the key of a frame of this kind.
     #[inline(always)]
-    fn raw(&mut self, device: u32, p: &[u8], class: Class) {
+    fn raw(&mut self, device: DeviceId, p: &[u8], class: Class) {
         let Some(shape) = self.begin(device, class) else { return };
         let [first, second, ..] = &mut self.blocks;
         let [masks, more] = &shape.masks;
@@ -470,7 +471,7 @@ impl PackedKey {
 
     /// The same, but only its first word.
     #[inline(always)]
-    fn begin(&mut self, device: u32, class: Class) -> Option<&'static Shape> {
+    fn begin(&mut self, device: DeviceId, class: Class) -> Option<&'static Shape> {
         let shape = ALL.get(class.kind)?;
         let [[head, ..], ..] = &mut self.blocks;
         *head = class.head(device);
@@ -481,14 +482,14 @@ impl PackedKey {
 
     /// Is known to be the key of this entry, as the one before it was.
     #[inline(always)]
-    pub(crate) fn again(&mut self, device: u32, class: Class, number: u32) {
+    pub(crate) fn again(&mut self, device: DeviceId, class: Class, number: u32) {
         self.begin(device, class);
         (self.candidate, self.found) = (number, Found::Again);
     }
 
     /// Builds the key of any other packet, field by field.
     #[inline(never)]
-    fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
+    fn fields(&mut self, device: DeviceId, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         (self.len, self.inner_at) = (0, 0);
         let mut whole = || {
             let headers = Headers::parse_tags(p, own.tags())?;
@@ -505,7 +506,7 @@ impl PackedKey {
             }
             self.len = to.end()?;
             let [[head, ..], ..] = &mut self.blocks;
-            *head = kind << KIND | u64::from(device);
+            *head = kind << KIND | u64::from(device.0);
             Some(())
         };
         whole().is_some()
@@ -754,7 +755,7 @@ pub(crate) fn used(words: &[u64]) -> &[u64] {
 
 /// Device, frame and shape of a key of masked bytes; the frame has fitting lengths and no payload. None for a key of
 /// fields.
-pub(crate) fn frame(words: &[u64]) -> Option<(u32, Vec<u8>, &'static Shape)> {
+pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)> {
     let (head, rest) = words.split_first()?;
     let shape = ALL.get((head >> 32 & 0xff) as usize).filter(|_| head & RAW != 0)?;
     let mut p: Vec<u8> = rest.iter().flat_map(|w| w.to_ne_bytes()).collect();
@@ -775,5 +776,5 @@ pub(crate) fn frame(words: &[u64]) -> Option<(u32, Vec<u8>, &'static Shape)> {
     if shape.inner_at != 0 {
         lengths(shape.inner_at, shape.inner);
     }
-    Some((*head as u32, p, shape))
+    Some((DeviceId(*head as u32), p, shape))
 }

@@ -10,7 +10,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{Bits, Commit, Outcome, Zone, flag};
 use crate::dependency::Dependency;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
@@ -308,7 +308,7 @@ impl Observer for CacheObserver<'_> {
     fn commits(&mut self, _: &FlowKey, _: &FlowKey) {}
 
     #[inline]
-    fn sends(&mut self, base: &FlowKey, target: u32) {
+    fn sends(&mut self, base: &FlowKey, target: Target) {
         if let Some(r) = &mut self.recorder {
             r.send(base, target);
         }
@@ -334,8 +334,8 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize) {
         if let Some(r) = &mut self.recorder {
-            let Encapsulation { headers, v6, csum, ports, device } = e;
-            r.encap(base, Encap { headers, v6, csum, spread: false, ports, device }, len);
+            let Encapsulation { headers, v6, csum, ports, target } = e;
+            r.encap(base, Encap { headers, v6, csum, spread: false, ports, target }, len);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntra
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId};
@@ -316,10 +316,10 @@ impl Recorder {
         self.has = base.clone();
     }
 
-    pub(crate) fn send(&mut self, base: &FlowKey, device: u32) {
+    pub(crate) fn send(&mut self, base: &FlowKey, target: Target) {
         self.sync(base);
         self.sends += 1;
-        self.steps.push(Step::Send { device, last: false });
+        self.steps.push(Step::Send { target, last: false });
     }
 
     pub(crate) fn session(&mut self, base: &FlowKey, bridge: BridgeId, port: PortNo) {
@@ -336,7 +336,7 @@ impl Recorder {
         // Fields that the tunnel header copies; the source port is computed for each packet.
         [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
         self.looked.only &= self.looked.layer != Layer::Made;
-        self.sends += usize::from(encap.device.is_some());
+        self.sends += usize::from(encap.target.is_some());
         // Longer packets do not fit into the tunnel: they walk.
         let (which, difference) = self.length(len);
         let max = (65_000 - encap.headers.len() as i64 - i64::from(difference)).max(0) as usize;
@@ -489,7 +489,7 @@ fn mark_last(steps: &mut [Step]) {
         let (last, opens) = match step {
             Step::Send { last, .. } | Step::Session { last, .. } => (last, false),
             Step::Encap { encap, last } => {
-                let opens = encap.device.is_none();
+                let opens = encap.target.is_none();
                 (last, opens)
             }
             Step::Decap { last, .. } => (last, true),
@@ -506,7 +506,7 @@ fn mark_last(steps: &mut [Step]) {
                     break;
                 }
                 Step::Decap { .. } => depth += 1,
-                Step::Encap { encap, .. } if encap.device.is_none() => depth += 1,
+                Step::Encap { encap, .. } if encap.target.is_none() => depth += 1,
                 _ => {}
             }
         }
@@ -534,7 +534,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         rec.flags_read |= looked & !0x17 != 0;
         let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
             + self.out.bfd.len().saturating_sub(self.pipeline.before.2)
-            + usize::from(self.packet.out_device.is_some());
+            + usize::from(self.packet.target.is_some());
         rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
         if self.pipeline.failed {
             // Nothing leaves. Lookups of a segment that was left early are not known.

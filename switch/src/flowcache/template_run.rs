@@ -21,6 +21,7 @@ use crate::conntrack::{Beside, Conntrack, Found, Held, Joint, NotNow, Outcome, P
 use crate::conntrack::{Plan, SharedConntrack, Stash, Tuple};
 use crate::events::Outputs;
 use crate::extract::address;
+use crate::ids::DeviceId;
 use packet::{be16, checksum, ipproto};
 use std::time::Duration;
 
@@ -216,7 +217,7 @@ impl Default for TemplateRuns {
 }
 
 /// The packets of a run, with their keys. None of them has a flow.
-pub(crate) type Run<'a, P> = (&'a [PackedKey], &'a mut [Option<(u32, P)>]);
+pub(crate) type Run<'a, P> = (&'a [PackedKey], &'a mut [Option<(DeviceId, P)>]);
 
 impl TemplateRuns {
     /// Serves packets from templates, in their order, and takes them out of the run. Without `waiting` it ends with the
@@ -282,7 +283,7 @@ impl TemplateRuns {
         templates: &CtTemplateCache,
         cache: &Cache,
         keys: &[PackedKey],
-        packets: &[Option<(u32, P)>],
+        packets: &[Option<(DeviceId, P)>],
     ) {
         self.buckets.clear();
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets) {
@@ -461,7 +462,7 @@ impl Cache {
     pub(crate) fn run_length<P: PacketBuf>(
         &mut self,
         keys: &[PackedKey],
-        packets: &[Option<(u32, P)>],
+        packets: &[Option<(DeviceId, P)>],
         first: usize,
         most: usize,
         now: ReplayContext<'_>,

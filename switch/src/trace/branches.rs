@@ -4,6 +4,7 @@ use super::Tracer;
 use super::actions::without_last_copy;
 use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
+use crate::ids::DeviceId;
 use crate::xlate::packet::reversible;
 use crate::xlate::{Kind, Observer, Xlate};
 use openflow_rs::action::{Action, SampleAction, SampleDirection};
@@ -73,7 +74,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
                 PortKind::Device(d) | PortKind::Internal(d) => Some(d),
                 _ => None,
             });
-        let port = port.filter(|_| s.sampling_port != PortNo::ANY).unwrap_or(u32::MAX);
+        let port = port.filter(|_| s.sampling_port != PortNo::ANY).unwrap_or(DeviceId::NONE);
         let direction = match s.direction {
             SampleDirection::Ingress => ",ingress",
             SampleDirection::Egress => ",egress",

@@ -59,13 +59,14 @@ pub fn of_datapath(actions: &str, name: impl Fn(u32) -> Option<String>) -> Strin
 mod tests {
     use super::{of_bridge, of_datapath};
     use crate::bridge::{Bridge, Port, PortKind};
+    use crate::ids::DeviceId;
     use openflow_rs::PortNo;
 
     #[test]
     fn ports_have_names() {
         let mut b = Bridge::new("br0", 1);
         for (no, name) in [(1, "p1"), (12, "vm 3")] {
-            b.ports.insert(PortNo(no), Port::new(PortNo(no), name, PortKind::Device(no.into())));
+            b.ports.insert(PortNo(no), Port::new(PortNo(no), name, PortKind::Device(DeviceId(no.into()))));
         }
         for (text, wanted) in [
             ("ip,in_port=1,nw_src=1.1.1.1", "ip,in_port=p1,nw_src=1.1.1.1"),

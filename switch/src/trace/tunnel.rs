@@ -1,5 +1,6 @@
 //! `tnl_push(…)` in the words of ovs-dpctl(8).
 
+use crate::ids::DeviceId;
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
 use crate::xlate::Backer;
 use packet::gre::{Erspan, Gre};
@@ -33,7 +34,7 @@ pub(crate) struct Pushed {
     /// With a UDP checksum.
     pub(crate) csum: bool,
     /// The device that the packet leaves through; none: it goes on in the bridge of its route.
-    pub(crate) device: Option<u32>,
+    pub(crate) device: Option<DeviceId>,
 }
 
 /// The number of the port that tunnels' packets leave by.

@@ -2,6 +2,7 @@
 
 use super::{Own, SourcePorts};
 use crate::dependency::Dependency;
+use crate::ids::DeviceId;
 use packet::Mac;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ pub enum Egress {
     /// Through a bridge's flows, as from its own port.
     Bridge(String),
     /// Straight to a device.
-    Device(u32),
+    Device(DeviceId),
     /// Through a device of the host that belongs to no bridge, by name: the switch cannot send there.
     Host(String),
 }

@@ -6,7 +6,7 @@ use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, DeviceId};
 use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKey, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
@@ -27,7 +27,7 @@ pub enum SwitchError {
     PortExists(PortNo, String),
     /// The device belongs to a port.
     #[error("device {0} already belongs to a port")]
-    DeviceTaken(u32),
+    DeviceTaken(DeviceId),
     /// The continuation is not one of this switch.
     #[error("the continuation is not one of this switch; resume only what it paused, unchanged")]
     Continuation,
@@ -65,7 +65,7 @@ fn number_in(name: &str) -> Option<u32> {
 pub struct Backer {
     pub(crate) bridges: Bridges,
     /// Ports by device; each walk looks its own up, so the hash is a fast one.
-    pub(crate) devices: hashbrown::HashMap<u32, (BridgeId, PortNo)>,
+    pub(crate) devices: hashbrown::HashMap<DeviceId, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
@@ -199,7 +199,7 @@ impl Backer {
     }
 
     /// The port of a device.
-    pub fn port_of_device(&self, device: u32) -> Option<(BridgeId, PortNo)> {
+    pub fn port_of_device(&self, device: DeviceId) -> Option<(BridgeId, PortNo)> {
         self.devices.get(&device).copied()
     }
 
@@ -250,7 +250,7 @@ impl Backer {
     }
 
     /// The device of a bridge's own port.
-    pub(crate) fn device_of_bridge(&self, name: &str) -> Option<u32> {
+    pub(crate) fn device_of_bridge(&self, name: &str) -> Option<DeviceId> {
         let b = self.bridges.iter().find(|b| b.name == name)?;
         match b.ports.get(&PortNo::LOCAL)?.kind {
             PortKind::Device(d) | PortKind::Internal(d) => Some(d),
@@ -262,7 +262,7 @@ impl Backer {
     /// kind have.
     pub fn datapath_port_name(&self, number: u32) -> Option<String> {
         let ports = |bridge: BridgeId| self.bridges.get(bridge).map(|b| &b.ports);
-        if let Some((bridge, no)) = self.devices.get(&number) {
+        if let Some((bridge, no)) = self.devices.get(&DeviceId(number)) {
             return ports(*bridge)?.get(no).map(|p| p.name.clone());
         }
         let mut tunnels = self.bridges.iter().flat_map(|b| b.ports.values()).filter_map(|p| match &p.kind {
@@ -290,7 +290,7 @@ impl Backer {
         names.dedup();
         let mut taken: Vec<u32> = Vec::new();
         for name in names {
-            let free = |n: &u32| !self.devices.contains_key(n) && !taken.contains(n);
+            let free = |n: &u32| !self.devices.contains_key(&DeviceId(*n)) && !taken.contains(n);
             let wanted = if self.numbers_by_name { number_in(name).filter(free) } else { None };
             let n = wanted.or_else(|| (1..).find(free)).unwrap_or(0);
             if name == t.datapath_port() {

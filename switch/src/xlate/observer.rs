@@ -12,7 +12,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
 use crate::xlate::{Backer, Xlate};
@@ -97,8 +97,8 @@ pub(crate) struct Encapsulation {
     pub(crate) csum: bool,
     /// What its source port was chosen of.
     pub(crate) ports: SourcePorts,
-    /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
-    pub(crate) device: Option<u32>,
+    /// Where it leaves; `None` goes on in a bridge, as a packet of its own.
+    pub(crate) target: Option<Target>,
 }
 
 /// Why each packet of a kind goes to the daemon.
@@ -206,8 +206,8 @@ pub(crate) trait Observer: Sized {
     fn flows_change(&mut self, backer: &mut Backer);
     /// The changes from `base` to `key` are about to be written to the packet.
     fn commits(&mut self, base: &FlowKey, key: &FlowKey);
-    /// The packet, which says `base`, leaves: device and queue, as [`crate::destination`] reads them.
-    fn sends(&mut self, base: &FlowKey, target: u32);
+    /// The packet, which says `base`, leaves.
+    fn sends(&mut self, base: &FlowKey, target: Target);
     /// The packet, which says `base`, goes to the BFD session of a port.
     fn ends_at_session(&mut self, base: &FlowKey, bridge: BridgeId, port: PortNo);
     /// The packet is cut to so many bytes before it is sent; `offered`: the datapath can do so.
@@ -264,7 +264,7 @@ pub(crate) trait Observer: Sized {
     fn copy_ends(&mut self, begun: usize, sent: bool);
     /// A tunnel's headers were made.
     fn tunnels(&mut self, cfg: &TunnelConfig, headers: &[u8], egress: &Egress, backer: &Backer);
-    /// A tunnel's next hop is not resolved; `device` is where its route leads.
+    /// A tunnel's next hop is not resolved.
     fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer);
 
     /// Carries out a list of actions: [`Xlate::each`], unless each is told of.

@@ -1,11 +1,11 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
 use crate::bridge::{BfdPackets, CcmPackets, Port, PortKind};
-use crate::buf::{PacketBuf, target};
+use crate::buf::PacketBuf;
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket};
 use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
-use crate::ids::BridgeId;
+use crate::ids::{BridgeId, DeviceId, Target};
 use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
@@ -22,8 +22,8 @@ const MAX_BRIDGES: u32 = 16;
 
 /// What is behind a port.
 enum PortTarget {
-    Device(u32),
-    Internal(u32),
+    Device(DeviceId),
+    Internal(DeviceId),
     /// The other end, if it is there.
     Patch(Option<(BridgeId, PortNo)>),
     Tunnel(Box<TunnelConfig>),
@@ -176,7 +176,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         prereq_ok(&self.packet.key, Prereq::Ip).then_some(mark)
     }
 
-    fn send_device(&mut self, device: u32, no: PortNo) {
+    fn send_device(&mut self, device: DeviceId, no: PortNo) {
         let Some(mark) = self.queue_mark(no) else { return self.send_as_it_is(device, no) };
         let tos = self.packet.key.get(F::NwTos);
         self.observer.decides(F::IpDscp);
@@ -185,23 +185,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.packet.key.set(F::NwTos, tos);
     }
 
-    fn send_as_it_is(&mut self, device: u32, no: PortNo) {
+    fn send_as_it_is(&mut self, device: DeviceId, no: PortNo) {
         if !self.commit() {
             return;
         }
         self.passes(no);
-        let device = target(device, self.packet.queue);
+        let target = device.queue(self.packet.queue);
         if self.is_last() {
             self.pipeline.sent += 1;
-            self.observer.sends(&self.packet.base, device);
-            self.packet.out_device = Some(device);
+            self.observer.sends(&self.packet.base, target);
+            self.packet.target = Some(target);
             return;
         }
         match self.packet.buf.duplicate() {
             Some(p) => {
-                self.observer.sends(&self.packet.base, device);
+                self.observer.sends(&self.packet.base, target);
                 self.pipeline.sent += 1;
-                self.out.packets.push((device, p));
+                self.out.packets.push((target, p));
             }
             None => self.because(DropReason::NoBuffer),
         }
@@ -341,19 +341,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(d) = p.data_mut().get_mut(..outer.len()) {
             d.copy_from_slice(&outer);
         }
-        let record = |x: &mut Self, device: Option<u32>| {
+        let record = |x: &mut Self, target: Option<Target>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
             let ports = x.backer.underlay.source_ports();
-            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), ports, device };
+            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), ports, target };
             x.observer.encapsulates(&x.packet.base, e, n);
         };
         match egress {
             Egress::Device(d) => {
-                let d = target(d, self.packet.queue);
-                record(self, Some(d));
+                let target = d.queue(self.packet.queue);
+                record(self, Some(target));
                 self.pipeline.sent += 1;
-                self.out.packets.push((d, p));
+                self.out.packets.push((target, p));
             }
             Egress::Bridge(name) => match self.backer.bridge_by_name(&name) {
                 Some(b) => {

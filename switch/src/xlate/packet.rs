@@ -5,6 +5,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::Pass;
 use crate::drops::DropReason;
 use crate::extract;
+use crate::ids::Target;
 use crate::tunnel::Outer;
 use crate::xlate::controller::Wait;
 use crate::xlate::{Observer, Xlate};
@@ -39,8 +40,8 @@ pub(crate) struct PacketState<P> {
     pub(crate) queue: Option<u16>,
     /// A bit for each of the bridge's mirrors that has its copy.
     pub(crate) mirrored: u32,
-    /// The device that the packet itself leaves through when the walk has ended.
-    pub(crate) out_device: Option<u32>,
+    /// Where the packet itself leaves when the walk has ended.
+    pub(crate) target: Option<Target>,
 }
 
 impl<P: PacketBuf> PacketState<P> {
@@ -61,7 +62,7 @@ impl<P: PacketBuf> PacketState<P> {
             labels_before: None,
             queue: None,
             mirrored: 0,
-            out_device: None,
+            target: None,
         }
     }
 

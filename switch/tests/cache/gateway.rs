@@ -4,7 +4,7 @@ use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{BridgeId, DeviceId, Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
 pub const VIF: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 pub const ROUTER: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
@@ -175,16 +175,16 @@ pub fn gateway(cache: bool) -> Switch {
         PortKind::Tunnel(Box::new(c))
     };
     let ports = [
-        (int, 1, "p1", PortKind::Device(1)),
-        (int, 2, "p2", PortKind::Device(2)),
-        (int, 3, "p3", PortKind::Device(3)),
+        (int, 1, "p1", PortKind::Device(DeviceId(1))),
+        (int, 2, "p2", PortKind::Device(DeviceId(2))),
+        (int, 3, "p3", PortKind::Device(DeviceId(3))),
         (int, 10, "gnv", tunnel(TunnelKind::Geneve, true)),
         (int, 11, "vxl", tunnel(TunnelKind::Vxlan, false)),
         (int, 20, "int-ex", PortKind::Patch("ex-int".into())),
         (ex, 1, "ex-int", PortKind::Patch("int-ex".into())),
-        (ex, 2, "eth0", PortKind::Device(50)),
-        (ex, 3, "eth1", PortKind::Device(51)),
-        (ex, 0xfffe, "br-ex", PortKind::Internal(60)),
+        (ex, 2, "eth0", PortKind::Device(DeviceId(50))),
+        (ex, 3, "eth1", PortKind::Device(DeviceId(51))),
+        (ex, 0xfffe, "br-ex", PortKind::Internal(DeviceId(60))),
     ];
     for (b, no, name, kind) in ports {
         let mut p = Port::new(PortNo(no), name, kind);

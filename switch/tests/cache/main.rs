@@ -16,7 +16,7 @@ use packet::build;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, Outputs};
+use switch::{BridgeId, DeviceId, Outputs};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
@@ -291,7 +291,8 @@ fn unrelated_flows_stay() {
 
 /// Cached flows as `dpctl/dump-flows` tells of them, of packets from a device.
 fn told(s: &Rig, device: u32, now: Duration) -> Vec<String> {
-    let mut all: Vec<String> = s.cached_flows().filter(|f| f.device == device).map(|f| s.tell_flow(&f, now)).collect();
+    let mut all: Vec<String> =
+        s.cached_flows().filter(|f| f.device == DeviceId(device)).map(|f| s.tell_flow(&f, now)).collect();
     all.sort();
     all
 }

@@ -7,7 +7,7 @@ use openflow_rs::TableId;
 use packet::build;
 use proptest::prelude::*;
 use std::time::Duration;
-use switch::{BridgeId, Outputs};
+use switch::{BridgeId, DeviceId, Outputs};
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let open = || {
@@ -115,7 +115,7 @@ fn labels_count_as_far_as_flows_look() {
         s.take((1, build::udp(ROUTER, VIF, a, b, 64, &[1]).expect("udp")), now, &mut out);
         let before = s.cache_stats().misses;
         s.take((2, build::udp(VIF, ROUTER, b, a, 64, &[1]).expect("udp")), now, &mut out);
-        assert_eq!(out.packets.last().map(|p| p.0), Some(1), "port {port}");
+        assert_eq!(out.packets.last().map(|p| p.0.device()), Some(DeviceId(1)), "port {port}");
         (s.cache_stats().misses - before, s.cached_flows().map(|f| f.packets).collect::<Vec<_>>())
     };
     // Two packets may walk: the first shows that TCP flags count, the next makes the flow.

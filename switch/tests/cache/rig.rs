@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::conntrack::Zone;
-use switch::{BfdPackets, BridgeId, FastPath, KnownWay, Outputs, Switch};
+use switch::{BfdPackets, BridgeId, DeviceId, FastPath, KnownWay, Outputs, Switch};
 
 /// A switch, and perhaps a lane that repeats its flows.
 pub struct Rig {
@@ -49,12 +49,13 @@ impl Rig {
     }
 
     /// A packet comes in, through the lane if there is one.
-    pub fn take(&mut self, p: (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
+    pub fn take(&mut self, (device, p): (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
         let Rig { switch, lane, seen, .. } = self;
-        let Some(lane) = lane else { return switch.process(&mut vec![p], now, out) };
+        let mut batch = vec![(DeviceId(device), p)];
+        let Some(lane) = lane else { return switch.process(&mut batch, now, out) };
         switch.view(seen).into_iter().for_each(|v| lane.look(v));
         let (mut missed, mut flows) = (Vec::new(), Vec::new());
-        lane.process(&mut vec![p], now, out, &mut missed);
+        lane.process(&mut batch, now, out, &mut missed);
         lane.sums().into_iter().for_each(|sums| switch.settle_sums(sums, now));
         let tickets: Vec<_> = missed.iter().map(|u| u.ticket).collect();
         switch.walk_for(missed, now, out, &mut flows);
@@ -79,20 +80,15 @@ impl std::ops::DerefMut for Rig {
 }
 
 /// Lets packets come in together, or one by one at the same time.
-pub fn arrive(
-    s: &mut Rig,
-    mut packets: Vec<(u32, Vec<u8>)>,
-    together: bool,
-    now: Duration,
-    last: &mut Vec<u8>,
-) -> String {
+pub fn arrive(s: &mut Rig, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
     let mut out = Outputs::default();
     if together {
-        s.process(&mut packets, now, &mut out);
+        let mut batch = packets.into_iter().map(|(device, p)| (DeviceId(device), p)).collect();
+        s.process(&mut batch, now, &mut out);
     } else {
         packets.into_iter().for_each(|p| s.take(p, now, &mut out));
     }
-    if let Some((_, p)) = out.packets.iter().rfind(|(d, _)| *d == 50) {
+    if let Some((_, p)) = out.packets.iter().rfind(|(to, _)| to.device() == DeviceId(50)) {
         last.clone_from(p);
     }
     seen(&out)

@@ -14,7 +14,7 @@ use openflow_rs::*;
 use rand::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use switch::{BridgeId, DropReason, Event, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, DropReason, Event, Outputs, Port, PortKind, Switch};
 
 /// Tables left out: these make packets pass Open vSwitch's resubmit limit, and what it then does differs from run to run.
 const EXCEPT: &str = "resubmit-overfl";
@@ -249,7 +249,7 @@ impl<'a> Pair<'a> {
         let mut out = Outputs::default();
         let dropped = |s: &Switch| ON_PURPOSE.iter().map(|r| s.drops.get(*r)).sum::<u64>();
         let before = dropped(&self.ours);
-        self.ours.process(&mut vec![(u32::from(port), p.to_vec())], self.now, &mut out);
+        self.ours.process(&mut vec![(DeviceId(u32::from(port)), p.to_vec())], self.now, &mut out);
         // Where a datagram is gone because its fragments overlap, they may be the beginning of another there.
         let fragment = packet::Headers::parse(p).is_some_and(|h| h.fragment);
         let overlapped = fragment && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
@@ -272,7 +272,8 @@ impl<'a> Pair<'a> {
             packets::forget_no_sum(&mut p);
             p
         };
-        let mut mine: Vec<(u16, Vec<u8>)> = out.packets.into_iter().map(|(d, p)| (d as u16, pad(p))).collect();
+        let mut mine: Vec<(u16, Vec<u8>)> =
+            out.packets.into_iter().map(|(to, p)| (to.device().0 as u16, pad(p))).collect();
         let mut theirs: Vec<(u16, Vec<u8>)> = self.ovs.sent().into_iter().map(|(d, p)| (d, pad(p))).collect();
         let all = mine.clone();
         if self.renumbered {
@@ -501,7 +502,7 @@ impl Chooser {
             let p = packets::of_key(&key, rng);
             let p = if rng.random_ratio(1, 8) { packets::mutated(&p, rng) } else { p };
             let mut out = Outputs::default();
-            self.trial.process(&mut vec![(u32::from(port), p.clone())], Duration::ZERO, &mut out);
+            self.trial.process(&mut vec![(DeviceId(u32::from(port)), p.clone())], Duration::ZERO, &mut out);
             let hit = self.trial.bridge(self.bridge).map_or(0, |b| b.flows().filter(|f| f.counters().0 > 0).count());
             let score =
                 4 * hit.saturating_sub(self.hit) + usize::from(!out.packets.is_empty() || !out.events.is_empty());
@@ -522,7 +523,7 @@ pub fn our_switch() -> (Switch, BridgeId) {
     let mut s = Switch::new(100_000);
     let bridge = s.add_bridge("br0", 1);
     for n in 1..=PORTS {
-        s.add_port(bridge, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+        s.add_port(bridge, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(DeviceId(n.into())))).expect("port");
     }
     s.apply(bridge, &option_map(), Duration::ZERO).expect("option map");
     (s, bridge)

@@ -1,8 +1,8 @@
 //! Ports and bridges: patch ports, liveness, routes by bridges, a bridge in place of another.
 
-use crate::rig::{load, one, send, udp};
+use crate::rig::{load, one, send, udp, via};
 use openflow_rs::*;
-use switch::{BridgeId, Egress, Port, PortKind, Route, Switch};
+use switch::{BridgeId, DeviceId, Egress, Port, PortKind, Route, Switch};
 
 #[test]
 fn patch_ports_join_bridges() {
@@ -13,7 +13,7 @@ fn patch_ports_join_bridges() {
     let b = s.add_bridge("br-phys", 2);
     s.add_port(BridgeId(0), Port::new(PortNo(20), "int-phys", PortKind::Patch("phys-int".into()))).expect("port");
     s.add_port(b, Port::new(PortNo(1), "phys-int", PortKind::Patch("int-phys".into()))).expect("port");
-    s.add_port(b, Port::new(PortNo(2), "eth0", PortKind::Device(50))).expect("port");
+    s.add_port(b, Port::new(PortNo(2), "eth0", PortKind::Device(DeviceId(50)))).expect("port");
     load(
         &mut s,
         b,
@@ -21,7 +21,7 @@ fn patch_ports_join_bridges() {
     );
     let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
     let out = send(&mut s, 1, &p).packets;
-    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2].map(via));
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
     let r = switch::TraceRequest { metadata, packet: p, ..Default::default() };

@@ -1,12 +1,12 @@
 //! Connection tracking and address translation: what packets of a connection become, and why some cannot be of one.
 
-use crate::rig::{A, B, NOW, good, ip, of_size, one, send, udp};
+use crate::rig::{A, B, NOW, good, ip, of_size, one, send, udp, via};
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build};
 use std::time::Duration;
 use switch::conntrack::Zone;
-use switch::{BridgeId, DropReason, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, DropReason, Outputs, Port, PortKind, Switch};
 
 #[test]
 fn snat_and_back_with_marks() {
@@ -18,7 +18,7 @@ fn snat_and_back_with_marks() {
         "table=1,ct_state=+rel+rpl+trk,icmp,in_port=2 actions=output:1",
     ]);
     let out = send(&mut s, 1, &udp("10.0.0.1", 1111, "8.8.8.8", 53)).packets;
-    assert_eq!(out[0].0, 2);
+    assert_eq!(out[0].0, via(2));
     good(&out[0].1);
     assert_eq!(out[0].1[26..30], [172, 16, 0, 1]);
     let reply = build::udp(A, B, (ip("8.8.8.8"), 53), (ip("172.16.0.1"), 1111), 64, b"x").expect("udp");
@@ -45,7 +45,7 @@ fn what_follows_ct_goes_on_untracked() {
         "table=2,ct_state=-trk actions=output:3",
     ]);
     let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
-    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3].map(via));
 }
 
 #[test]
@@ -61,7 +61,11 @@ fn a_damaged_packet_does_not_stop_its_connection() {
     *damaged.last_mut().expect("a byte") ^= 1;
     assert_eq!(send(&mut s, 1, &damaged).packets, []);
     for _ in 0..3 {
-        assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "what was found of a damaged packet is not kept");
+        assert_eq!(
+            send(&mut s, 1, &p).packets,
+            [(via(2), p.clone())],
+            "what was found of a damaged packet is not kept"
+        );
     }
 }
 
@@ -77,10 +81,11 @@ fn original_tuples_are_looked_up() {
     ]);
     for _ in 0..3 {
         let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
-        let [(2, p)] = out.as_slice() else { panic!("{out:?}") };
+        let [(to, p)] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!(*to, via(2));
         assert_eq!(p[30..34], [10, 0, 0, 9]);
         let same = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.9", 9)).packets;
-        assert_eq!(same, [(3, udp("10.0.0.1", 1, "10.0.0.9", 9))]);
+        assert_eq!(same, [(via(3), udp("10.0.0.1", 1, "10.0.0.9", 9))]);
     }
 }
 
@@ -207,7 +212,7 @@ fn sctp_is_translated_each_time() {
     let b = s.add_bridge("br0", 1);
     let now = Duration::from_secs(1);
     for no in [1, 2] {
-        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(no.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(DeviceId(no.into())))).expect("port");
     }
     let f = parse_flow("in_port=1,sctp actions=ct(commit,zone=1,nat(src=10.1.1.240:34567)),controller").expect("flow");
     s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect("flow");

@@ -1,10 +1,10 @@
 //! `encap` and `decap`: headers before packets, packets without an Ethernet header, and what flows are for them.
 
-use crate::rig::{A, B, NOW, ip, send};
+use crate::rig::{A, B, NOW, ip, send, via};
 use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use packet::build;
-use switch::{BridgeId, DropReason, Event, Outputs, Port, PortKind, Switch};
+use switch::{BridgeId, DeviceId, DropReason, Event, Outputs, Port, PortKind, Switch, Target};
 
 fn udp(v6: bool) -> Vec<u8> {
     let (src, dst) = if v6 { ("fd00::1", "fd00::2") } else { ("10.0.0.1", "10.0.0.2") };
@@ -17,7 +17,8 @@ fn network(flows: &[&str], others: &[&str]) -> Switch {
     let (a, b) = (s.add_bridge("br0", 1), s.add_bridge("br1", 2));
     for (bridge, list) in [(a, 1..=3), (b, 4..=4)] {
         for i in list {
-            s.add_port(bridge, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+            s.add_port(bridge, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into()))))
+                .expect("port");
         }
     }
     for (bridge, name, peer) in [(a, "x", "y"), (b, "y", "x")] {
@@ -30,7 +31,7 @@ fn network(flows: &[&str], others: &[&str]) -> Switch {
     s
 }
 
-fn sent(flows: &[&str], p: &[u8]) -> Vec<(u32, Vec<u8>)> {
+fn sent(flows: &[&str], p: &[u8]) -> Vec<(Target, Vec<u8>)> {
     send(&mut network(flows, &[]), 1, p).packets
 }
 
@@ -79,7 +80,7 @@ fn headers_are_put_before_packets() {
     ];
     for (actions, p, kind, rest) in cases {
         let out = sent(&[&format!("in_port=1 actions={actions},{OUTER}")], p);
-        assert_eq!(out, [(2, ethernet(kind, &rest))], "{actions}");
+        assert_eq!(out, [(via(2), ethernet(kind, &rest))], "{actions}");
     }
 }
 
@@ -98,14 +99,14 @@ fn headers_are_taken_away() {
                 format!("in_port=9 actions={popped},output:4"),
             );
             let mut s = network(&[&to], &[&from]);
-            assert_eq!(send(&mut s, 1, &p).packets, [(4, p.clone())], "{pushed}");
+            assert_eq!(send(&mut s, 1, &p).packets, [(via(4), p.clone())], "{pushed}");
             // Without an Ethernet header through the patch ports.
             let (to, from) = (
                 format!("in_port=1 actions={pushed},output:9"),
                 format!("in_port=9 actions={},output:4", popped.strip_prefix("decap(),").expect("begins so")),
             );
             let mut s = network(&[&to], &[&from]);
-            assert_eq!(send(&mut s, 1, &p).packets, [(4, p.clone())], "{pushed} through patch ports");
+            assert_eq!(send(&mut s, 1, &p).packets, [(via(4), p.clone())], "{pushed} through patch ports");
         }
     }
 }
@@ -126,7 +127,7 @@ fn packets_without_ethernet_have_flows_of_their_own() {
     wanted[..12].fill(0);
     wanted[22] = 63;
     assert_eq!(out.len(), 1);
-    assert_eq!((out[0].0, &out[0].1[..14], &out[0].1[26..]), (2, &wanted[..14], &wanted[26..]));
+    assert_eq!((out[0].0, &out[0].1[..14], &out[0].1[26..]), (via(2), &wanted[..14], &wanted[26..]));
     // Many of the other kind before them, in any order, and once more, so that walks that are known would be taken.
     let flows: Vec<String> = (0..40u16)
         .flat_map(|i| [format!("table=1,priority={},ip,nw_src=10.0.{i}.0/24 actions=output:3", 100 + i)])
@@ -136,7 +137,7 @@ fn packets_without_ethernet_have_flows_of_their_own() {
     let flows: Vec<&str> = flows.iter().map(String::as_str).collect();
     let mut s = network(&flows, &[]);
     for _ in 0..5 {
-        assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+        assert_eq!(send(&mut s, 2, &p).packets, [(via(3), p.clone())]);
         assert_eq!(send(&mut s, 1, &p).packets, out);
     }
 }
@@ -168,7 +169,7 @@ fn what_cannot_be_done_drops_the_packet() {
     // Ports want an Ethernet header; other outputs go on.
     let mut s = network(&["in_port=1 actions=decap(),output:2,encap(ethernet),output:3"], &[]);
     let out = send(&mut s, 1, &p).packets;
-    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [3]);
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [via(3)]);
     let mut s = network(&["in_port=1 actions=decap(),output:2"], &[]);
     assert!(send(&mut s, 1, &p).packets.is_empty());
     assert_eq!(s.drops.get(DropReason::NotEthernet), 1);
@@ -200,7 +201,7 @@ fn packets_without_ethernet_are_paused_and_resumed() {
     assert_eq!(packet_in.packet, p[14..]);
     let mut out = Outputs::default();
     s.resume(&packet_in, &Vec::new(), NOW, &mut out).expect("resumes");
-    assert_eq!(out.packets, [(2, p.clone())]);
+    assert_eq!(out.packets, [(via(2), p.clone())]);
     // A controller sends one.
     let m = openflow_rs::message::PacketOut {
         metadata: Match::new().with(FieldId::InPort, 1).with(FieldId::PacketType, 0x1_0800),
@@ -210,7 +211,7 @@ fn packets_without_ethernet_are_paused_and_resumed() {
     };
     let mut out = Outputs::default();
     s.packet_out(BridgeId(0), &m, &Vec::new(), NOW, &mut out);
-    assert_eq!(out.packets, [(2, p)]);
+    assert_eq!(out.packets, [(via(2), p)]);
 }
 
 /// A packet that a controller sends as if it came from a port is copied to the mirrors of what that port receives.
@@ -236,7 +237,7 @@ fn mirrors_have_packet_outs() {
         };
         let mut out = Outputs::default();
         s.packet_out(BridgeId(0), &m, &Vec::new(), NOW, &mut out);
-        assert_eq!(out.packets.iter().map(|(d, _)| *d).collect::<Vec<_>>(), devices, "from port {port}");
+        assert_eq!(out.packets.iter().map(|(to, _)| to.device().0).collect::<Vec<_>>(), devices, "from port {port}");
         assert!(out.packets.iter().all(|(_, p)| *p == udp(false)));
     }
 }
@@ -251,7 +252,7 @@ fn clones_and_buckets_leave_the_packet_what_it_was() {
         &[],
     );
     let out = send(&mut s, 1, &p).packets;
-    assert_eq!((out.len(), &out[0].1[18..], &out[1]), (2, &p[..], &(3, p.clone())));
+    assert_eq!((out.len(), &out[0].1[18..], &out[1]), (2, &p[..], &(via(3), p.clone())));
     let g = GroupMod::new(GroupModCommand::Add, parse_group(group).expect("group"));
     s.apply(BridgeId(0), &Message::GroupMod(g), NOW).expect("group");
     s.apply(BridgeId(0), &Message::FlowMod(parse_flow("in_port=3 actions=group:1,output:1").expect("flow")), NOW)
@@ -259,7 +260,7 @@ fn clones_and_buckets_leave_the_packet_what_it_was() {
     let other = "packet_type=(1,0x8847),mpls_label=5 actions=decap(packet_type(ns=0,type=0)),output:4";
     s.apply(BridgeId(1), &Message::FlowMod(parse_flow(other).expect("flow")), NOW).expect("flow");
     let out = send(&mut s, 3, &p).packets;
-    assert_eq!(out, [(4, p.clone()), (1, p)]);
+    assert_eq!(out, [(via(4), p.clone()), (via(1), p)]);
 }
 
 /// Flows whose actions need what the packet cannot have are refused.

@@ -1,6 +1,6 @@
 //! Headers that actions write, push and pop: what the packet is afterwards, and that its checksums are right.
 
-use crate::rig::{NOW, good, load, one, send, udp};
+use crate::rig::{NOW, good, load, one, send, udp, via};
 use openflow_rs::text::parse_group;
 use openflow_rs::*;
 use packet::{Headers, checksum};
@@ -14,7 +14,8 @@ fn icmpv6_in_ipv4_is_payload() {
     p[23] = 58;
     packet::checksum::set_ipv4(&mut p, 14);
     let out = send(&mut s, 1, &p).packets;
-    let [(2, q)] = out.as_slice() else { panic!("{out:?}") };
+    let [(to, q)] = out.as_slice() else { panic!("{out:?}") };
+    assert_eq!(*to, via(2));
     assert_eq!((&q[30..34], &q[34..]), (&[10, 9, 9, 9][..], &p[34..]));
 }
 
@@ -31,13 +32,13 @@ fn tags_beyond_the_limit_are_payload() {
     let mut lower = p.clone();
     lower[14 + 8 + 8] -= 1;
     packet::checksum::set_ipv4(&mut lower, 22);
-    assert_eq!(send(&mut s, 1, &p).packets, [(2, lower)], "two tags count: it is IP");
+    assert_eq!(send(&mut s, 1, &p).packets, [(via(2), lower)], "two tags count: it is IP");
     s.underlay.set_tags(1);
     let (mut popped, mut other) = (p.clone(), p.clone());
     popped.drain(12..16);
     other[15] = 7;
     for _ in 0..3 {
-        assert_eq!(send(&mut s, 1, &p).packets, [(2, popped.clone()), (3, other.clone())]);
+        assert_eq!(send(&mut s, 1, &p).packets, [(via(2), popped.clone()), (via(3), other.clone())]);
     }
     assert_eq!(s.cache_stats().hits, 2);
 }
@@ -48,7 +49,7 @@ fn rewrites_keep_checksums() {
         "in_port=1,udp actions=set_field:10.9.9.9->ip_src,set_field:02:00:00:00:00:99->eth_src,set_field:4000->udp_src,dec_ttl,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:1.1.1.1->ip_dst,output:3),output:3",
     ]);
     let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
-    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3, 3]);
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3, 3].map(via));
     out.iter().for_each(|o| good(&o.1));
     assert_eq!(out[0].1[12..16], [0x81, 0, 0, 5]);
     assert_eq!(out[2].1[26..34], [10, 9, 9, 9, 10, 0, 0, 2], "clone's change is gone");
@@ -66,7 +67,8 @@ fn written_bits_leave_the_others() {
         let mut p = udp(&format!("10.0.0.{n}"), 5, "10.0.9.9", 6);
         p[11] = n;
         let out = send(&mut s, 1, &p).packets;
-        let [(2, q)] = out.as_slice() else { panic!("{out:?}") };
+        let [(to, q)] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!(*to, via(2));
         assert_eq!((&q[6..12], &q[26..30]), (&[0x0b, 0x54, 0x20, 0, 0, n][..], &[10, 0, 7, n][..]), "packet {n}");
         good(q);
     }
@@ -134,7 +136,7 @@ fn labels_are_matched_and_restored() {
     for (port, first) in [(2, 3), (3, 2)] {
         let out = send(&mut s, port, &p).packets;
         let told: Vec<_> = out.iter().map(|(to, q)| (*to, labels(q).0.len())).collect();
-        assert_eq!(told, [(first, 1), (1, 0)], "from {port}");
+        assert_eq!(told, [(via(first), 1), (via(1), 0)], "from {port}");
         assert_eq!(out[1].1, p, "as it came");
     }
 }

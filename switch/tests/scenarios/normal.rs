@@ -1,26 +1,26 @@
 //! NORMAL: learned addresses, VLANs, groups, bonds, and ports that a spanning tree holds.
 
-use crate::rig::{A, B, NOW, ip, one, send, udp};
+use crate::rig::{A, B, NOW, ip, one, send, udp, via};
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{build, checksum};
 use std::time::Duration;
-use switch::{BridgeId, Event, Outputs, Port, PortKind, Switch, VlanMode};
+use switch::{BridgeId, DeviceId, Event, Outputs, Port, PortKind, Switch, VlanMode};
 
 #[test]
 fn normal_learns_and_respects_vlans() {
     let mut s = one(&["actions=NORMAL"]);
     s.remove_port(BridgeId(0), PortNo(3));
-    let mut p3 = Port::new(PortNo(3), "p3", PortKind::Device(3));
+    let mut p3 = Port::new(PortNo(3), "p3", PortKind::Device(DeviceId(3)));
     p3.vlan = VlanMode::Access(packet::VlanId::of_tci(7));
     s.add_port(BridgeId(0), p3).expect("port");
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
-    assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "VLAN 0 floods to the trunk only");
+    assert_eq!(send(&mut s, 1, &p).packets, [(via(2), p.clone())], "VLAN 0 floods to the trunk only");
     let tagged = send(&mut s, 3, &p).packets;
     assert_eq!(tagged.len(), 2, "VLAN 7 floods to both trunks");
     assert_eq!(tagged[0].1[12..16], [0x81, 0, 0, 7]);
     let back = send(&mut s, 2, &tagged[0].1).packets;
-    assert!(back.iter().any(|(d, q)| *d == 3 && *q == p), "untagged again on the access port");
+    assert!(back.iter().any(|(d, q)| *d == via(3) && *q == p), "untagged again on the access port");
 }
 
 /// A packet of UDP to a group, and an IGMPv2 message about it.
@@ -44,7 +44,7 @@ fn groups_get_what_they_asked_for() {
     let to = |s: &mut Switch, p: &[u8]| {
         // Twice: the second one is cached.
         let twice = [(); 2].map(|()| {
-            let mut devices: Vec<u32> = send(s, 3, p).packets.into_iter().map(|(d, _)| d).collect();
+            let mut devices: Vec<u32> = send(s, 3, p).packets.into_iter().map(|(to, _)| to.device().0).collect();
             devices.sort_unstable();
             devices
         });
@@ -101,7 +101,7 @@ fn bonds_are_one_port() {
         build::udp(packet::Mac(a), packet::Mac(b), (ip("10.0.0.1"), port), (ip("10.0.0.2"), 2), 64, b"hello")
             .expect("udp")
     };
-    let to = |o: Outputs<Vec<u8>>| o.packets.iter().map(|p| p.0).collect::<Vec<_>>();
+    let to = |o: Outputs<Vec<u8>>| o.packets.iter().map(|p| p.0.device().0).collect::<Vec<_>>();
     s.set_bond(BridgeId(0), bond(3, switch::Spread::Active));
     assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))), [3], "flooded once, by the active member");
     assert_eq!(to(send(&mut s, 2, &packet(9, 1, 1))), [], "nothing from the other one");
@@ -139,7 +139,7 @@ fn the_spanning_tree_holds_ports() {
     let b = s.add_bridge("br0", 1);
     let now = Duration::from_secs(1);
     for no in [1, 2] {
-        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(no.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(DeviceId(no.into())))).expect("port");
     }
     s.apply(b, &openflow_rs::Message::FlowMod(parse_flow("actions=normal").expect("flow")), now).expect("flow");
     let source = packet::Mac([2, 0, 0, 0, 0, 1]);
@@ -166,7 +166,7 @@ fn the_spanning_tree_holds_ports() {
     let receive = |s: &mut Switch, frame: &[u8]| {
         let mut out = Outputs::default();
         for _ in 0..2 {
-            s.process(&mut vec![(1, frame.to_vec())], now, &mut out);
+            s.process(&mut vec![(DeviceId(1), frame.to_vec())], now, &mut out);
         }
         (out.packets.len(), out.events.len())
     };

@@ -1,6 +1,6 @@
 //! Packets that go to controllers: why, with how much of them, and how they come back.
 
-use crate::rig::{A, NOW, one, send, udp};
+use crate::rig::{A, NOW, one, send, udp, via};
 use openflow_rs::*;
 use packet::build;
 use switch::{Event, Outputs};
@@ -21,7 +21,7 @@ fn pause_and_resume() {
     let Ok((_, Message::Resume(back))) = Message::decode(&bytes) else { panic!("resume") };
     let mut out = Outputs::default();
     s.resume(&back, &Vec::new(), NOW, &mut out).expect("resumes");
-    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3].map(via));
     assert!(s.resume::<Vec<u8>>(&Default::default(), &Vec::new(), NOW, &mut out).is_err());
 }
 
@@ -36,7 +36,7 @@ fn a_pause_within_a_clone_ends_what_is_behind_it() {
     let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
     assert_eq!((out.packets.len(), out.events.len()), (0, 1), "{:?}", out.events);
     let out = send(&mut s, 2, &udp("10.0.0.1", 1, "10.0.0.2", 2));
-    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [1, 3].map(via));
 }
 
 /// A packet-in of a table-miss flow (priority 0, matches all) has the reason "no match", and the whole packet.

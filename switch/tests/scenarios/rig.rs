@@ -5,7 +5,9 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BfdPackets, BridgeId, Egress, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{
+    BfdPackets, BridgeId, DeviceId, Egress, Outputs, Port, PortKind, Route, Switch, Target, TunnelConfig, TunnelKind,
+};
 
 pub const A: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 pub const B: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xb]);
@@ -29,7 +31,7 @@ pub fn of_size(connections: usize, flows: &[&str]) -> Switch {
     let mut s = Switch::new(connections);
     let b = s.add_bridge("br0", 1);
     for i in 1..=3 {
-        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(DeviceId(i.into())))).expect("port");
     }
     load(&mut s, b, flows);
     s
@@ -40,9 +42,14 @@ pub fn load(s: &mut Switch, b: BridgeId, flows: &[&str]) {
     s.apply_bundle(b, &list, NOW).expect("bundle");
 }
 
+/// Where packets for a device leave that name no queue.
+pub fn via(device: u32) -> Target {
+    DeviceId(device).into()
+}
+
 pub fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
     let mut out = Outputs::default();
-    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
+    s.process(&mut vec![(DeviceId(dev), p.to_vec())], NOW, &mut out);
     out
 }
 
@@ -77,7 +84,7 @@ pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         gateway: None,
         source: ip(own),
         source_mac: A,
-        egress: Egress::Device(100),
+        egress: Egress::Device(DeviceId(100)),
         hop_source: None,
         table: Route::MAIN,
         own: false,

@@ -1,6 +1,6 @@
 //! Flow tables, groups and meters: changes of flows, room in tables, learned flows, action sets.
 
-use crate::rig::{A, B, NOW, ip, load, one, send, udp};
+use crate::rig::{A, B, NOW, ip, load, one, send, udp, via};
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use packet::build;
@@ -137,13 +137,13 @@ fn groups_meters_and_limits() {
         let p = udp("10.0.0.1", 1000 + i, "10.0.0.2", 2);
         let first = send(&mut s, 1, &p).packets;
         assert_eq!(first, send(&mut s, 1, &p).packets, "a flow sticks to its bucket");
-        hits[first[0].0 as usize] += 1;
+        hits[first[0].0.device().index()] += 1;
     }
     assert!(hits[2] > 10 && hits[3] > 10, "{hits:?}");
     let arp = build::arp_request(A, "10.0.0.1".parse().expect("address"), "10.0.0.2".parse().expect("address"));
-    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 2);
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, via(2));
     s.bridge_mut(BridgeId(0)).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").link.up = false;
-    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 3, "fails over");
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, via(3), "fails over");
     let passed: usize = (0..5).map(|_| send(&mut s, 2, &arp).packets.len()).sum();
     assert_eq!(passed, 2);
     send(&mut s, 3, &arp);
@@ -175,7 +175,7 @@ fn metered_packets_are_gone() {
     let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
     assert_eq!(send(&mut s, 1, &p).packets.len(), 2);
     assert_eq!(send(&mut s, 1, &p).packets, []);
-    assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+    assert_eq!(send(&mut s, 2, &p).packets, [(via(3), p.clone())]);
 }
 
 /// A bucket is an action set: of several outputs the last one counts, and a bucket without an output does nothing.
@@ -194,7 +194,7 @@ fn buckets_are_action_sets() {
     let mut q = p.clone();
     q[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]);
     for _ in 0..3 {
-        assert_eq!(send(&mut s, 1, &p).packets, [(3, q.clone()), (2, p.clone())]);
+        assert_eq!(send(&mut s, 1, &p).packets, [(via(3), q.clone()), (via(2), p.clone())]);
     }
 }
 
@@ -212,7 +212,7 @@ fn clones_and_exits_mind_the_action_set() {
         "table=4,actions=exit",
     ]);
     let to = |s: &mut Switch, port| -> Vec<u32> {
-        send(s, 1, &udp("10.0.0.1", 1, "10.0.0.2", port)).packets.iter().map(|p| p.0).collect()
+        send(s, 1, &udp("10.0.0.1", 1, "10.0.0.2", port)).packets.iter().map(|p| p.0.device().0).collect()
     };
     for _ in 0..3 {
         assert_eq!(to(&mut s, 2), [3, 2, 2], "the clone of table 3 sends too");

@@ -5,7 +5,8 @@ use openflow_rs::*;
 use packet::build;
 use std::time::Duration;
 use switch::{
-    BridgeId, Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey, TunnelKind,
+    BridgeId, DeviceId, Egress, ErspanOptions, PacketMode, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey,
+    TunnelKind,
 };
 
 /// Packets that go to the daemon are told with the reason, in Open vSwitch's words; others are not.
@@ -179,8 +180,8 @@ fn traces_tell_copies_and_names() {
         mark: 0,
     };
     let under = s.add_bridge("br-under", 2);
-    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(65))).expect("port");
-    s.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(66))).expect("port");
+    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(DeviceId(65)))).expect("port");
+    s.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(DeviceId(66)))).expect("port");
     load(&mut s, under, &["actions=output:1"]);
     s.underlay.set_routes(vec![route(Egress::Bridge("br-under".into()))]);
     let text = trace(&mut s, false, None);

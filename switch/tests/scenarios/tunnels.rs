@@ -1,12 +1,12 @@
 //! Packets through tunnels: what the outer headers say, and what comes out at the other end.
 
-use crate::rig::{A, B, NOW, THROUGH, chassis, good, ip, joined, load, pair, send, udp};
+use crate::rig::{A, B, NOW, THROUGH, chassis, good, ip, joined, load, pair, send, udp, via};
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use switch::{
-    BridgeId, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, TunnelConfig,
-    TunnelKey, TunnelKind,
+    BridgeId, DeviceId, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route,
+    TunnelConfig, TunnelKey, TunnelKind,
 };
 
 #[test]
@@ -30,10 +30,10 @@ fn tunnels_carry_packets_and_metadata() {
         let out = send(&mut one, 1, &p);
         assert_eq!((out.packets.len(), &late.packets), (1, &out.packets), "{:?}", one.drops);
         let (dev, outer) = &out.packets[0];
-        assert_eq!(*dev, 100);
+        assert_eq!(*dev, via(100));
         good(outer);
         let got = send(&mut two, 100, outer);
-        assert_eq!(got.packets, [(2, p.clone())], "{kind:?} {:?}", two.drops);
+        assert_eq!(got.packets, [(via(2), p.clone())], "{kind:?} {:?}", two.drops);
         let mut cut = outer.clone();
         cut.truncate(60);
         send(&mut two, 100, &cut);
@@ -69,7 +69,7 @@ fn gre_and_erspan_carry_what_their_options_say() {
             if kind == TunnelKind::Erspan {
                 assert_eq!(outer[at + 4..at + 12], [0x10, 0, 0, 7, 0, 0, 0, 0]);
             }
-            assert_eq!(send(&mut two, 100, outer).packets, [(3, p.clone())], "{:?}", two.drops);
+            assert_eq!(send(&mut two, 100, outer).packets, [(via(3), p.clone())], "{:?}", two.drops);
         }
         let mut wrong = send(&mut one, 3, &p).packets.remove(0).1;
         wrong[34] |= 0x40;
@@ -85,7 +85,7 @@ fn gre_and_erspan_carry_what_their_options_say() {
         for _ in 0..2 {
             let (_, outer) = send(&mut one, 1, &p).packets.remove(0);
             assert_eq!((&outer[34..34 + header.len()], outer.len()), (header, p.len() + 34 + header.len()));
-            assert_eq!(send(&mut two, 100, &outer).packets, [(3, p.clone())], "{:?}", two.drops);
+            assert_eq!(send(&mut two, 100, &outer).packets, [(via(3), p.clone())], "{:?}", two.drops);
         }
     }
     // The one of Geneve has no tunnel of GRE.
@@ -125,7 +125,7 @@ fn flows_set_and_match_erspan() {
             let outer = send(&mut one, 3, &p).packets.remove(0).1;
             let n = header.len() / 2;
             assert_eq!(hex(&outer[42..42 + n]), header);
-            let wanted = if to == 0 { Vec::new() } else { vec![(to, p.clone())] };
+            let wanted = if to == 0 { Vec::new() } else { vec![(via(to), p.clone())] };
             assert_eq!(send(&mut two, 100, &outer).packets, wanted, "{header}");
         }
     }
@@ -165,7 +165,7 @@ fn each_tunnel_has_its_port() {
         for _ in 0..3 {
             let (_, outer) = send(&mut one, 1, &marked(0)).packets.remove(0);
             good(&outer);
-            assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(0))], "{kind:?} {:?}", two.drops);
+            assert_eq!(send(&mut two, 100, &outer).packets, [(via(2), marked(0))], "{kind:?} {:?}", two.drops);
         }
         let [mut usual, _] = pair(a, b, kind, |_| {});
         let (_, outer) = send(&mut usual, 1, &marked(0)).packets.remove(0);
@@ -199,11 +199,11 @@ fn outer_headers_follow_inner_ones() {
                 let (_, outer) = send(&mut one, 1, &marked(inner)).packets.remove(0);
                 good(&outer);
                 assert_eq!(tos_ttl(&outer), expected, "{inner:#x} over {a}");
-                assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner))]);
+                assert_eq!(send(&mut two, 100, &outer).packets, [(via(2), marked(inner))]);
             }
             // A flow has packets of several classes.
             let (_, outer) = send(&mut one, 1, &marked(inner ^ 1)).packets.remove(0);
-            assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner ^ 1))]);
+            assert_eq!(send(&mut two, 100, &outer).packets, [(via(2), marked(inner ^ 1))]);
         }
         // What is no packet of IP has nothing to follow.
         let [mut one, _] = pair(a, b, TunnelKind::Vxlan, |t| {
@@ -239,12 +239,12 @@ fn congestion_in_a_tunnel_is_told_on() {
                 let (_, outer) = send(&mut one, 1, &marked(inner)).packets.remove(0);
                 let out = send(&mut two, 100, &congested(outer.clone())).packets;
                 match expected {
-                    Some(tos) => assert_eq!(out, [(2, marked(tos))], "{inner:#x}"),
+                    Some(tos) => assert_eq!(out, [(via(2), marked(tos))], "{inner:#x}"),
                     None => assert!(out.is_empty(), "{inner:#x}"),
                 }
                 drops += u64::from(expected.is_none());
                 assert_eq!(two.drops.get(DropReason::TunnelCongestion), drops);
-                assert_eq!(send(&mut two, 100, &outer).packets, [(2, marked(inner))], "without congestion");
+                assert_eq!(send(&mut two, 100, &outer).packets, [(via(2), marked(inner))], "without congestion");
             }
         }
     }
@@ -309,7 +309,8 @@ fn tunnels_without_ethernet_carry_ip() {
         let p = udp(src, 5, dst, 6);
         for _ in 0..3 {
             let out = send(&mut one, 3, &p).packets;
-            let [(100, outer)] = &out[..] else { panic!("{kind:?}: {out:?} {:?}", one.drops) };
+            let [(to, outer)] = &out[..] else { panic!("{kind:?}: {out:?} {:?}", one.drops) };
+            assert_eq!(*to, via(100));
             assert_eq!(&outer[at..at + header.len()], header, "{kind:?} {outer:02x?}");
             assert!(outer.ends_with(&p[14..]));
             let h = Headers::parse(outer).expect("headers");
@@ -318,7 +319,7 @@ fn tunnels_without_ethernet_carry_ip() {
             if header[3] != 1 || kind != TunnelKind::Srv6 {
                 let mut wanted = p.clone();
                 wanted[..12].fill(0);
-                assert_eq!(got, [(3, wanted)], "{kind:?} {:?}", two.drops);
+                assert_eq!(got, [(via(3), wanted)], "{kind:?} {:?}", two.drops);
             } else {
                 assert!(got.is_empty(), "a segment is left");
             }
@@ -359,11 +360,11 @@ fn gtpu_tells_messages_apart() {
         let options = |t: &mut TunnelConfig| t.mode = if aware { PacketMode::Aware } else { PacketMode::LegacyL3 };
         let [mut one, _] = joined(a, b, TunnelKind::Gtpu, [takes, &[]], [&options, &|_| {}]);
         // Where flows know of types, a packet without Ethernet does not leave by a port for Ethernet.
-        let of_user = |n: u32| if aware { Vec::new() } else { vec![(n, bare.clone())] };
+        let of_user = |n: u32| if aware { Vec::new() } else { vec![(via(n), bare.clone())] };
         for _ in 0..2 {
             assert_eq!(send(&mut one, 100, &plain).packets, of_user(1), "{:?}", one.drops);
             assert_eq!(send(&mut one, 100, &container).packets, of_user(2), "{:?}", one.drops);
-            let whole = if aware { vec![(3, echo.clone())] } else { Vec::new() };
+            let whole = if aware { vec![(via(3), echo.clone())] } else { Vec::new() };
             assert_eq!(send(&mut one, 100, &echo).packets, whole, "{:?}", one.drops);
         }
         let refused = one.drops.get(DropReason::TunnelUnknown);
@@ -411,7 +412,7 @@ fn packet_types_choose_the_port() {
             assert_eq!(got.len(), 1, "{kind:?} {port} {:?}", two.drops);
             assert_eq!(
                 (got[0].0, &got[0].1[if ethernet { 0 } else { 14 }..]),
-                (to, &p[if ethernet { 0 } else { 14 }..])
+                (via(to), &p[if ethernet { 0 } else { 14 }..])
             );
         }
         // A port for Ethernet alone does not take packets without, and comes before one that knows of types.
@@ -421,7 +422,11 @@ fn packet_types_choose_the_port() {
         load(&mut two, BridgeId(0), &["table=0,in_port=13 actions=output:3"]);
         for (port, to) in [(6, 3), (7, 2)] {
             let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", port)).packets.remove(0).1;
-            assert_eq!(send(&mut two, 100, &outer).packets.iter().map(|o| o.0).collect::<Vec<_>>(), [to], "{kind:?}");
+            assert_eq!(
+                send(&mut two, 100, &outer).packets.iter().map(|o| o.0).collect::<Vec<_>>(),
+                [via(to)],
+                "{kind:?}"
+            );
         }
         two.remove_port(BridgeId(0), PortNo(12)).expect("port");
         let outer = send(&mut one, 3, &udp("10.0.0.1", 5, "10.0.0.2", 7)).packets.remove(0).1;
@@ -455,7 +460,7 @@ fn policies_and_keys_of_both_directions() {
             let outer = send(&mut one, 3, &p).packets.remove(0).1;
             assert_eq!(outer[42..50], [0x88, 8, 0x12, 0x34, 0, 0, 5, 0]);
             let got = send(&mut two, 100, &outer).packets;
-            assert_eq!(got, [(if policy { 3 } else { 2 }, p.clone())]);
+            assert_eq!(got, [(via(if policy { 3 } else { 2 }), p.clone())]);
         }
         // The key of the other direction is none of its.
         let (other, wrong) = (with(7, 7, true), with(1, 1, false));
@@ -528,9 +533,9 @@ fn source_ports_are_of_their_range() {
 fn tunnels_mark_their_packets() {
     let [mut s, _] = pair("192.168.0.1", "192.168.0.2", TunnelKind::Geneve, |t| t.mark = Some(1234));
     let under = s.add_bridge("br-under", 2);
-    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(65))).expect("port");
+    s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(DeviceId(65)))).expect("port");
     for n in [66, 67] {
-        s.add_port(under, Port::new(PortNo(n), &format!("u{n}"), PortKind::Device(n.into()))).expect("port");
+        s.add_port(under, Port::new(PortNo(n), &format!("u{n}"), PortKind::Device(DeviceId(n.into())))).expect("port");
     }
     load(&mut s, under, &["pkt_mark=1234 actions=output:66", "priority=1 actions=output:67"]);
     let route = |mark, egress| Route {
@@ -545,7 +550,8 @@ fn tunnels_mark_their_packets() {
         own: mark != 0,
         mark,
     };
-    s.underlay.set_routes(vec![route(0, Egress::Device(100)), route(1234, Egress::Bridge("br-under".into()))]);
+    s.underlay
+        .set_routes(vec![route(0, Egress::Device(DeviceId(100))), route(1234, Egress::Bridge("br-under".into()))]);
     load(
         &mut s,
         BridgeId(0),
@@ -556,7 +562,7 @@ fn tunnels_mark_their_packets() {
     );
     for _ in 0..3 {
         let devices: Vec<u32> =
-            send(&mut s, 1, &udp("10.0.0.1", 5, "10.0.0.2", 6)).packets.into_iter().map(|p| p.0).collect();
+            send(&mut s, 1, &udp("10.0.0.1", 5, "10.0.0.2", 6)).packets.into_iter().map(|p| p.0.device().0).collect();
         assert_eq!(devices, [66, 2]);
     }
 }
