@@ -144,7 +144,7 @@ pub(crate) mod op {
     pub(crate) const TAGS: u64 = 2 << 56;
     /// The ICMP id in the low 16 bits, of the header at the offset above.
     pub(crate) const ICMP_ID: u64 = 3 << 56;
-    /// Leaves for the [`Target`] in the low half.
+    /// Leaves for the [`crate::Target`] in the low half.
     pub(crate) const SEND: u64 = 4 << 56;
     /// Outer headers: [`super::Outer`].
     pub(crate) const ENCAP: u64 = 5 << 56;
