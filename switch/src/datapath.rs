@@ -141,7 +141,7 @@ impl Switch {
             next += 1;
             let exact_flags = self.flowcache.cache.views.exact_flags();
             if key.cached() {
-                let record = self.walk(device, p, out, Some(key.inner_at != 0));
+                let record = self.walk(device, p, out, Some((key.inner_at != 0, key.kind())));
                 self.flowcache.keep(&mut self.backer, key, record);
             } else {
                 self.uncached(device, p, out);
@@ -285,20 +285,20 @@ impl Switch {
         self.settle();
     }
 
-    /// Walks the tables with a packet. `tunnel`: record the walk; true if the key covers a tunnel header.
+    /// Walks the tables with a packet. `recorded`: record the walk; whether the key covers a tunnel header, and the key's kind.
     #[inline(never)]
     fn walk<P: PacketBuf>(
         &mut self,
         device: DeviceId,
         p: P,
         out: &mut Outputs<P>,
-        tunnel: Option<bool>,
+        recorded: Option<(bool, Option<usize>)>,
     ) -> Option<Record> {
         let Switch { backer, flowcache, .. } = self;
         flowcache.cache.stats.misses += 1;
         // The record of a walk that opens a connection serves no other packet.
-        let expected = tunnel.is_some() && flowcache.connection_predictor.expected();
-        let tunnel = tunnel.filter(|_| !expected);
+        let expected = recorded.is_some() && flowcache.connection_predictor.expected();
+        let recorded = recorded.filter(|_| !expected);
         // Tunnels may end at a device that belongs to no bridge.
         let arrived = backer.devices.get(&device).copied();
         if let Some((bridge, no)) = arrived
@@ -313,8 +313,8 @@ impl Switch {
             x.packet.key.set(F::InPort, no.0.into());
         }
         x.pipeline.last = true;
-        if let Some(t) = tunnel {
-            x.record(t, arrived);
+        if let Some(r) = recorded {
+            x.record(r, arrived);
         }
         if arrived.is_some() {
             x.arrive_outside();
@@ -681,7 +681,7 @@ impl Switch {
             };
             flowcache.serve_run(backer, (std::slice::from_ref(&key), &mut run), (&mut outer, out), keep);
             let [Some((_, p))] = run else { continue };
-            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+            let record = self.walk(device, p, out, Some((key.inner_at != 0, key.kind())));
             match self.flowcache.entry(&mut self.backer, &key, record) {
                 Some((entry, mask)) => {
                     let mask = mask.and_then(|m| Some((key.kind()?, m)));

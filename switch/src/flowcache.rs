@@ -7,7 +7,7 @@
 //! might find another rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all),
 //! or a connection changed its state, mark or label, or is gone.
 //!
-//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP over IPv4
+//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP
 //! ([`ct_template`]).
 //!
 //! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or

@@ -313,7 +313,7 @@ impl Observer for Tracer {
 
     fn ct_from_fields(&mut self) {}
 
-    fn ct_again(&mut self, _: Zone, _: bool, _: bool) {}
+    fn ct_again(&mut self, _: &CtPass<'_>) {}
 
     fn ct_exec_begins(&mut self) {}
 

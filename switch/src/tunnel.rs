@@ -394,12 +394,36 @@ pub(crate) fn entropy(key: &FlowKey) -> u16 {
     spread(addresses ^ long, (ports << 8 | key.get(F::IpProto)) as u64)
 }
 
-/// The same for a packet with an IPv4 header without options at `l3`.
+/// The same for a packet that is no fragment, with an IP header without options or extensions at `l3`.
 #[inline(always)]
-pub(crate) fn entropy_v4(p: &[u8], l3: usize) -> Option<u16> {
+pub(crate) fn entropy_of(p: &[u8], l3: usize) -> Option<u16> {
     let ip: &[u8; 24] = p.get(l3..)?.first_chunk()?;
     let word = |at: usize| u64::from(u32::from_be_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]));
-    Some(spread(word(12) << 32 | word(16), word(20) << 8 | u64::from(ip[9])))
+    if ip[0] >> 4 == 6 {
+        return entropy_v6(p.get(l3..)?);
+    }
+    let ports = ports(ip[9], ipproto::ICMP, [ip[20], ip[21], ip[22], ip[23]]);
+    Some(spread(word(12) << 32 | word(16), ports << 8 | u64::from(ip[9])))
+}
+
+#[inline(never)]
+fn entropy_v6(ip: &[u8]) -> Option<u16> {
+    let head: &[u8; 44] = ip.first_chunk()?;
+    let (words, _) = head.get(8..40)?.as_chunks::<8>();
+    let &[a, b, c, d] = words else { return None };
+    let fold = |a, b| u64::from_be_bytes(a) ^ u64::from_be_bytes(b);
+    let ports = ports(head[6], ipproto::ICMPV6, [head[40], head[41], head[42], head[43]]);
+    Some(spread(fold(a, b).rotate_left(17) ^ fold(c, d), ports << 8 | u64::from(head[6])))
+}
+
+/// The ports with which a header of this protocol begins, or in their place type and code of this version's ICMP.
+#[inline(always)]
+fn ports(proto: u8, icmp: u8, header: [u8; 4]) -> u64 {
+    match (proto, header) {
+        (ipproto::TCP | ipproto::UDP | ipproto::SCTP, h) => u32::from_be_bytes(h).into(),
+        (p, [kind, code, ..]) if p == icmp => u64::from(kind) << 16 | u64::from(code),
+        _ => 0,
+    }
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@
 //! tables.
 
 use super::index::Hash;
-use super::{Connection, Conntrack, Direction, Packet, Request, Stamp, Tuple, Zone, flag, stamp, state};
+use super::{Connection, Conntrack, Direction, Packet, Request, Stamp, Tuple, Verdict, Zone, flag, stamp, state};
 use super::{nat, replica};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
@@ -29,6 +29,9 @@ pub(crate) enum Outcome {
     /// It has one: `ct_state`, mark and label with the bits that decide, whether the packet is a reply, and whether it
     /// is translated.
     Has { state: u32, mark: u32, label: u128, bits: Bits, reply: bool, nat: bool },
+    /// It has the connection of the pass before, which asked for no translation as this one does: `ct_state` then, and
+    /// whether it is translated.
+    Again { state: u32, translates: bool },
 }
 
 /// Bits of a connection's mark and label that decide.
@@ -62,6 +65,7 @@ impl Outcome {
             Outcome::None => false,
             Outcome::Opens(c) => c.nat.as_ref().is_some_and(|n| n.src || n.dst),
             Outcome::Has { state, nat, .. } => *nat && state & (flag::SNAT | flag::DNAT) != 0,
+            Outcome::Again { translates, .. } => *translates,
         }
     }
 }
@@ -74,6 +78,7 @@ impl Expected {
             Outcome::None => (false, None, 0, 0),
             Outcome::Opens(c) => (true, c.nat.clone(), c.mark, c.label),
             Outcome::Has { nat, .. } => (false, nat.then(NatSpec::default), 0, 0),
+            Outcome::Again { .. } => (false, Some(NatSpec::default()), 0, 0),
         };
         let marks = [(FieldId::CtMark, mark.into()), (FieldId::CtLabel, label)];
         Action::Ct(Box::new(CtAction {
@@ -257,7 +262,25 @@ impl Plan {
             return Err(NotNow::Otherwise);
         }
         let mut tuple = p.tuple;
+        // The direction and state that the pass before found.
+        let mut last = None;
         for (pass, Expected { zone, outcome }) in passes.iter().enumerate() {
+            if let Outcome::Again { state, translates } = outcome {
+                let (Some((dir, before)), Some(Passed { connection: c, .. })) = (last, self.passed.last()) else {
+                    return Err(NotNow::Otherwise);
+                };
+                let mut v = Verdict { state: before, ..Verdict::default() };
+                c.translate(dir, &tuple, &mut v);
+                if (v.state, v.translated.is_some()) != (*state, *translates) {
+                    return Err(NotNow::Otherwise);
+                }
+                if let Some(next) = v.translated {
+                    self.translated.push([tuple, next]);
+                    tuple = next;
+                }
+                continue;
+            }
+            last = None;
             let hash = look.table().index.hash(*zone, &tuple);
             let found = look.find(hash, *zone, &tuple)?;
             let next = match (outcome, found) {
@@ -286,6 +309,7 @@ impl Plan {
                     if (v.state, v.reply, bits.of(c.mark, c.label)) != (*state, *reply, bits.of(*mark, *label)) {
                         return Err(NotNow::Otherwise);
                     }
+                    last = Some((dir, v.state));
                     self.passed.push(Passed { slot, version, connection: c });
                     v.translated.unwrap_or(tuple)
                 }
@@ -325,6 +349,8 @@ impl Plan {
                     found.push(Found::None { zone: *zone, tuple, arrivals });
                 }
                 Outcome::Opens(_) => return false,
+                // The pass before has said which connection.
+                Outcome::Again { .. } => {}
                 Outcome::Has { .. } => {
                     let Some(Passed { slot, version, connection: c }) = connections.next() else { return false };
                     if c.version != *version {

@@ -308,6 +308,7 @@ impl CtTemplateCache {
 fn state(p: &Expected) -> String {
     let (state, (mark, label), bits) = match &p.outcome {
         Outcome::Has { state, mark, label, bits, .. } => (*state, (*mark, *label), bits.looked),
+        Outcome::Again { state, .. } => (*state, (0, 0), (0, 0)),
         Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, (0, 0), (0, 0)),
     };
     let names = [

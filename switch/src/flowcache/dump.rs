@@ -278,11 +278,8 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
     let mut layouts = [Layout::offsets(*form), Layout::default()];
     let mut inner = None;
     if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
-        let size = (mark & 0xff) as usize;
-        // Eight bytes each; what is left of four has a word of its own.
-        let taken = size / 8 + usize::from(!size.is_multiple_of(8));
         let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
-        let (i, _) = fields(words, n + 1 + taken, mark >> 32 & 3)?;
+        let (i, _) = fields(words, super::key::within(words, n)?, mark >> 32 & 3)?;
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));
     }

@@ -222,7 +222,7 @@ pub(crate) struct Outer<'a> {
     pub(crate) sum: u16,
     /// Of what the UDP checksum covers of the headers, but for the source port and lengths.
     pub(crate) covered: u16,
-    /// The source port follows from the flow of the packet, whose IPv4 header is here; else it is among the words.
+    /// The source port follows from the flow of the packet, whose IP header is here; else it is among the words.
     pub(crate) spread: Option<usize>,
 }
 

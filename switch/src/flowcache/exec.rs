@@ -525,7 +525,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 #[inline(always)]
 fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
-    let hash = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
+    let hash = spread.and_then(|l3| crate::tunnel::entropy_of(p.data(), l3));
     p.settle_checksum();
     if !p.grow_front(n) {
         return None;

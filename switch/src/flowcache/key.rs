@@ -69,13 +69,16 @@ impl Layout {
 /// not the frame's.
 pub(crate) const RAW_BLOCKS: usize = 2;
 pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
+/// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
+pub(crate) const MASK_BLOCKS: usize = 3;
 pub(crate) const SHAPES: usize = 30;
-/// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged.
-pub(crate) const KINDS: usize = SHAPES + 2 * FIELD_KINDS;
-/// Kinds of frames with keys of fields, without frames of tunnels that end here.
+/// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged, alone and in tunnels over IPv4
+/// and IPv6 that end here.
+pub(crate) const KINDS: usize = SHAPES + 3 * ALONE;
+/// Kinds of frames with keys of fields, untagged.
 const FIELD_KINDS: usize = 7;
-/// Any other frame: it has no masks.
-const NO_KIND: u64 = 0xff;
+/// The same with those that are tagged.
+const ALONE: usize = 2 * FIELD_KINDS;
 
 /// A kind of frame whose bytes are its key.
 #[derive(Clone, Copy)]
@@ -436,9 +439,9 @@ impl PackedKey {
 
     /// Becomes the key of a megaflow, whose entry has this number.
     #[inline(always)]
-    pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; RAW_BLOCKS], number: u32) {
-        if let Some(b) = self.blocks.first_chunk_mut() {
-            *b = *to;
+    pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; MASK_BLOCKS], number: u32) {
+        for (to, from) in self.blocks.iter_mut().zip(to).take(self.len) {
+            *to = *from;
         }
         (self.candidate, self.found) = (number, Found::Narrow);
     }
@@ -500,9 +503,9 @@ impl PackedKey {
             to.push(0);
             to.push(self.outer.word() | fragment << FRAGMENT);
             let mut kind = to.packet(p, &headers, exact_flags)?;
-            if let Some((at, inner)) = to.tunnel(p, &headers, own, exact_flags)? {
+            if let Some((at, inner, within)) = to.tunnel(p, &headers, own, exact_flags)? {
                 (self.inner_at, self.inner) = (at, inner);
-                kind = NO_KIND;
+                kind = within + if headers.is_ipv6() { 2 } else { 1 } * ALONE as u64;
             }
             self.len = to.end()?;
             let [[head, ..], ..] = &mut self.blocks;
@@ -589,9 +592,9 @@ impl Words<'_> {
         Some(SHAPES as u64 + kind + if tagged { FIELD_KINDS as u64 } else { 0 })
     }
 
-    /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins and its layout. None:
-    /// the packet is not cached.
-    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout)>> {
+    /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins, its layout and its kind.
+    /// None: the packet is not cached.
+    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout, u64)>> {
         let Some(kind) = tunnel_kind(p, h, own) else { return Some(None) };
         let (_, dst) = h.addresses(p)?;
         if !own.has(h.is_ipv6(), dst) {
@@ -620,8 +623,8 @@ impl Words<'_> {
             // Lengths of tunnel headers are multiples of four bytes.
             self.push(word::<4>(half, 0)?);
         }
-        self.packet(inner, &ih, exact_flags)?;
-        Some(Some((at + n, layout)))
+        let kind = self.packet(inner, &ih, exact_flags)?;
+        Some(Some((at + n, layout, kind)))
     }
 }
 
@@ -663,10 +666,17 @@ impl Place {
 fn is_nd(words: &[u64], at: usize) -> bool {
     let transport = at.checked_sub(1).and_then(|w| words.get(w)).map_or(0, |w| w >> 16);
     let says = matches!(transport & 0xff_ffff, 0x3a_8700 | 0x3a_8800) && words.len() >= at + 4;
-    match words.first().map_or(NO_KIND, |head| head >> KIND & 0xff).checked_sub(SHAPES as u64) {
-        Some(kind) if kind < 2 * FIELD_KINDS as u64 => kind % FIELD_KINDS as u64 == fields::ND,
+    match words.first().map_or(0, |head| head >> KIND & 0xff).checked_sub(SHAPES as u64) {
+        Some(kind) if kind < ALONE as u64 => kind % FIELD_KINDS as u64 == fields::ND,
         _ => says,
     }
+}
+
+/// The first word of the inner packet of a key of fields, whose words from `at` on are the tunnel's header.
+pub(crate) fn within(words: &[u64], at: usize) -> Option<usize> {
+    let size = (words.get(at)? & 0xff) as usize;
+    // Eight bytes each; what is left of four has a word of its own.
+    Some(at + 1 + size.div_ceil(8))
 }
 
 /// `IpFrag` of a key of fields.

@@ -5,7 +5,9 @@
 //! write. The packet's key under this mask is the key of the entry. There are few masks for each kind of frame
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
-use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
+use super::key::{
+    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits, used, within,
+};
 use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
 use crate::classifier::{Classifier, Rule};
@@ -16,7 +18,7 @@ use packet::ipproto;
 use std::sync::Arc;
 
 /// Masks of one kind of frame.
-const MOST: usize = 4;
+const MOST: usize = 8;
 /// Packets of a kind after which the use of its masks is judged.
 const TRIES: u32 = 1024;
 /// If masks are of no use, so many packets are looked up by their whole key first.
@@ -277,7 +279,7 @@ impl DependencyMask {
             }
             part(&mut bytes, shape.inner_at, shape.inner, inner);
         }
-        let mut bits = [[0; BLOCK]; RAW_BLOCKS];
+        let mut bits = [[0; BLOCK]; MASK_BLOCKS];
         let words = bits.as_flattened_mut();
         *words.first_mut()? = u64::MAX;
         for (to, from) in words.iter_mut().skip(1).zip(bytes.as_chunks::<8>().0) {
@@ -318,13 +320,18 @@ const WHOLE: [F; 12] = [
 ];
 
 impl DependencyMask {
-    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers
-    /// are written, and checksums with them.
+    /// The same for packets whose keys are lists of fields. `rewritten`: network or transport headers are written, and
+    /// checksums with them.
     pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
         let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
-        let [received, ..] = &self.bits;
-        let mut fields = received.clone();
-        WHOLE.into_iter().filter(|f| received.get(*f) != 0).for_each(|f| fields.set(f, f.full_mask()));
+        let [received, inner, made, _] = &self.bits;
+        if made.get(F::TcpSrc) != 0 {
+            return None;
+        }
+        let tunnel = key.inner_at != 0;
+        let looked = if tunnel { inner } else { received };
+        let mut fields = looked.clone();
+        WHOLE.into_iter().filter(|f| looked.get(*f) != 0).for_each(|f| fields.set(f, f.full_mask()));
         if rewritten || solicits(kind) {
             fields.set(F::IpProto, F::IpProto.full_mask());
         }
@@ -332,15 +339,26 @@ impl DependencyMask {
             fields.set(F::IcmpType, F::IcmpType.full_mask());
         }
         let words = used(key.blocks().as_flattened());
-        let mut bits = [[u64::MAX; BLOCK]; RAW_BLOCKS];
+        let mut bits = [[u64::MAX; BLOCK]; MASK_BLOCKS];
+        let (mut list, behind) = places(words, 2)?;
+        let mut outer = FlowKey([u64::MAX; WORDS]);
+        if tunnel {
+            // All of the tunnel's headers but the source port, as above.
+            outer.set(F::TcpSrc, received.get(F::TcpSrc));
+            let port = list.into_iter().find(|p| p.field == Some(F::TcpSrc) && outer.get(F::TcpSrc) == 0);
+            if let Some(p) = port {
+                *bits.as_flattened_mut().get_mut(p.word)? &= !p.mask();
+            }
+            list = places(words, within(words, behind)?)?.0;
+        }
         let mut wider = false;
-        for p in places(words, 2)?.0 {
+        for p in list {
             let looked = p.field.map_or(0, |f| (fields.get(f) >> p.from) as u64) << p.shift & p.mask();
             let looked = if p.field == Some(F::ArpOp) && looked != 0 { p.mask() } else { looked };
             *bits.as_flattened_mut().get_mut(p.word)? &= !p.mask() | looked;
             wider |= looked != p.mask();
         }
-        let fields = Box::new([fields, FlowKey([u64::MAX; WORDS])]);
+        let fields = Box::new(if tunnel { [outer, fields] } else { [fields, outer] });
         wider.then_some(Mask { number: 0, bits, found: 0, fields })
     }
 }
@@ -369,7 +387,7 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
 }
 
 /// A key with a mask applied.
-pub(crate) type Narrow = [[u64; BLOCK]; RAW_BLOCKS];
+pub(crate) type Narrow = [[u64; BLOCK]; MASK_BLOCKS];
 
 /// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
 /// key.
@@ -446,7 +464,7 @@ impl Mask {
     /// Applies it to a key.
     #[inline(always)]
     pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Narrow {
-        let mut to = [[0; BLOCK]; RAW_BLOCKS];
+        let mut to = [[0; BLOCK]; MASK_BLOCKS];
         for ((to, from), mask) in to.iter_mut().zip(key).zip(&self.bits) {
             for i in 0..BLOCK {
                 to[i] = from[i] & mask[i];
@@ -606,28 +624,47 @@ impl Kind {
     }
 }
 
-/// After so many walks in a row that were no megaflows, only some walks collect bits.
+/// After so many walks of a kind in a row that were no megaflows, only some walks of that kind collect bits.
 const ROW: u32 = 32;
 /// One of so many does.
 const ASKED: u32 = 16;
 
-/// Predicts whether walks become megaflows: searches that collect bits cost more.
-#[derive(Debug, Default)]
+/// Predicts whether walks become megaflows: searches that collect bits cost more. Each kind of frame is judged by itself:
+/// where all walks of one become none, those of another still do.
+#[derive(Debug)]
 pub(crate) struct MegaflowPredictor {
+    kinds: Box<[Row; KINDS]>,
+    /// The kind that was asked about last.
+    asked: Option<usize>,
+}
+
+/// How walks of one kind of frame went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
     row: u32,
     turn: u32,
 }
 
+impl Default for MegaflowPredictor {
+    fn default() -> MegaflowPredictor {
+        MegaflowPredictor { kinds: Box::new([Row::default(); KINDS]), asked: None }
+    }
+}
+
 impl MegaflowPredictor {
-    /// Whether the next walk is to collect bits.
-    pub(crate) fn ask(&mut self) -> bool {
-        self.turn = (self.turn + 1) % ASKED;
-        self.row < ROW || self.turn == 0
+    /// Whether the next walk of this kind is to collect bits.
+    pub(crate) fn ask(&mut self, kind: Option<usize>) -> bool {
+        self.asked = kind;
+        let Some(k) = kind.and_then(|k| self.kinds.get_mut(k)) else { return false };
+        k.turn = (k.turn + 1) % ASKED;
+        k.row < ROW || k.turn == 0
     }
 
-    /// A walk did, or did not, become a megaflow or template.
+    /// The walk that was asked about did, or did not, become a megaflow or template.
     pub(crate) fn answer(&mut self, wide: bool) {
-        self.row = if wide { 0 } else { self.row.saturating_add(1) };
+        if let Some(k) = self.asked.and_then(|k| self.kinds.get_mut(k)) {
+            k.row = if wide { 0 } else { k.row.saturating_add(1) };
+        }
     }
 }
 
@@ -658,6 +695,9 @@ impl DependencyMask {
                 ZoneSpec::Field(s) => self.part(s),
                 ZoneSpec::Imm(_) => {}
             },
+            // What they hash is told where it is done, and which ports live is a dependency.
+            Action::Bundle(b) => b.dst.iter().for_each(|d| self.written(d.field)),
+            Action::Multipath(m) => self.written(m.dst.field),
             // Where they are done, the walk is not kept; where they cannot be, these say so.
             Action::Encap(_) | Action::Decap(_) => [F::EthType, F::VlanTci].into_iter().for_each(|f| self.field(f)),
             Action::PushVlan(_)
@@ -684,8 +724,6 @@ impl DependencyMask {
             | Action::Mpls(_)
             | Action::DecNshTtl
             | Action::Sample(_)
-            | Action::Bundle(_)
-            | Action::Multipath(_)
             | Action::FinTimeout { .. }
             | Action::DeleteField(_)
             | Action::Meter(_) => self.only = false,

@@ -413,12 +413,19 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
-    fn ct_again(&mut self, zone: Zone, nat: bool, translated: bool) {
-        if let Some(r) = &mut self.recorder {
-            // What the first pass expects of a connection says nothing of its translation, unless it asked for that
-            // itself.
-            r.looked.only &= !nat || r.expects_translation(zone);
-            r.looked.only &= !translated;
+    fn ct_again(&mut self, pass: &CtPass<'_>) {
+        let CtPass { packet: p, request, verdict: v, .. } = *pass;
+        let Some(r) = &mut self.recorder else { return };
+        // What the first pass expects of a connection says nothing of its translation, unless it asked for that itself.
+        if request.nat.is_none() || r.expects_translation(request.zone) {
+            r.looked.only &= v.translated.is_none();
+            return;
+        }
+        r.looked.only &= !p.error && p.segment.is_none() && !request.force;
+        if r.expects_again(request.zone, &p.tuple, v.state, v.translated.is_some())
+            && let Some(t) = v.translated
+        {
+            r.translate(pass.base, [p.tuple, t]);
         }
     }
 

@@ -4,7 +4,7 @@ use super::ct_template::{CtTemplate, said, settled};
 use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
-use super::key::{BLOCK, PackedKey};
+use super::key::{BLOCK, Layout, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
 use super::observer::CacheObserver;
 use super::patches::patches;
@@ -205,10 +205,15 @@ impl Recorder {
         self.flags_read |= f == F::TcpFlags;
     }
 
+    /// The walk is at the packet that a template is of: as it arrived, or out of its tunnel.
+    fn is_here(&self) -> bool {
+        let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
+        [arrived, Layer::Translated].contains(&self.looked.layer)
+    }
+
     /// Notes what a pass through a zone found, for a template. False if there can be no template.
     pub(crate) fn expects(&mut self, zone: Zone, t: &Tuple, outcome: Outcome) -> bool {
-        let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
-        let here = [arrived, Layer::Translated].contains(&self.looked.layer);
+        let here = self.is_here();
         let own = self.tuple == said(t);
         let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
         // Whether it finds the connection that was just opened depends on the translation that was chosen.
@@ -234,14 +239,28 @@ impl Recorder {
         let last = self.passes.iter().rfind(|p| p.zone == zone);
         last.is_some_and(|p| match &p.outcome {
             Outcome::None => false,
-            Outcome::Opens(_) => true,
+            Outcome::Opens(_) | Outcome::Again { .. } => true,
             Outcome::Has { nat, .. } => *nat,
         })
     }
 
+    /// Notes that a pass found the connection of the one before, and asked for its translation as that did not. False if
+    /// there can be no template.
+    pub(crate) fn expects_again(&mut self, zone: Zone, t: &Tuple, state: u32, translates: bool) -> bool {
+        let before = self.passes.last();
+        self.looked.only &= self.is_here()
+            && self.tuple == said(t)
+            && before.is_some_and(|p| p.zone == zone && matches!(p.outcome, Outcome::Has { nat: false, .. }));
+        if self.looked.only {
+            self.passes.push(Expected { zone, outcome: Outcome::Again { state, translates } });
+        }
+        self.looked.only
+    }
+
     /// The packet's connection in a zone gets this mark and label.
     pub(crate) fn marked(&mut self, zone: Zone, new: (u32, u128)) {
-        match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
+        let of = |p: &&mut Expected| p.zone == zone && !matches!(p.outcome, Outcome::Again { .. });
+        match self.passes.iter_mut().rfind(of).map(|p| &mut p.outcome) {
             Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
             Some(Outcome::Has { mark, label, bits, .. }) => {
                 self.looked.only &= (*mark, *label) == new;
@@ -402,9 +421,13 @@ impl Recorder {
         Some((checks, absent))
     }
 
-    /// Whether network or transport headers are rewritten; none if the packet passes tunnels.
-    fn rewrites(&self) -> Option<bool> {
-        let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
+    /// Whether network or transport headers are rewritten; none if a packet enters a tunnel whose flow cannot be told from
+    /// its headers as they stand ([`crate::tunnel::entropy_of`]).
+    fn rewrites(&self, key: &PackedKey) -> Option<bool> {
+        let decapped = self.steps.iter().any(|s| matches!(s, Step::Decap { .. }));
+        let told = |l: Layout| matches!((l.ip, l.l4.checked_sub(l.l3)), (4, Some(20)) | (6, Some(40)));
+        let encapped = self.steps.iter().any(|s| matches!(s, Step::Encap { .. }));
+        let tunnels = encapped && !(told(key.outer) && (!decapped || told(key.inner)));
         let above = |s: &Step| match s {
             Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
             s => matches!(s, Step::IcmpId(_) | Step::Translate),
@@ -515,11 +538,11 @@ fn mark_last(steps: &mut [Step]) {
 }
 
 impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
-    /// Begins to record; `tunnel`: the key covers the packet's tunnel header.
-    pub(crate) fn record(&mut self, tunnel: bool, port: Option<(BridgeId, PortNo)>) {
+    /// Begins to record; `tunnel`: the key, which is of this kind, covers the packet's tunnel header.
+    pub(crate) fn record(&mut self, (tunnel, kind): (bool, Option<usize>), port: Option<(BridgeId, PortNo)>) {
         let n = self.packet.buf.data().len();
         let spare = self.observer.flowcache.spare.take();
-        let wide = self.observer.flowcache.megaflow_predictor.ask();
+        let wide = self.observer.flowcache.megaflow_predictor.ask(kind);
         self.observer.recorder = Some(Recorder::new(&self.packet.base, n, (tunnel, wide), spare));
         if let Some((bridge, no)) = port {
             self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
@@ -625,7 +648,7 @@ impl FlowCache {
         let wide = match key.shape() {
             _ if tracked || !self.megaflows => None,
             Some(s) => rec.looked.mask(s),
-            None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
+            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
@@ -654,7 +677,7 @@ impl FlowCache {
         let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
         let mask = match key.shape() {
             Some(s) => rec.looked.mask(s),
-            None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
+            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
         let Some(mask) = mask else { return false };
         let Some(kind) = key.kind() else { return false };

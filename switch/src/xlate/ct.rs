@@ -309,7 +309,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         });
         if let Some((pass, v)) = again {
             self.packet.conn = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
-            self.observer.ct_again(zone, c.nat.is_some(), v.translated.is_some());
+            self.observer.ct_again(&CtPass {
+                packet: &p,
+                request: &req,
+                verdict: &v,
+                before: None,
+                after: None,
+                conntrack: &self.backer.conntrack.lock(),
+                base: &self.packet.base,
+            });
             if let (None, Some(t)) = (whole, v.translated) {
                 self.translate(&t, inner.as_ref());
             }

@@ -230,8 +230,8 @@ pub(crate) trait Observer: Sized {
     fn ct(&mut self, pass: &CtPass<'_>);
     /// The packet's connection was told from its fields alone.
     fn ct_from_fields(&mut self);
-    /// The packet passed the zone of its connection once more; `nat`: translation was asked for.
-    fn ct_again(&mut self, zone: Zone, nat: bool, translated: bool);
+    /// The packet passed the zone of its connection once more. Neither `before` nor `after` is known.
+    fn ct_again(&mut self, pass: &CtPass<'_>);
     /// The actions that make a connection's mark and label begin, and are done.
     fn ct_exec_begins(&mut self);
     fn ct_exec_done(&mut self);

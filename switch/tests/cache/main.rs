@@ -332,3 +332,43 @@ fn flows_say_what_decided() {
     s.tick(later, &mut Outputs::<Vec<u8>>::default());
     assert_eq!(told(&s, 3, later), [""; 0], "idle flows");
 }
+
+/// Packets that differ in what decides nothing need one walk: of IPv6, into tunnels and out of them, over ports that are
+/// chosen by liveness.
+#[test]
+fn packets_alike_share_a_flow_whatever_tunnel_they_pass() {
+    let within = |(dst, sport)| packet(&Op::Within { kind: 10, dst, ttl: 2, vni: 0x1235, sport }, &[]);
+    let alike = |dport| packet(&Op::Alike { sport: 1000, dst: 2, dport, ttl: 64, written: false }, &[]);
+    let v6 = |n: u8| {
+        let ends = ((IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, n]), 1002), (ip("2001::8"), 80));
+        Some((3, build::udp(ROUTER, VIF, ends.0, ends.1, 64, &[n; 9])?))
+    };
+    let echo = |n: u8| {
+        let (from, to) = (IpAddr::from([10, 9, 1, n]), ip("10.9.0.2"));
+        Some((3, build::ip_packet(ROUTER, VIF, from, to, 1, 64, &[8, 0, 0, 0, 0, n, 0, 1])?))
+    };
+    let cases: [(&str, Vec<_>); 4] = [
+        ("out of a tunnel", [(0, 5000), (1, 5001), (0, 5002), (1, 5002)].map(within).into()),
+        ("into a tunnel", (1..4).map(v6).collect()),
+        ("ICMP into a tunnel", (1..4).map(echo).collect()),
+        ("active_backup", [80, 81].map(alike).into()),
+    ];
+    let shown = |s: &Rig| s.cached_flows().map(|f| format!("{} {}", f.packets, f.actions)).collect::<Vec<_>>();
+    for (name, frames) in cases {
+        let (mut s, now) = (Rig::new(true), Duration::from_secs(10));
+        // Both ends of the tunnel are known: what is for them is not flooded.
+        for (device, mac, from, to) in [(50, PEER, 2, 1), (60, ROUTER, 1, 2)] {
+            let here = build::arp_request(mac, [192, 168, 0, from].into(), [192, 168, 0, to].into());
+            s.take((device, here), now, &mut Outputs::default());
+        }
+        let walks = |s: &Rig| s.cache_stats().misses;
+        let mut walked = Vec::new();
+        for frame in frames {
+            let (before, mut out) = (walks(&s), Outputs::default());
+            s.take(frame.expect("frame"), now, &mut out);
+            assert!(!out.packets.is_empty(), "{name}");
+            walked.push(walks(&s) - before);
+        }
+        assert_eq!(walked.last(), Some(&0), "{name}: {walked:?}: {:#?}", shown(&s));
+    }
+}

@@ -43,6 +43,15 @@ pub enum Op {
         sport: u16,
         len: usize,
     },
+    /// A packet whose key is fields ([`odd`]), in a tunnel.
+    Within {
+        kind: u8,
+        dst: u8,
+        ttl: u8,
+        /// The tunnel's virtual network, and its source port.
+        vni: u32,
+        sport: u16,
+    },
     Plain {
         device: u32,
         flags: u8,
@@ -165,6 +174,8 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         12 => flags().prop_map(|flags| Op::Answer { flags }),
         1 => Just(Op::Error),
         4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        6 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x1236, 5000u16..5003)
+            .prop_map(|(kind, dst, ttl, vni, sport)| Op::Within { kind, dst, ttl, vni, sport }),
         3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
         9 => (1000u16..1003, 0u8..3, prop_oneof![80u16..84, Just(3784)], prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
             .prop_map(|(sport, dst, dport, ttl, written)| Op::Alike { sport, dst, dport, ttl, written }),
@@ -226,13 +237,17 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     Some(q)
 }
 
-pub fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
-    let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
+/// Puts a frame into a tunnel that ends at the gateway.
+fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     packet::tunnel::Geneve::put(&mut body, packet::Vni::of_low_bits(vni), false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
-    body.extend_from_slice(&inner);
-    let mut p =
-        build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 6081), 64, &body).expect("outer");
+    body.extend_from_slice(inner);
+    build::udp(ROUTER, PEER, (ip("192.168.0.2"), sport), (ip("192.168.0.1"), 6081), 64, &body).expect("outer")
+}
+
+pub fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
+    let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
+    let mut p = in_tunnel(vni, 5000, &inner);
     // Ethernet padding is not the inner frame's.
     p.resize(p.len() + len % 3, 0);
     p
@@ -387,6 +402,7 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
         Op::Shaped { shape, tcp, sport } => shaped(*shape, *tcp, *sport),
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
+        Op::Within { kind, dst, ttl, vni, sport } => (50, in_tunnel(*vni, *sport, &odd(*kind, *dst, *ttl))),
         Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
         Op::Alike { sport, dst, dport, ttl, written } => {
             let to = if *written { packet::Mac([2, 0, 0, 0, 0, 0xe]) } else { ROUTER };
