@@ -506,6 +506,11 @@ impl Switch {
         taken.count() > 0
     }
 
+    /// How many kinds of flows (table and cookie) flows here learn.
+    pub fn learns(&self) -> usize {
+        self.backer.bridges.iter().map(|b| b.learners.len()).sum()
+    }
+
     /// Explains what would become of a packet (`ofproto/trace`).
     pub fn trace(&mut self, request: TraceRequest) -> String {
         // What a trace with effects learns takes the place of flows that have counted all of their packets.

@@ -109,6 +109,8 @@ pub struct ConnSync {
     look: (BridgeId, usize),
     /// Flows of peers that no flow here learns yet, with their last use: after a start they come before the controller's.
     waiting: Vec<(Box<FlowMod>, Duration)>,
+    /// How many kinds of flows were learned at the last look.
+    learned: usize,
 }
 
 impl ConnSync {
@@ -222,18 +224,27 @@ impl ConnSync {
         self.feeds.iter().map(of).chain(self.peers.values().filter_map(ask)).chain(learned).min()
     }
 
+    /// Takes the flows that waited for flows that learn such: at once when these come, as packets come with them.
+    fn take_waiting(&mut self, switch: &mut Switch, now: Duration) {
+        self.waiting.retain(|(f, used)| {
+            let idle = now.saturating_sub(*used);
+            idle.as_secs() < f.idle_timeout.into() && !switch.take_learned(f, idle, now)
+        });
+    }
+
     /// Tells peers of learned flows that are new or were used, and takes those that had to wait for the controller's flows.
     pub fn poll_learned(&mut self, switch: &mut Switch, now: Duration) {
+        if !self.waiting.is_empty() && self.learned != switch.learns() {
+            self.learned = switch.learns();
+            self.take_waiting(switch, now);
+        }
         if now < self.next_learned || self.feeds.is_empty() && self.waiting.is_empty() {
             return;
         }
         let (found, all) = self.look_at_learned(switch);
         self.next_learned = now + if all { LEARNED } else { SOON };
         if all {
-            self.waiting.retain(|(f, used)| {
-                let idle = now.saturating_sub(*used);
-                idle.as_secs() < f.idle_timeout.into() && !switch.take_learned(f, idle, now)
-            });
+            self.take_waiting(switch, now);
             self.feeds.iter_mut().for_each(|f| f.learned.retain(|_, (r, _)| r.strong_count() > 0));
         }
         for f in &mut self.feeds {

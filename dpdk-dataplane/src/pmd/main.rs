@@ -312,6 +312,8 @@ impl MainPmd {
                 }
             }
             self.note_flows();
+            // Before packets meet flows that a job has just put in.
+            self.conn_sync.poll_learned(&mut self.switch, now);
             // Whether this round's work keeps the thread from sleeping. Jobs do not: they wake it.
             let mut awake = false;
             let received = batch.len();
@@ -327,7 +329,6 @@ impl MainPmd {
             let timers = self.run_timers(now);
             self.deliver(now);
             self.conn_sync.poll(&self.switch.conntrack, now);
-            self.conn_sync.poll_learned(&mut self.switch, now);
             // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;

@@ -37,6 +37,11 @@ impl Learners {
         }
     }
 
+    /// How many kinds of flows are learned.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     fn learns(&self, table: TableId, cookie: u64) -> bool {
         self.0.contains_key(&(table, cookie))
     }
