@@ -331,8 +331,14 @@ impl DependencyMask {
         let tunnel = key.inner_at != 0;
         let looked = if tunnel { inner } else { received };
         let mut fields = looked.clone();
-        WHOLE.into_iter().filter(|f| looked.get(*f) != 0).for_each(|f| fields.set(f, f.full_mask()));
-        if rewritten || solicits(kind) {
+        // Type and code of ICMP are where other protocols have ports.
+        let layout = if tunnel { key.inner } else { key.outer };
+        let icmp = matches!(layout.proto, ipproto::ICMP | ipproto::ICMPV6);
+        let whole = |f: &F| looked.get(*f) != 0 && (icmp || !matches!(f, F::IcmpType | F::IcmpCode));
+        WHOLE.into_iter().filter(whole).for_each(|f| fields.set(f, f.full_mask()));
+        // They are in other bits of a key than ports are: what a bit says there depends on the protocol.
+        let transport = [F::TcpSrc, F::TcpDst].into_iter().any(|f| looked.get(f) != 0);
+        if rewritten || transport || solicits(kind) {
             fields.set(F::IpProto, F::IpProto.full_mask());
         }
         if solicits(kind) {
