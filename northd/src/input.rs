@@ -1,6 +1,7 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
 use crate::addresses::Mac;
+use crate::facts::keys::DatapathKey;
 use crate::sticky_ids::{Note, StickyIds};
 use ovn_schema::{InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
@@ -55,7 +56,7 @@ pub enum Read {
     /// The BFD session of a logical router port with an address.
     Bfd(Str, Str),
     /// The northbound switch or router of the southbound datapath with this tunnel key.
-    DatapathKey(i64),
+    DatapathKey(DatapathKey),
     /// The neighbour of a logical router port with an address.
     MacBinding(Str, Str),
     /// The ports with this Ethernet address.
@@ -85,7 +86,7 @@ pub struct Input {
     persistent_acls: BTreeSet<Uuid>,
     bfds: HashMap<(Str, Str), Uuid>,
     numbers: StickyIds,
-    datapath_keys: HashMap<i64, Uuid>,
+    datapath_keys: HashMap<DatapathKey, Uuid>,
     mac_bindings: HashMap<(Str, Str), Uuid>,
     macs: HashMap<Mac, BTreeSet<Uuid>>,
     lb_users: HashMap<Uuid, BTreeSet<Uuid>>,
@@ -122,7 +123,8 @@ impl Input {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
         }
         input.bfds = sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
-        input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.tunnel_key, r.nb_uuid?))).collect();
+        input.datapath_keys =
+            sb.datapath_binding.values().filter_map(|r| Some((DatapathKey(r.tunnel_key), r.nb_uuid?))).collect();
         input.mac_bindings = sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
         input.nb = nb;
         input.sb = sb;
@@ -234,7 +236,7 @@ impl Input {
     }
 
     /// The northbound switch or router of the southbound datapath with this tunnel key.
-    pub fn datapath_by_key(&self, key: i64) -> Option<Uuid> {
+    pub fn datapath_by_key(&self, key: DatapathKey) -> Option<Uuid> {
         self.datapath_keys.get(&key).copied()
     }
 
@@ -379,7 +381,7 @@ impl Input {
             }
             sb::AnyChange::DatapathBinding(c) => {
                 if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
-                    if let Some(key) = c.old.as_ref().map(|r| r.tunnel_key) {
+                    if let Some(key) = c.old.as_ref().map(|r| DatapathKey(r.tunnel_key)) {
                         self.datapath_keys.remove(&key);
                         reads.push(Read::DatapathKey(key));
                     }
@@ -387,7 +389,7 @@ impl Input {
                     reads.push(Read::Datapath(nb));
                 }
                 if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
-                    if let Some(key) = c.new.as_ref().map(|r| r.tunnel_key) {
+                    if let Some(key) = c.new.as_ref().map(|r| DatapathKey(r.tunnel_key)) {
                         self.datapath_keys.insert(key, nb);
                         reads.push(Read::DatapathKey(key));
                     }

@@ -1,6 +1,7 @@
 //! The units that the compiler is cut into, and what they put out.
 
 use crate::clock::Clock;
+use crate::facts::keys::PortKey;
 use crate::source_line::SourceLine;
 use crate::stage::Stage;
 use ovn_schema::{Str, Uuid, nb, sb};
@@ -55,7 +56,7 @@ pub enum Unit {
     /// The tunnel key of a port of this name there; given by `PortKeys`.
     PortKey(Uuid, Str),
     /// Whether a port there has this tunnel key; given by `PortKeys`.
-    UsedKey(Uuid, i64),
+    UsedKey(Uuid, PortKey),
     /// What conntrack is for in a switch: access lists, load balancers.
     SwitchState(Uuid),
     /// The flows that a switch always has, and its own rows.

@@ -8,6 +8,18 @@ use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A datapath's tunnel key (`Datapath_Binding:tunnel_key`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DatapathKey(pub i64);
+
+packet::decimal!(DatapathKey);
+
+/// A port's tunnel key in its datapath (`Port_Binding:tunnel_key`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortKey(pub i64);
+
+packet::decimal!(PortKey);
+
 /// Hands out numbers from 1 up.
 struct Keys<K> {
     taken: BTreeSet<i64>,
@@ -130,7 +142,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
         let name = names.get(&u).cloned().unwrap_or_default();
         ctx.problem(format!("datapath {name}: all datapath tunnel ids exhausted"));
     }
-    ctx.derive(Fact::DatapathKeys(given));
+    ctx.derive(Fact::DatapathKeys(given.into_iter().map(|(u, key)| (u, DatapathKey(key))).collect()));
 }
 
 /// Publishes each key as a part of the fact: by the port's name, and by the key.
@@ -178,6 +190,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
         ctx.problem(format!("port {name}: all port tunnel ids exhausted"));
     }
     for (name, key) in given {
+        let key = PortKey(key);
         ctx.give(Unit::PortKey(datapath, name), Fact::PortKey(key));
         ctx.give(Unit::UsedKey(datapath, key), Fact::PortKey(key));
     }

@@ -12,6 +12,7 @@ pub mod port_group;
 pub mod router;
 pub mod switch;
 
+use self::keys::{DatapathKey, PortKey};
 use crate::context::Ctx;
 use crate::model::Unit;
 use ovn_schema::{Str, Uuid, nb};
@@ -31,7 +32,7 @@ pub enum Fact {
     /// Of [`Unit::Lb`].
     Lb(Box<lb::Lb>),
     /// Of [`Unit::DatapathKeys`].
-    DatapathKeys(BTreeMap<Uuid, i64>),
+    DatapathKeys(BTreeMap<Uuid, DatapathKey>),
     /// Of [`Unit::Router`].
     Router(Box<router::Router>),
     /// Of [`Unit::RouterNats`].
@@ -49,7 +50,7 @@ pub enum Fact {
     /// Of [`Unit::PortGroupsBySwitch`].
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKey`], [`Unit::UsedKey`].
-    PortKey(i64),
+    PortKey(PortKey),
     /// Of [`Unit::NatAnswers`].
     NatAnswers(Box<nat::Answers>),
     /// Of [`Unit::NatShares`].
@@ -134,12 +135,12 @@ accessors! {
 
 impl Ctx<'_, '_> {
     /// Whether a port has a tunnel key.
-    pub fn is_port_key(&mut self, datapath: Uuid, key: i64) -> bool {
+    pub fn is_port_key(&mut self, datapath: Uuid, key: PortKey) -> bool {
         self.fact(Unit::UsedKey(datapath, key)).is_some()
     }
 
     /// The tunnel key of a port.
-    pub fn port_key(&mut self, datapath: Uuid, name: &str) -> Option<i64> {
+    pub fn port_key(&mut self, datapath: Uuid, name: &str) -> Option<PortKey> {
         match self.fact(Unit::PortKey(datapath, name.into())) {
             Some(Fact::PortKey(key)) => Some(*key),
             _ => None,

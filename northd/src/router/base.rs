@@ -58,7 +58,7 @@ fn datapath(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let columns = Columns::new()
         .data("nb_uuid", &Some(router.uuid))
         .data("type", &Some(Str::from("logical-router")))
-        .data("tunnel_key", key)
+        .data("tunnel_key", &key.0)
         .data("external_ids", &ids);
     ctx.row(RowKey::datapath(router.uuid), columns);
 }

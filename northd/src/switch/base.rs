@@ -76,7 +76,7 @@ fn datapath(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let columns = Columns::new()
         .data("nb_uuid", &Some(switch.uuid))
         .data("type", &Some(Str::from("logical-switch")))
-        .data("tunnel_key", key)
+        .data("tunnel_key", &key.0)
         .data("external_ids", &ids);
     ctx.row(RowKey::datapath(switch.uuid), columns);
 }

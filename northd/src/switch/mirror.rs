@@ -15,7 +15,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         let columns = Columns::new()
             .data("logical_port", name)
             .refs("datapath", vec![RowKey::datapath(switch.uuid)])
-            .data("tunnel_key", &key)
+            .data("tunnel_key", &key.0)
             .data("type", &Str::from("mirror"))
             .data("mirror_port", &Some(sink.clone()))
             .data("mac", &Set::<Str>::new());

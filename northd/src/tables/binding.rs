@@ -4,6 +4,7 @@ use crate::addresses::Mac;
 use crate::addresses::PortAddresses;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
+use crate::facts::keys::PortKey;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp, switch_redirect};
 use crate::facts::router::Router;
@@ -79,7 +80,7 @@ fn boot_rules(ctx: &mut Ctx<'_, '_>, prefix: &str, options: Option<Uuid>, extern
 }
 
 /// The columns that all rows of a switch port have.
-fn common(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &str, key: i64) -> Columns {
+fn common(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &str, key: PortKey) -> Columns {
     let row = &lsp.row;
     let mut external_ids = row.external_ids.clone();
     if let Some(name) = external_ids.get("neutron:port_name").filter(|n| !n.is_empty()).cloned() {
@@ -91,7 +92,7 @@ fn common(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &str, key: i64) -> Columns {
     Columns::new()
         .data("logical_port", &text(name))
         .refs("datapath", vec![RowKey::datapath(lsp.switch)])
-        .data("tunnel_key", &key)
+        .data("tunnel_key", &key.0)
         .data("mac", &row.addresses)
         .data("external_ids", &external_ids)
         .data("parent_port", &row.parent_name)
@@ -491,7 +492,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let columns = columns
         .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
-        .data("tunnel_key", &key)
+        .data("tunnel_key", &key.0)
         .data("type", &ty)
         .data("mac", &mac)
         .data("options", &options)
@@ -581,7 +582,7 @@ fn redirect(ctx: &mut Ctx<'_, '_>, mac: Set<Str>, lrp: &Lrp, mut options: Map<St
     let columns = Columns::new()
         .data("logical_port", &text(&name))
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
-        .data("tunnel_key", &key)
+        .data("tunnel_key", &key.0)
         .data("type", &text("chassisredirect"))
         .data("mac", &mac)
         .data("options", &options)
