@@ -80,7 +80,7 @@ impl FlowCache {
         // Keys hold all TCP flags only once a received packet wants that.
         let usable = rec.exact && (!rec.flags_read || self.cache.views.exact_flags());
         let held = backer.conntrack.lock();
-        let learned = Learned { ct: &held, bridges: &backer.bridges };
+        let learned = Learned { ct: &held, bridges: &backer.bridges, now: backer.now };
         let entry = if usable { rec.compile(key, &mut self.xcaches, learned, drop) } else { None };
         let at = backer.now.as_nanos() as u64;
         let entry = entry.filter(|e| holds(e, &held, &self.cache.views, lengths, at));

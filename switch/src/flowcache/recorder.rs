@@ -93,6 +93,8 @@ type Absent = Vec<(Zone, Tuple)>;
 #[derive(Clone, Copy)]
 pub(super) struct Learned<'a> {
     pub(super) ct: &'a Conntrack,
+    /// When the walk was.
+    pub(super) now: Duration,
     pub(super) bridges: &'a Bridges,
 }
 
@@ -484,7 +486,7 @@ impl Recorder {
 }
 
 /// Compiles a condition to a check; `None` if it does not hold any more.
-fn check(c: &Condition, Learned { ct, bridges }: Learned<'_>) -> Option<Check> {
+fn check(c: &Condition, Learned { ct, bridges, now }: Learned<'_>) -> Option<Check> {
     let macs = |b: BridgeId| Some((u16::try_from(b.index()).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
         Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
@@ -493,6 +495,8 @@ fn check(c: &Condition, Learned { ct, bridges }: Learned<'_>) -> Option<Check> {
             let (bridge, macs) = macs(bridge)?;
             match port {
                 Some(p) => Check::Known { bridge, place: macs.place(vlan, mac, p)? },
+                // The walk has learned it itself, behind the look: the next packet finds it.
+                None if macs.lookup(vlan, mac, now).is_some() => return None,
                 None => Check::Unknown { bridge, arrivals: macs.shared().arrivals() },
             }
         }
@@ -644,7 +648,7 @@ impl FlowCache {
         let Backer { conntrack, bridges, now, .. } = &*backer;
         // Nothing comes or goes between what the entry says of connections and the look whether that is so.
         let held = conntrack.lock();
-        let learned = Learned { ct: &held, bridges };
+        let learned = Learned { ct: &held, bridges, now: *now };
         let wide = match key.shape() {
             _ if tracked || !self.megaflows => None,
             Some(s) => rec.looked.mask(s),
@@ -668,7 +672,7 @@ impl FlowCache {
     /// Keeps a recorded walk through connection tracking as a template; false if it cannot be one.
     fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
         let FlowCache { cache, xcaches, ct_templates, .. } = self;
-        let Backer { conntrack, bridges, .. } = backer;
+        let Backer { conntrack, bridges, now, .. } = backer;
         let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
         let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
         let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
@@ -691,7 +695,7 @@ impl FlowCache {
         if sport != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let learned = Learned { ct: &conntrack.lock(), bridges };
+        let learned = Learned { ct: &conntrack.lock(), bridges, now: *now };
         let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, learned, drop) else {
             return false;
         };

@@ -373,6 +373,17 @@ fn packets_alike_share_a_flow_whatever_tunnel_they_pass() {
     }
 }
 
+/// A packet that leaves its tunnel for another one has its outer frame flooded, and shows where the flooded address is: the
+/// next one is not flooded.
+#[test]
+fn what_a_walk_learns_is_known_to_the_next_packet() {
+    let within = Op::Within { kind: 10, dst: 2, ttl: 1, vni: 0x1235, sport: 5000 };
+    let list = [Op::Tunnelled { vni: 0x1233, sport: 1, len: 0 }, within.clone(), within];
+    for rig in [Rig::new(true), Rig::with_lane()] {
+        equals_translation(rig, &list).expect("the same");
+    }
+}
+
 /// Ports of UDP and types of ICMPv6 are in different bits of a key: a bit that told types apart tells nothing of ports.
 #[test]
 fn a_flow_of_one_protocol_serves_no_other() {
