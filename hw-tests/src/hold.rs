@@ -113,7 +113,7 @@ fn word(answer: &[u8; ANSWER]) -> [u8; ANSWER] {
 
 /// A question after which the server speaks by itself so often, in steps of [`PUSH`].
 fn question(every: Duration) -> u8 {
-    u8::try_from(every.as_millis() / PUSH.as_millis()).unwrap_or(u8::MAX - 1).max(1) + ONCE
+    u8::try_from(every.as_millis() / PUSH.as_millis()).unwrap_or(u8::MAX).clamp(1, u8::MAX - ONCE) + ONCE
 }
 
 /// How often the server speaks by itself after this question.
