@@ -383,26 +383,3 @@ fn what_a_walk_learns_is_known_to_the_next_packet() {
         equals_translation(rig, &list).expect("the same");
     }
 }
-
-/// Ports of UDP and types of ICMPv6 are in different bits of a key: a bit that told types apart tells nothing of ports.
-#[test]
-fn a_flow_of_one_protocol_serves_no_other() {
-    let now = Duration::from_secs(10);
-    let mut s = Rig::new(true);
-    for text in [
-        "table=0,priority=40,in_port=3,icmp6,icmp_type=2,icmp_code=0 actions=output:1",
-        "table=0,priority=39,in_port=3,ipv6 actions=output:2",
-    ] {
-        flow(&mut s, BridgeId(0), text, now);
-    }
-    let (from, to) = (ip("2001::1"), ip("2001::2"));
-    let icmp = |kind| build::ip_packet(ROUTER, VIF, from, to, 58, 64, &[kind, 0, 0, 0, 0, 0, 5, 0]).expect("icmp6");
-    let udp = |ttl| build::udp(ROUTER, VIF, (from, 0), (to, 136), ttl, &[7; 9]).expect("udp");
-    // The first shows that TCP flags count, the second which bit tells types apart; the third makes a flow.
-    for (frame, port) in [(udp(64), 2), (icmp(0), 2), (udp(63), 2), (icmp(2), 1)] {
-        let mut out = Outputs::default();
-        s.take((3, frame), now, &mut out);
-        let sent: Vec<u32> = out.packets.iter().map(|(to, _)| to.device().0).collect();
-        assert_eq!(sent, [port], "{:?}", s.cached_flows().map(|f| f.packets).collect::<Vec<_>>());
-    }
-}
