@@ -156,6 +156,40 @@ fn packets_go_to_the_holder_of_a_gateway_port_until_another_has_claimed_it() {
     assert_eq!(bundle(&flows), "101,102", "who has it now is not known");
 }
 
+/// The answers to who asks for an address come from the new gateway alone, as its announcements do.
+#[test]
+fn a_gateway_that_is_relieved_answers_nobody() {
+    let mut input = input("gw2", true);
+    let reply = "eth.dst = eth.src; arp.op = 2; arp.tpa <-> arp.spa; outport = inport; flags.loopback = 1; output;";
+    let advert = "nd_na_router { eth.src = xxreg0[0..47]; outport = inport; flags.loopback = 1; output; };";
+    for (n, matches, actions) in [(1, "arp.op == 1", reply), (2, "nd_ns", advert), (3, "ip4", "ip.ttl--; next;")] {
+        let flow = sb::LogicalFlow {
+            logical_datapath: Some(ROUTER),
+            pipeline: "ingress".into(),
+            table_id: 3,
+            priority: 90,
+            r#match: format!("{matches} && is_chassis_resident(\"cr-lrp\")").as_str().into(),
+            actions: actions.into(),
+            ..Default::default()
+        };
+        let (uuid, new) = (Uuid::from_u128(50 + n), Arc::new(flow));
+        input.sb.logical_flow.insert(uuid, new.clone());
+        input.changed(&AnyChange::LogicalFlow(Change { uuid, old: None, new: Some(new) }));
+    }
+    claim(&mut input, Some(GW2));
+    let mut flows = Flows::new(&input);
+    // Whether it answers by ARP, by ND, and forwards.
+    let does = |flows: &Flows| ["set_field:2->arp_op", "controller(", "dec_ttl"].map(|a| !flows.with(a).is_empty());
+    assert_eq!(does(&flows), [true; 3], "{:#?}", flows.all);
+    let reads = claim(&mut input, Some(GW1));
+    input.local.gateways.lingering.insert("cr-lrp".into());
+    flows.update(&input, reads.into_iter().chain([Read::Alive]).collect());
+    assert_eq!(does(&flows), [false, false, true], "{:#?}", flows.all);
+    input.local.gateways.lingering.clear();
+    flows.update(&input, vec![Read::Alive]);
+    assert_eq!(does(&flows), [false; 3], "{:#?}", flows.all);
+}
+
 #[test]
 fn a_gateway_that_is_relieved_serves_on_for_a_moment() {
     // What a gateway does that serves the port, by whether it is the one.

@@ -2,7 +2,7 @@
 //! never see a router's address at several places (`external_ids:ovn-chassis-mac-mappings`, ovn-controller(8)).
 
 use super::physical::{Bound, entry, localnet_of, provider_output, set_zones};
-use super::{Seen, cookie, datapath_key, emit, is_local, port, resident, row};
+use super::{Purpose, Seen, cookie, datapath_key, emit, is_local, port, resident, row};
 use crate::encode::of;
 use crate::encode::tables as t;
 use crate::input::model::Read;
@@ -60,7 +60,7 @@ fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeMap<u128, Uu
     let mut out = BTreeMap::new();
     for name in &peers {
         // The gateway's own address is where the router's is.
-        if !here && resident(view, &format!("cr-{name}")) {
+        if !here && resident(view, &format!("cr-{name}"), Purpose::Serve) {
             continue;
         }
         if let Some((id, p)) = port(view, name)

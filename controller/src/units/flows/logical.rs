@@ -2,13 +2,14 @@
 
 use super::sets::{self, Place};
 use super::{
-    ChassisFlows, Fact, Key, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port, resident,
-    role_of, row, templated,
+    ChassisFlows, Fact, Key, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port,
+    resident, role_of, row, templated,
 };
 use crate::input::model::Read;
 use crate::{encode, encode::tables};
+use logical_flow::action::{Action, Made};
 use logical_flow::constant::Integer;
-use logical_flow::expr::{Environment, Expr};
+use logical_flow::expr::{Environment, Expr, Operand};
 use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::fields::Fields;
 use logical_flow::normal::{self, Match as Normal};
@@ -61,6 +62,7 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
 struct Names<'v, 'a> {
     view: RefCell<&'v mut Seen<'a>>,
     datapath: Uuid,
+    purpose: Purpose,
 }
 
 impl Names<'_, '_> {
@@ -89,7 +91,7 @@ impl Environment for Names<'_, '_> {
         self.key(name)
     }
     fn is_chassis_resident(&self, name: &str) -> bool {
-        resident(&mut self.view.borrow_mut(), name)
+        resident(&mut self.view.borrow_mut(), name, self.purpose)
     }
     fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
         let mut view = self.view.borrow_mut();
@@ -115,6 +117,18 @@ impl Environment for Names<'_, '_> {
     }
 }
 
+/// Whether actions answer a request of ARP or ND.
+fn answers(list: &[Action]) -> bool {
+    /// `arp.op` of an answer (RFC 826).
+    const REPLY: u128 = 2;
+    let is_op = |to: &Operand| to.field().is_some_and(|(field, _)| field == Field::ArpOp);
+    list.iter().any(|a| match a {
+        Action::Load(to, value) => is_op(to) && value.value == REPLY,
+        Action::Make(Made::NdNa | Made::NdNaRouter, _) => true,
+        _ => false,
+    })
+}
+
 fn in_datapath(
     flows: &ChassisFlows,
     id: Uuid,
@@ -134,7 +148,8 @@ fn in_datapath(
     {
         return Ok(());
     }
-    let names = Names { view: RefCell::new(view), datapath: dp };
+    let purpose = if answers(&a.list) { Purpose::Answer } else { Purpose::Serve };
+    let names = Names { view: RefCell::new(view), datapath: dp, purpose };
     let mut terms = Vec::new();
     for p in &a.prerequisites {
         terms.push(evaluate::prerequisite(p).map_err(|e| format!("prerequisite {p}: {e}"))?);

@@ -349,14 +349,24 @@ fn here(view: &mut Seen<'_>, p: &sb::PortBinding) -> bool {
     role(view, p) != Role::None
 }
 
+/// What a flow is for that asks whether a port resides on this chassis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// It serves packets: a gateway port's previous chassis goes on while it lingers.
+    Serve,
+    /// It answers who asks for an address by ARP or ND. Two answers would be one too many, and that of the previous chassis
+    /// would lead the physical network back to it.
+    Answer,
+}
+
 /// Whether a logical port resides on this chassis (the match language's `is_chassis_resident`).
-fn resident(view: &mut Seen<'_>, name: &str) -> bool {
+fn resident(view: &mut Seen<'_>, name: &str, purpose: Purpose) -> bool {
     let Some(n) = named(view, name) else { return false };
     let me = view.read(Read::Chassis).local.chassis;
     if n.kind == "chassisredirect" {
         let Some((_, p)) = port(view, name) else { return false };
         if p.ha_chassis_group.is_some() {
-            return active_member(view, p).is_some_and(|c| Some(c) == me);
+            return active_member(view, p, purpose).is_some_and(|c| Some(c) == me);
         }
     }
     me.is_some() && role_of(view, n.id, name) == Role::Main
@@ -373,12 +383,13 @@ fn may_serve(view: &mut Seen<'_>, id: Uuid) -> bool {
 }
 
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
-fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding) -> Option<Uuid> {
+fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding, purpose: Purpose) -> Option<Uuid> {
     // What the choice depends on besides.
     read_members(view, port.ha_chassis_group?);
     view.read(Read::Alive);
     let input = view.read(Read::Chassis);
-    if &*port.r#type == "chassisredirect" && input.local.gateways.lingering.contains(&port.logical_port) {
+    let lingers = &*port.r#type == "chassisredirect" && input.local.gateways.lingering.contains(&port.logical_port);
+    if lingers && purpose == Purpose::Serve {
         return input.local.chassis;
     }
     crate::units::binding::active(port, input, &input.local)

@@ -1,10 +1,10 @@
 //! From physical ports to logical ones and back (ovn-architecture(7), "Architectural Physical Life Cycle of a Packet").
 
 use super::tunnel::{self, Way};
+use super::{Purpose, activation, chassis_mac, function, here, large, probes, resident, row, security, zone};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{activation, chassis_mac, function, here, large, probes, resident, row, security, zone};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use crate::input::model::Read;
@@ -292,7 +292,7 @@ fn patch(b: &Bound<'_>, view: &mut Seen<'_>) {
 
 /// The distributed port's stand-in on the gateway: here it is the port itself; elsewhere the way to the gateway.
 fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
-    if !resident(view, &b.row.logical_port) {
+    if !resident(view, &b.row.logical_port, Purpose::Serve) {
         return remote(b, view);
     }
     let Some(distributed) = b.row.options.get("distributed-port") else { return };
@@ -563,7 +563,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             _ if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
             _ if has_localnet => {}
             "chassisredirect" | "external" => {
-                if let Some(active) = active_member(view, p) {
+                if let Some(active) = active_member(view, p, Purpose::Serve) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
                 }
             }
