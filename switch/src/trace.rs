@@ -20,11 +20,12 @@ use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::segment::Segment;
+use crate::xlate::selection::Selection;
 use crate::xlate::{
     Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
 };
 use openflow_rs::action::{Action, CtAction, PacketType};
-use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, TableId, WORDS};
 use packet::VlanId;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -233,6 +234,8 @@ impl Observer for Tracer {
     fn compares_length(&mut self, _: usize, _: usize) {}
 
     fn depends(&mut self, _: Dependency) {}
+
+    fn chooses(&mut self, _: (GroupId, usize), _: Selection, _: &FlowKey) {}
 
     fn notes_dependencies(&self) -> bool {
         false

@@ -22,10 +22,11 @@ pub(crate) mod packet;
 pub(crate) mod pipeline;
 mod sample;
 pub(crate) mod segment;
+pub(crate) mod selection;
 mod snooping;
 mod tunnel_text;
 
-pub(crate) use actions::prereq_ok;
+pub(crate) use actions::{heeds_last, prereq_ok};
 pub(crate) use backer::Backer;
 pub(crate) use observer::{Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath};
 pub(crate) use packet::PacketState;

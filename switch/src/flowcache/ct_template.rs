@@ -23,7 +23,10 @@ use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
 use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};
+use crate::xlate::selection::Selection;
 use hashbrown::{HashMap, HashTable};
+use openflow_rs::{FieldId as F, FlowKey, GroupId};
+use packet::ethertype;
 use std::sync::Arc;
 
 /// Most templates; beyond it all are forgotten.
@@ -31,6 +34,8 @@ const MOST: usize = 16_384;
 /// Most masks of a kind of frame, and most groups of a key; beyond them those are forgotten.
 const MASKS: usize = 16;
 const GROUPS: usize = 16;
+/// Most sets of choices that templates with one key go by; beyond them those are forgotten.
+const FORKS: usize = 8;
 /// A template.
 #[derive(Debug)]
 pub(crate) struct CtTemplate {
@@ -69,6 +74,38 @@ impl CtTemplate {
     }
 }
 
+/// The choice of a `select` group in a walk, and the place of the bucket.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Choice {
+    pub(super) group: GroupId,
+    pub(super) selection: Selection,
+    pub(super) bucket: usize,
+}
+
+impl std::fmt::Display for Choice {
+    /// Open vSwitch's datapath compares a hash there, which says less.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "group({},{}),", self.group, self.bucket)
+    }
+}
+
+/// Most choices of a walk that becomes a template.
+pub(super) const CHOICES: usize = 4;
+
+/// The places of the buckets that were chosen, in turn.
+type Chosen = [Option<u32>; CHOICES];
+
+/// What the packets of a template meet.
+#[derive(Clone, Debug)]
+pub(crate) struct Meets {
+    /// In `select` groups, before anything translates them.
+    pub(super) choices: Arc<[Choice]>,
+    /// In each zone.
+    pub(super) passes: Arc<[Expected]>,
+    /// The bits of translated tuples that decide.
+    pub(super) tuple: TupleBits,
+}
+
 /// Templates with the same key whose packets find the same in each zone.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
@@ -83,7 +120,89 @@ pub(super) struct Group {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     key: Box<[u64]>,
-    pub(super) groups: Vec<Group>,
+    groups: Vec<Group>,
+    forks: Vec<Fork>,
+}
+
+/// Templates with the same key whose packets go by the same choices of `select` groups.
+#[derive(Clone, Debug)]
+struct Fork {
+    choices: Arc<[Choice]>,
+    groups: HashMap<Chosen, Vec<Group>>,
+}
+
+impl Fork {
+    /// Whether choices are the same but for the buckets that were chosen.
+    fn is_of(&self, choices: &[Choice]) -> bool {
+        let of = |c: &Choice| (c.group, c.selection.clone());
+        self.choices.iter().map(of).eq(choices.iter().map(of))
+    }
+
+    /// What a packet with the fields of this tuple chooses.
+    fn chosen(&self, key: &FlowKey) -> Chosen {
+        places(self.choices.iter().map(|c| c.selection.bucket(key)))
+    }
+}
+
+fn places(chosen: impl Iterator<Item = Option<usize>>) -> Chosen {
+    let mut all = [None; CHOICES];
+    all.iter_mut().zip(chosen).for_each(|(to, place)| *to = place.map(|n| n as u32));
+    all
+}
+
+/// The fields that a tuple says.
+fn fields(t: &Tuple) -> FlowKey {
+    let mut key = FlowKey::new();
+    let (kind, src, dst) = match t.v6 {
+        false => (ethertype::IPV4, F::IpSrc, F::IpDst),
+        true => (ethertype::IPV6, F::Ipv6Src, F::Ipv6Dst),
+    };
+    key.set(F::EthType, kind.into());
+    key.set(F::IpProto, t.proto.into());
+    for (f, v) in [(src, t.src), (dst, t.dst), (F::TcpSrc, t.sport.into()), (F::TcpDst, t.dport.into())] {
+        key.set(f, v);
+    }
+    key
+}
+
+impl Bucket {
+    /// The groups of templates that a packet with this tuple may find.
+    pub(super) fn groups(&self, t: &Tuple) -> impl Iterator<Item = &Group> {
+        let key = (!self.forks.is_empty()).then(|| fields(t));
+        let forks = self.forks.iter().filter_map(move |f| f.groups.get(&f.chosen(key.as_ref()?)));
+        self.groups.iter().chain(forks.flatten())
+    }
+
+    /// All groups, each with what its packets choose.
+    fn all(&self) -> impl Iterator<Item = (&Group, String)> {
+        let words = |f: &Fork, chosen: &Chosen| {
+            let pairs = f.choices.iter().zip(chosen.iter().flatten());
+            pairs.map(|(c, n)| Choice { bucket: *n as usize, ..c.clone() }.to_string()).collect()
+        };
+        let plain = self.groups.iter().map(|g| (g, String::new()));
+        let chosen = self.forks.iter().flat_map(|f| f.groups.iter().map(move |(chosen, list)| (f, chosen, list)));
+        plain.chain(chosen.flat_map(move |(f, chosen, list)| list.iter().map(move |g| (g, words(f, chosen)))))
+    }
+
+    /// The groups of packets that choose as these do.
+    fn of_choices(&mut self, choices: &Arc<[Choice]>) -> &mut Vec<Group> {
+        if choices.is_empty() {
+            return &mut self.groups;
+        }
+        let known = self.forks.iter().position(|f| f.is_of(choices));
+        let place = known.unwrap_or_else(|| {
+            if self.forks.len() >= FORKS {
+                self.forks.clear();
+            }
+            self.forks.push(Fork { choices: choices.clone(), groups: HashMap::new() });
+            self.forks.len() - 1
+        });
+        let chosen = places(choices.iter().map(|c| Some(c.bucket)));
+        match self.forks.get_mut(place) {
+            Some(f) => f.groups.entry(chosen).or_default(),
+            None => &mut self.groups,
+        }
+    }
 }
 
 /// Keys with the same mask.
@@ -100,7 +219,7 @@ pub(crate) enum TemplateNews {
     /// All are forgotten.
     Clear,
     /// One is new, of a kind of frame; see [`CtTemplateCache::keep`].
-    Keep(usize, Box<Mask>, (Arc<[Expected]>, TupleBits), Arc<CtTemplate>),
+    Keep(usize, Box<Mask>, Meets, Arc<CtTemplate>),
 }
 
 /// All templates.
@@ -167,8 +286,8 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
     differ.map(|(at, offset, len, values, sums)| patch(at, offset, len, values, sums)).collect()
 }
 
-/// A template as text; `passes` is what its packets find.
-pub(super) fn shown(entry: &Entry, mask: &Mask, passes: &[Expected], masks: &Masks) -> Option<Shown> {
+/// A template as text; its packets choose as `chosen` says, and `passes` is what they find.
+pub(super) fn shown(entry: &Entry, mask: &Mask, (chosen, passes): (&str, &[Expected]), masks: &Masks) -> Option<Shown> {
     let shown = line(entry, Some(mask), masks)?;
     // The datapath's words are those of OpenFlow, but for empty brackets.
     let text = |p: &Expected| p.action().to_string().replace("ct()", "ct");
@@ -177,8 +296,8 @@ pub(super) fn shown(entry: &Entry, mask: &Mask, passes: &[Expected], masks: &Mas
     // After the recirculation id and the device.
     let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
     let (from, rest) = shown.packets.split_at(at);
-    let packets = format!("{from},{}{rest}", states.join(","));
-    Some(Shown { packets, actions: format!("{},{}", actions.join(","), shown.actions), ..shown })
+    let packets = format!("{from},{}{}{rest}", chosen, states.join(","));
+    Some(Shown { packets, actions: [actions, vec![shown.actions]].concat().join(","), ..shown })
 }
 
 impl CtTemplateCache {
@@ -206,8 +325,8 @@ impl CtTemplateCache {
     pub(crate) fn follow(&mut self, news: &TemplateNews, table: &Table) {
         match news {
             TemplateNews::Clear => self.clear(),
-            TemplateNews::Keep(kind, mask, group, flow) => {
-                self.keep(*kind, (**mask).clone(), group.clone(), flow.clone(), table);
+            TemplateNews::Keep(kind, mask, meets, flow) => {
+                self.keep(*kind, (**mask).clone(), meets.clone(), flow.clone(), table);
             }
         }
     }
@@ -240,31 +359,23 @@ impl CtTemplateCache {
     pub(crate) fn lines(&self, cache: &Cache) -> impl Iterator<Item = Shown> {
         let keys = self.kinds.iter().flatten().flat_map(|u| u.keys.iter().map(move |k| (u, k)));
         let groups = keys.filter_map(|(u, k)| Some((u, self.bucket(*k)?)));
-        let groups = groups.flat_map(|(u, k)| k.groups.iter().map(move |g| (u, g)));
-        let all = groups.flat_map(|(u, g)| g.flows.values().map(move |i| (u, g, i)));
-        all.filter_map(|(u, g, i)| {
+        let groups = groups.flat_map(|(u, k)| k.all().map(move |g| (u, g)));
+        let all = groups.flat_map(|(u, (g, chosen))| g.flows.values().map(move |i| (u, g, chosen.clone(), i)));
+        all.filter_map(|(u, g, chosen, i)| {
             let flow = self.get(*i).filter(|f| cache.table.fresh(&f.entry))?;
-            shown(&flow.entry, &u.mask, &g.passes, &cache.table.masks)
+            shown(&flow.entry, &u.mask, (&chosen, &g.passes), &cache.table.masks)
         })
     }
 
-    /// Adds a template for keys of this kind under a mask; `passes` is what its packets find, `tuple` the bits of
-    /// their tuples that decide.
-    pub(crate) fn keep(
-        &mut self,
-        kind: usize,
-        mask: Mask,
-        (passes, tuple): (Arc<[Expected]>, TupleBits),
-        flow: Arc<CtTemplate>,
-        table: &Table,
-    ) {
+    /// Adds a template for keys of this kind under a mask.
+    pub(crate) fn keep(&mut self, kind: usize, mask: Mask, meets: Meets, flow: Arc<CtTemplate>, table: &Table) {
         if self.list.len() >= MOST {
             self.clear();
         }
         let CtTemplateCache { kinds, buckets, list, news } = self;
         let Some(subtables) = kinds.get_mut(kind) else { return };
         if let Some(n) = news {
-            n.push(TemplateNews::Keep(kind, Box::new(mask.clone()), (passes.clone(), tuple), flow.clone()));
+            n.push(TemplateNews::Keep(kind, Box::new(mask.clone()), meets.clone(), flow.clone()));
         }
         if subtables.iter().all(|u| !u.mask.same(&mask)) {
             if subtables.len() >= MASKS {
@@ -278,21 +389,23 @@ impl CtTemplateCache {
         let known = u.keys.find(own_hash, |n| buckets.get(*n as usize).is_some_and(|b| *b.key == *own.as_flattened()));
         let number = known.copied().unwrap_or_else(|| {
             let number = buckets.len() as u32;
-            buckets.push(Bucket { key: own.as_flattened().into(), groups: Vec::new() });
+            buckets.push(Bucket { key: own.as_flattened().into(), groups: Vec::new(), forks: Vec::new() });
             let hash = |n: &u32| buckets.get(*n as usize).map_or(0, |b| table.hash(b.key.as_chunks().0));
             u.keys.insert_unique(own_hash, number, hash);
             number
         });
-        let Some(alike) = buckets.get_mut(number as usize) else { return };
-        let place = alike.groups.iter().position(|g| g.tuple == tuple && g.passes == passes);
+        let Some(bucket) = buckets.get_mut(number as usize) else { return };
+        let alike = bucket.of_choices(&meets.choices);
+        let Meets { passes, tuple, .. } = meets;
+        let place = alike.iter().position(|g| g.tuple == tuple && g.passes == passes);
         let place = place.unwrap_or_else(|| {
-            if alike.groups.len() >= GROUPS {
-                alike.groups.clear();
+            if alike.len() >= GROUPS {
+                alike.clear();
             }
-            alike.groups.push(Group { passes, tuple, flows: HashMap::new() });
-            alike.groups.len() - 1
+            alike.push(Group { passes, tuple, flows: HashMap::new() });
+            alike.len() - 1
         });
-        let Some(group) = alike.groups.get_mut(place) else { return };
+        let Some(group) = alike.get_mut(place) else { return };
         match group.flows.get(&flow.values).and_then(|i| list.get_mut(*i as usize)) {
             Some(f) => *f = flow,
             None => {

@@ -701,7 +701,10 @@ impl DependencyMask {
                 ZoneSpec::Field(s) => self.part(s),
                 ZoneSpec::Imm(_) => {}
             },
-            // What they hash is told where it is done, and which ports live is a dependency.
+            // What decides among a group's buckets is told where it is chosen ([`super::recorder::Recorder::chooses`]); the
+            // group, and which ports live, are dependencies.
+            Action::Group(_) => {}
+            // What they hash is told where it is done, too.
             Action::Bundle(b) => b.dst.iter().for_each(|d| self.written(d.field)),
             Action::Multipath(m) => self.written(m.dst.field),
             // Where they are done, the walk is not kept; where they cannot be, these say so.
@@ -724,7 +727,6 @@ impl DependencyMask {
             // Other state than the packet's decides, or what is done is not repeated.
             Action::OutputTrunc { .. }
             | Action::Controller(_)
-            | Action::Group(_)
             | Action::Nat(_)
             | Action::Learn(_)
             | Action::Mpls(_)

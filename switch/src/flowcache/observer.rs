@@ -13,6 +13,7 @@ use crate::dependency::Dependency;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::{Hop, Op, Segment};
+use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
@@ -255,6 +256,13 @@ impl Observer for CacheObserver<'_> {
     fn depends(&mut self, d: Dependency) {
         if let Some(r) = &mut self.recorder {
             r.need(d);
+        }
+    }
+
+    #[inline]
+    fn chooses(&mut self, bucket: (GroupId, usize), selection: Selection, key: &FlowKey) {
+        if let Some(r) = &mut self.recorder {
+            r.chooses(bucket, selection, key);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The recorder: notes what a walk did and compiles it into an entry.
 
-use super::ct_template::{CtTemplate, said, settled};
+use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, said, settled};
 use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
@@ -19,8 +19,9 @@ use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
 use crate::xlate::segment::Segment;
+use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
-use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, TableId};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,8 @@ pub(crate) struct Recorder {
     tuple: TupleBits,
     /// What the packet found in each zone, in terms that other packets can match.
     passes: Vec<Expected>,
+    /// What `select` groups chose by its tuple.
+    choices: Vec<Choice>,
     /// Its tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
     /// Packets with the same key do the same.
@@ -148,6 +151,7 @@ impl Recorder {
         self.needs.clear();
         self.segments.clear();
         self.passes.clear();
+        self.choices.clear();
         self.translated.clear();
         self.around.clear();
     }
@@ -211,6 +215,18 @@ impl Recorder {
     fn is_here(&self) -> bool {
         let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
         [arrived, Layer::Translated].contains(&self.looked.layer)
+    }
+
+    /// Notes that a `select` group chose a bucket for the packet, which has this key. There is a template of packets that
+    /// choose by the tuple that they came with.
+    pub(crate) fn chooses(&mut self, (group, bucket): (GroupId, usize), selection: Selection, key: &FlowKey) {
+        let ports = matches!(key.get(F::IpProto) as u8, ipproto::TCP | ipproto::UDP) && key.get(F::IpFrag) == 0;
+        let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key);
+        self.looked.only &= own && ports && selection.is_of_tuple() && self.choices.len() < CHOICES;
+        if self.looked.only {
+            self.looked.field(F::IpProto);
+            self.choices.push(Choice { group, selection, bucket });
+        }
     }
 
     /// Notes what a pass through a zone found, for a template. False if there can be no template.
@@ -643,7 +659,8 @@ impl FlowCache {
             return None;
         }
         let lengths = rec.origin;
-        let tracked = !rec.passes.is_empty();
+        // A choice takes more than the bits of a megaflow, too.
+        let tracked = !rec.passes.is_empty() || !rec.choices.is_empty();
         let FlowCache { cache, xcaches, .. } = self;
         let Backer { conntrack, bridges, now, .. } = &*backer;
         // Nothing comes or goes between what the entry says of connections and the look whether that is so.
@@ -669,7 +686,7 @@ impl FlowCache {
         Some((entry?, mask))
     }
 
-    /// Keeps a recorded walk through connection tracking as a template; false if it cannot be one.
+    /// Keeps a recorded walk through connection tracking, or by a choice, as a template; false if it cannot be one.
     fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
         let FlowCache { cache, xcaches, ct_templates, .. } = self;
         let Backer { conntrack, bridges, now, .. } = backer;
@@ -710,10 +727,12 @@ impl FlowCache {
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
         let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
         if let Some(installed) = &mut cache.installed {
-            let flow = super::ct_template::shown(&flow.entry, &mask, &passes, &cache.table.masks);
+            let chosen: String = rec.choices.iter().map(Choice::to_string).collect();
+            let flow = super::ct_template::shown(&flow.entry, &mask, (&chosen, &passes), &cache.table.masks);
             installed.extend(flow.map(|flow| Installed { flow, old: None }));
         }
-        ct_templates.keep(kind, mask, (passes.into(), tuple), flow, &cache.table);
+        let choices = std::mem::take(&mut rec.choices).into();
+        ct_templates.keep(kind, mask, Meets { choices, passes: passes.into(), tuple }, flow, &cache.table);
         cache.stats.inserted += 1;
         true
     }

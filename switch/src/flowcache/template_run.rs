@@ -414,7 +414,7 @@ impl Known {
         let (seen, at) = (self.seen.as_ref().ok_or(NotNow::Otherwise)?, now.as_nanos() as u64);
         let Cache { table, views, stats, .. } = cache;
         let buckets = buckets.get(self.buckets.clone()).unwrap_or_default().iter();
-        for g in buckets.filter_map(|n| templates.bucket(*n)).flat_map(|b| &b.groups) {
+        for g in buckets.filter_map(|n| templates.bucket(*n)).flat_map(|b| b.groups(&seen.tuple)) {
             let mut joint = None;
             let planned = match access {
                 Access::Alone(ct) => ct.foresee(seen, &g.passes, now, plan),
@@ -437,7 +437,7 @@ impl Known {
                 continue;
             }
             // A packet without a connection may be one of many single packets: few of them get an entry.
-            let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
+            let has = g.passes.is_empty() || g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
             let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
             let ct: &Conntrack = match access {
                 Access::Alone(ct) => ct,

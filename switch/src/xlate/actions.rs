@@ -15,6 +15,24 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.not_last(|x| O::list(x, list));
     }
 
+    /// Executes a list; if nothing is done with the packet behind the list, nothing is behind its last action.
+    pub(crate) fn last_actions(&mut self, list: &[Action]) {
+        if !self.is_last() {
+            return self.actions(list);
+        }
+        for (i, a) in list.iter().enumerate() {
+            if self.pipeline.exit || self.pipeline.failed {
+                break;
+            }
+            self.pipeline.last = i + 1 == list.len() && heeds_last(a);
+            let go_on = self.action(a);
+            if self.waits(list.get(i + 1..).unwrap_or_default()) || !go_on {
+                break;
+            }
+        }
+        self.pipeline.last = true;
+    }
+
     /// Executes a list, action by action.
     pub(crate) fn each(&mut self, list: &[Action]) {
         for (i, a) in list.iter().enumerate() {
@@ -298,6 +316,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.set_sub(d, u128::from(room));
         }
     }
+}
+
+/// Whether an action does otherwise where it is the last that is done with a packet: nothing of the packet is kept then.
+pub(crate) fn heeds_last(a: &Action) -> bool {
+    use Action as A;
+    matches!(a, A::Output { .. } | A::Ct(_) | A::Clone(_) | A::Group(_) | A::Resubmit { .. } | A::GotoTable(_))
 }
 
 /// Whether a packet meets the prerequisite of a field.

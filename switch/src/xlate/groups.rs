@@ -5,10 +5,10 @@ use crate::buf::PacketBuf;
 use crate::classifier::mix;
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
-use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate, prereq_ok};
+use crate::xlate::selection::Selection;
+use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate};
 use openflow_rs::action::{BundleAction, BundleAlgorithm, HashFields, MultipathAction, MultipathAlgorithm};
-use openflow_rs::mods::SelectionMethod;
-use openflow_rs::{Bucket, FieldId as F, GroupId, GroupType, PortNo};
+use openflow_rs::{Bucket, FieldId as F, Group, GroupId, GroupType, PortNo};
 use packet::ipproto;
 
 /// Most nested groups that watch groups.
@@ -92,23 +92,6 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         h
     }
 
-    /// A hash of some fields, or of addresses, protocol and ports.
-    pub(crate) fn flow_hash(&self, fields: &[(F, u128)], basis: u64) -> u64 {
-        let mut h = mix(basis ^ 0x5bd1_e995);
-        let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
-        if fields.is_empty() {
-            for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
-                add(self.packet.key.get(f));
-            }
-        } else {
-            fields
-                .iter()
-                .filter(|(f, _)| prereq_ok(&self.packet.key, f.def().prereq))
-                .for_each(|(f, m)| add(self.packet.key.get(*f) & m));
-        }
-        h
-    }
-
     /// The walk depends on a group, and on the ports and groups that its buckets watch.
     fn needs_group(&mut self, id: GroupId, depth: u32) {
         self.observer.depends(Dependency::Group(self.pipeline.bridge, id));
@@ -149,7 +132,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             GroupType::All => (0..g.buckets.len()).collect(),
             GroupType::Indirect => vec![0],
             GroupType::FastFailover => live.into_iter().take(1).collect(),
-            GroupType::Select => self.select_bucket(&g.buckets, &live, &g.selection).into_iter().collect(),
+            GroupType::Select => self.select(&g, &live).into_iter().collect(),
         };
         if picked.is_empty() {
             for b in &g.buckets {
@@ -159,7 +142,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::NoLiveBucket);
         }
         let dry = self.observer.dry();
-        for i in picked {
+        let (last, n_picked) = (self.pipeline.last, picked.len());
+        let translations = self.observer.translations();
+        for (nth, i) in picked.into_iter().enumerate() {
+            // Behind the last bucket nothing is done with the packet where nothing is behind the group.
+            self.pipeline.last = last && nth + 1 == n_picked;
             let (Some(b), Some(set)) = (g.buckets.get(i), sets.get(i)) else { continue };
             if !matches!(g.group_type, GroupType::All | GroupType::Indirect) {
                 self.observer.tell(Kind::Detail, || format!("using bucket {}", b.id));
@@ -182,8 +169,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.open(Kind::Bucket, || format!("bucket {}", b.id));
             let of_set = matches!(self.pipeline.within, Within::ActionSet | Within::Bucket { of_set: true });
             let within = std::mem::replace(&mut self.pipeline.within, Within::Bucket { of_set });
+            let ends = self.is_last();
             self.in_bucket(|x| {
-                x.actions(set);
+                x.last_actions(set);
                 x.pipeline.within = within;
                 x.observer.close();
                 x.pipeline.depth -= 1;
@@ -192,8 +180,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             });
             self.pipeline.exit = self.pipeline.metered;
             self.packet.key = saved;
+            if !ends {
+                self.observer.restores(translations);
+            }
             self.segment_ends();
         }
+        self.pipeline.last = last;
+    }
+
+    /// The bucket of a `select` group that the packet takes.
+    fn select(&mut self, g: &Group, live: &[usize]) -> Option<usize> {
+        let selection = Selection::new(g, live);
+        let bucket = selection.bucket(&self.packet.key);
+        if let Some(bucket) = bucket.filter(|_| selection.differs()) {
+            self.observer.chooses((g.id, bucket), selection, &self.packet.key);
+        }
+        bucket
     }
 
     fn bucket_live(&self, b: &Bucket, t: GroupType, depth: u32) -> bool {
@@ -207,22 +209,5 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     .is_some_and(|s| s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1)))
         };
         self.backer.port_live(self.pipeline.bridge, b.watch_port) || group_live(b.watch_group)
-    }
-
-    fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {
-        let total: u64 = live.iter().filter_map(|i| buckets.get(*i)).map(|b| u64::from(b.weight)).sum();
-        if total == 0 {
-            return None;
-        }
-        let fields: &[(F, u128)] = if sel.name == "hash" { &sel.fields } else { &[] };
-        let mut at = self.flow_hash(fields, sel.param) % total;
-        for i in live {
-            let w = buckets.get(*i).map_or(0, |b| u64::from(b.weight));
-            if at < w {
-                return Some(*i);
-            }
-            at -= w;
-        }
-        None
     }
 }

@@ -15,9 +15,10 @@ use crate::dependency::Dependency;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
 use crate::xlate::segment::Segment;
+use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId, FlowKey, PortNo, TableId};
+use openflow_rs::{FieldId, FlowKey, GroupId, PortNo, TableId};
 use packet::VlanId;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -187,6 +188,8 @@ pub(crate) trait Observer: Sized {
     fn compares_length(&mut self, len: usize, limit: usize);
     /// The walk asked for something beside the tables.
     fn depends(&mut self, d: Dependency);
+    /// A `select` group chose a bucket, by its place, for a packet with this key; another one may get another bucket.
+    fn chooses(&mut self, bucket: (GroupId, usize), selection: Selection, key: &FlowKey);
     /// Whether [`Observer::depends`] is of use: some dependencies take time to list.
     fn notes_dependencies(&self) -> bool;
     /// A source address was learned at a port, or is there already.

@@ -9,7 +9,7 @@ use crate::drops::DropReason;
 use crate::events::Miss;
 use crate::ids::BridgeId;
 use crate::xlate::controller::Frozen;
-use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, prereq_ok};
+use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate, heeds_last, prereq_ok};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, PortNo, Prereq, TableId};
 use std::sync::Arc;
@@ -381,9 +381,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 Step::Action | Step::Clone(_) => {
                     self.observer.action_begins(i, self.pipeline.depth, self.pipeline.levels);
                     let inner = if let Step::Clone(n) = *step { steps.lists.get(usize::from(n)) } else { None };
-                    self.pipeline.last = last
-                        && i + 1 >= steps.seen
-                        && matches!(actions.get(i), Some(Action::Output { .. } | Action::Ct(_) | Action::Clone(_)));
+                    self.pipeline.last = last && i + 1 >= steps.seen && actions.get(i).is_some_and(heeds_last);
                     let go_on = match (actions.get(i), inner) {
                         (Some(Action::Clone(list)), Some(inner)) => {
                             self.cloned(list, |x| {

@@ -172,9 +172,68 @@ pub const OPENING: &[&str] = &[
     "table=95,priority=1,tcp6 actions=ct(zone=46,nat,table=96)",
     "table=96,ipv6,ct_state=+snat,ipv6_src=2001::93 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
     "table=96,priority=1,ipv6 actions=output:20",
+    // Groups choose: a backend, one of two ways, and where nothing but their own tuple may tell packets apart.
+    "table=0,priority=20,in_port=1,udp,tp_dst=70 actions=ct(zone=34,nat,table=66)",
+    "table=66,ip,ct_state=+new,nw_dst=8.8.8.8 actions=group:3",
+    "table=66,priority=1,ip actions=ct(zone=37,table=67)",
+    "table=67,ip,ct_state=+new,nw_dst=10.8.1.1 actions=ct(commit,zone=37),output:2",
+    "table=67,priority=1,ip actions=output:3",
+    "table=67,priority=1,ipv6 actions=output:20",
+    "table=0,priority=20,in_port=1,udp,tp_dst=71 actions=dec_ttl,group:4",
+    "table=69,ip,reg8=1 actions=ct(commit,zone=38,nat(src=172.16.1.14),table=67)",
+    "table=69,priority=1,ip actions=output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=72 actions=group:5,output:20",
+    "table=0,priority=20,in_port=1,udp,tp_dst=73 actions=ct(commit,zone=39,nat(src=172.16.1.15-172.16.1.16),table=81)",
+    "table=81,ip actions=group:4",
+    "table=0,priority=20,in_port=1,udp,tp_dst=74 actions=group:6",
+    "table=0,priority=20,in_port=1,udp,tp_dst=75 actions=set_field:9.9.9.3->ip_src,group:4",
+    "table=0,priority=20,in_port=1,udp,tp_dst=76 actions=group:8",
+    "table=0,priority=20,in_port=1,tcp,tp_dst=77 actions=ct(zone=34,nat,table=66)",
+    "table=0,priority=20,in_port=1,udp6,tp_dst=108 actions=ct(zone=36,nat,table=82)",
+    "table=82,ipv6,ct_state=+new,ipv6_dst=2001::8:8 actions=resubmit(,83)",
+    "table=83,ipv6 actions=group:7",
+    "table=82,priority=1,ipv6 actions=output:20",
+    "table=0,priority=20,in_port=2,udp,tp_src=70 actions=ct(zone=34,nat,table=84)",
+    "table=0,priority=20,in_port=3,udp,tp_src=70 actions=ct(zone=34,nat,table=84)",
+    "table=84,ip,ct_state=+rpl actions=output:1",
     "table=6,priority=40000,udp actions=ct(commit,zone=32,nat(src=172.16.1.9),exec(set_field:1->ct_label),table=61)",
     "table=61,ip,ct_state=+trk actions=dec_ttl,set_field:02:00:00:00:00:0f->eth_dst,output:3",
 ];
+
+/// How many groups there are.
+pub const GROUPS: u32 = 8;
+
+/// A group, or the same with its buckets the other way round. Those from 3 on choose for new connections.
+pub fn group(n: u32, swap: bool) -> String {
+    let balance = |zone: u16, to: &str, behind: u8| format!("ct(commit,zone={zone},nat(dst={to}),table={behind})");
+    let hash = "select,selection_method=dp_hash";
+    let (kind, buckets) = match n {
+        1 => (hash, ["watch_port:2,actions=output:2".into(), "watch_port:3,actions=output:3".into()]),
+        2 => ("ff", ["watch_port:2,actions=output:2".into(), "watch_port:3,actions=output:3".into()]),
+        3 => (
+            hash,
+            [("10.8.1.1:81", 100), ("10.8.1.2", 50)]
+                .map(|(to, w)| format!("weight:{w},actions={}", balance(34, to, 67))),
+        ),
+        4 => (
+            "select,selection_method=hash,fields(ip_src,udp_src=0xfffe),selection_method_param=7",
+            [1, 2].map(|n| format!("watch_port:{},actions=load:{n}->NXM_NX_REG8[],resubmit(,69)", n + 1)),
+        ),
+        5 => (
+            hash,
+            ["172.16.1.12", "172.16.1.13"].map(|to| format!("actions=ct(commit,zone=35,nat(src={to}),table=67)")),
+        ),
+        6 => (
+            "select,selection_method=hash,fields(eth_src,ip_src)",
+            [2, 3].map(|n| format!("actions=load:{n}->NXM_NX_REG8[],resubmit(,69)")),
+        ),
+        7 => (hash, ["[2001::a1]:81", "2001::a2"].map(|to| format!("actions={}", balance(36, to, 67)))),
+        _ => ("all", [2, 3].map(|n| format!("actions=dec_ttl,load:{n}->NXM_NX_REG8[],resubmit(,69)"))),
+    };
+    let [a, b] = buckets;
+    let (a, b) = if swap { (b, a) } else { (a, b) };
+    format!("group_id={n},type={kind},bucket=bucket_id:0,{a},bucket=bucket_id:1,{b}")
+}
 
 pub fn ip(s: &str) -> IpAddr {
     s.parse().expect("address")
@@ -184,9 +243,10 @@ pub fn flow(s: &mut Switch, bridge: BridgeId, text: &str, now: Duration) {
     s.apply(bridge, &Message::FlowMod(parse_flow(text).expect("flow")), now).expect("flow applies");
 }
 
-pub fn gateway(cache: bool) -> Switch {
+/// The gateway, with room for so many connections.
+pub fn gateway(cache: bool, room: usize) -> Switch {
     let now = Duration::from_secs(1);
-    let mut s = Switch::new(40);
+    let mut s = Switch::new(room);
     s.set_cache(cache);
     let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
     let tunnel = |kind, csum| {
@@ -216,11 +276,8 @@ pub fn gateway(cache: bool) -> Switch {
     let tlv = openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
     s.apply(int, &Message::TlvTableMod(openflow_rs::message::TlvTableMod { command: 0, maps: vec![tlv] }), now)
         .expect("option");
-    for g in [
-        "group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3",
-        "group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3",
-    ] {
-        let g = GroupMod::new(GroupModCommand::Add, parse_group(g).expect("group"));
+    for n in 1..=GROUPS {
+        let g = GroupMod::new(GroupModCommand::Add, parse_group(&group(n, false)).expect("group"));
         s.apply(int, &Message::GroupMod(g), now).expect("group");
     }
     let meter = parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter");

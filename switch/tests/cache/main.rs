@@ -269,7 +269,7 @@ fn unrelated_flows_stay() {
     let add = |text: &str| Message::FlowMod(parse_flow(text).expect("flow"));
     let mut again = |s: &mut Rig| play(s, &snat(1)) + play(s, &snat(2));
     let mut replaced =
-        gateway(false).bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
+        gateway(false, 40).bridge(BridgeId(0)).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
     replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: TableId::ALL, ..Default::default() });
     let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();
     let cases: [(&str, Vec<Message>, u64); 8] = [

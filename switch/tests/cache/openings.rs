@@ -1,6 +1,6 @@
 //! Packets that open connections are taken through the tables as others were before them, and nobody can tell.
 
-use super::gateway::{PEER, ROUTER, VIF, flow, ip};
+use super::gateway::{GROUPS, PEER, ROUTER, VIF, flow, ip};
 use super::ops::{Op, Sum};
 use super::rig::{Rig, equals_translation, step};
 use openflow_rs::TableId;
@@ -11,7 +11,17 @@ use switch::{BridgeId, DeviceId, Outputs};
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let open = || {
-        let dport = prop_oneof![80u16..82, 90u16..99, 91u16..99, 98u16..99, 101u16..105, 101u16..105, 107u16..108];
+        let dport = prop_oneof![
+            80u16..82,
+            90u16..99,
+            91u16..99,
+            98u16..99,
+            101u16..105,
+            101u16..105,
+            107u16..109,
+            70u16..78,
+            70u16..72
+        ];
         let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader)];
         let ttl = prop_oneof![8 => Just(64u8), 1 => Just(1), 1 => Just(33)];
         // Port 0 is reserved; below 1024 are other classes.
@@ -29,14 +39,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0x1233u32..0x1235, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         8 => Just(Op::Answer { flags: 0x12 }),
         2 => (1u64..40).prop_map(Op::Later),
-        2 => prop_oneof![22u16..34, 42u16..47].prop_map(Op::Flush),
+        2 => prop_oneof![22u16..47].prop_map(Op::Flush),
+        1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
         1 => any::<bool>().prop_map(Op::Neighbour),
-        2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61), Just(91), Just(93), Just(96)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
+        2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61), Just(91), Just(93), Just(96), Just(66), Just(67), Just(69)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table: TableId(table), matches, high, actions, add }),
         1 => prop_oneof![Just(None), (40usize..72).prop_map(Some)].prop_map(Op::Replace),
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6))).prop_map(|(b, m)| Op::Mirror(b, m)),
-        1 => (prop_oneof![22u16..34, 42u16..47], 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
+        1 => (22u16..47, 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
     ];
     proptest::collection::vec((op, 1usize..3), 1..80)
         .prop_map(|v| v.into_iter().flat_map(|(op, n)| std::iter::repeat_n(op, n)).collect())
@@ -56,8 +67,9 @@ proptest! {
 #[test]
 fn openings_are_repeated() {
     let v4 = [(80, true), (91, true), (92, true), (93, false), (94, false), (95, false), (96, false), (97, true)];
-    let v6 = [(101, true), (102, true), (103, true), (104, false), (107, true)];
-    for (dport, repeated) in v4.into_iter().chain(v6) {
+    let v6 = [(101, true), (102, true), (103, true), (104, false), (107, true), (108, true)];
+    let chosen = [(70, true), (71, true), (72, false), (73, false), (74, false), (75, false), (76, false), (77, true)];
+    for (dport, repeated) in v4.into_iter().chain(v6).chain(chosen) {
         for lane in [false, true] {
             let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
             let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
@@ -74,6 +86,51 @@ fn openings_are_repeated() {
                 .any(|f| f.packets.contains(",ct_state(+new+trk),ct_zone(") && f.actions.contains("ct(commit,"));
             assert_eq!((opened > 0, shown), (repeated, repeated), "port {dport}, lane {lane}: {:?}", s.cache_stats());
         }
+    }
+}
+
+/// A group chooses for each connection anew, by its tuple, and only the first connections of each bucket walk: of a load balancer's,
+/// over IPv4 and IPv6, and of several ways that no connection tracking is on.
+#[test]
+fn connections_that_a_group_chooses_for_need_no_walk() {
+    let now = Duration::from_secs(10);
+    for (lane, v6, dport) in [
+        (false, false, 70),
+        (true, false, 70),
+        (false, true, 108),
+        (true, true, 108),
+        (false, false, 120),
+        (true, false, 120),
+    ] {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let ways = "table=0,priority=20,in_port=1,udp,tp_dst=120 actions=dec_ttl,group:1";
+        flow(&mut s, BridgeId(0), ways, now);
+        let hosts = if v6 { ("2001::1", "2001::8:8") } else { ("10.0.0.1", "8.8.8.8") };
+        let mut to = std::collections::BTreeMap::<_, u32>::new();
+        let mut open = |s: &mut Rig, sport: u16| {
+            let ends = ((ip(hosts.0), sport), (ip(hosts.1), dport));
+            let before = s.cache_stats().misses;
+            let mut out = Outputs::default();
+            s.take((1, build::udp(ROUTER, VIF, ends.0, ends.1, 64, &[7]).expect("udp")), now, &mut out);
+            let (_, p) = out.packets.last().expect("it leaves");
+            let (dst, way) = (
+                if v6 { p[38..54].to_vec() } else { p[30..34].to_vec() },
+                out.packets.last().map(|(to, _)| to.device()),
+            );
+            *to.entry((dst, way)).or_default() += 1;
+            s.cache_stats().misses - before
+        };
+        let walks: u64 = (1000..1400).map(|sport| open(&mut s, sport)).sum();
+        let again: u64 = (1000..1400).map(|sport| open(&mut s, sport)).sum();
+        let what = format!("port {dport}, lane {lane}: {walks} and {again} walks, to {to:?}");
+        assert!(walks < 20 && again < 20, "{what}");
+        assert!(to.len() == 2 && to.values().all(|n| *n > 100), "{what}");
+        // What was chosen shows where flows are dumped.
+        let shown: Vec<String> = s.cached_flows().map(|f| f.packets).filter(|p| p.contains(",group(")).collect();
+        assert!((0..2).all(|n| shown.iter().any(|p| p.contains(&format!(",{n}),")))), "{what}: {shown:#?}");
     }
 }
 

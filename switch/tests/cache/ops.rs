@@ -191,7 +191,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31), Just(40), Just(41)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table: TableId(table), matches, high, actions, add }),
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
-        1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
+        1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6)))
             .prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (1usize..3).prop_map(Op::Tags),
@@ -417,13 +417,13 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
             let ends = ((hosts.0, if wrong { 3000 } else { *sport }), (hosts.1, *dport));
             let checksum = if v6 { 60 } else { 40 };
             let mut p = match dport {
-                97 | 107 => tcp(eth, ends.0, ends.1, 2),
+                77 | 97 | 107 => tcp(eth, ends.0, ends.1, 2),
                 _ => build::udp(ROUTER, VIF, ends.0, ends.1, *ttl, &[7; 9]).expect("udp"),
             };
             match sum {
                 Sum::Right => {}
                 // TCP's is not optional (RFC 9293 section 3.1): without it, it would be wrong.
-                Sum::None if matches!(dport, 97 | 107) => {}
+                Sum::None if matches!(dport, 77 | 97 | 107) => {}
                 Sum::None => p[checksum..checksum + 2].fill(0),
                 Sum::WrongHeader if !v6 => p[25] ^= 0x55,
                 Sum::Wrong | Sum::WrongHeader => p[checksum + 1] ^= 0x55,

@@ -23,9 +23,13 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Counters of cached flows are late, until they are asked for.
+    /// Counters of cached flows are late, until they are asked for. There is little room for connections.
     pub fn new(cache: bool) -> Rig {
-        let mut switch = gateway(cache);
+        Rig::with_room(cache, 40)
+    }
+
+    pub fn with_room(cache: bool, room: usize) -> Rig {
+        let mut switch = gateway(cache, room);
         switch.count_late();
         Rig { switch, lane: None, seen: 0, ways: HashMap::new(), again: 0 }
     }
@@ -39,8 +43,12 @@ impl Rig {
 
     pub fn with_lane() -> Rig {
         let mut r = Rig::new(true);
-        r.lane = Some(r.switch.fast_path());
+        r.add_lane();
         r
+    }
+
+    pub fn add_lane(&mut self) {
+        self.lane = Some(self.switch.fast_path());
     }
 
     /// Packets whose flow was not where it was looked for first.
@@ -212,11 +220,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             format!("{:?}", s.apply_bundle(BridgeId(0), &list, *now))
         }
         Op::Group(n, swap) => {
-            let (a, b) = if *swap { (3, 2) } else { (2, 3) };
-            let kind = if *n == 1 { "select,selection_method=dp_hash" } else { "ff" };
-            let text = format!(
-                "group_id={n},type={kind},bucket=bucket_id:0,watch_port:{a},actions=output:{a},bucket=bucket_id:1,watch_port:{b},actions=output:{b}"
-            );
+            let text = group(*n, *swap);
             let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
             format!("{:?}", s.apply(BridgeId(0), &Message::GroupMod(g), *now))
         }

@@ -1,0 +1,77 @@
+//! Which bucket of a `select` group a packet takes (OpenFlow 1.5 section 5.10.1).
+
+use crate::classifier::mix;
+use crate::xlate::prereq_ok;
+use openflow_rs::{FieldId as F, FlowKey, Group};
+
+/// Fields of a packet's tuple.
+const TUPLE: [F; 11] = [
+    F::IpSrc,
+    F::IpDst,
+    F::Ipv6Src,
+    F::Ipv6Dst,
+    F::IpProto,
+    F::TcpSrc,
+    F::TcpDst,
+    F::UdpSrc,
+    F::UdpDst,
+    F::SctpSrc,
+    F::SctpDst,
+];
+
+/// What the choice among the buckets of a group follows from, beside the packet.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Selection {
+    /// Fields that are hashed, with their masks; none: addresses, protocol and ports.
+    fields: Vec<(F, u128)>,
+    basis: u64,
+    /// The places of live buckets that have a weight, with the sum of the weights up to each.
+    live: Vec<(u32, u64)>,
+}
+
+impl Selection {
+    /// Of a group with these live buckets.
+    pub(crate) fn new(g: &Group, live: &[usize]) -> Selection {
+        let fields = if g.selection.name == "hash" { g.selection.fields.clone() } else { Vec::new() };
+        let mut sum = 0;
+        let live = live.iter().filter_map(|i| {
+            let weight = g.buckets.get(*i).map(|b| u64::from(b.weight)).filter(|w| *w != 0)?;
+            sum += weight;
+            Some((*i as u32, sum))
+        });
+        Selection { fields, basis: g.selection.param, live: live.collect() }
+    }
+
+    /// The place of the bucket that a packet takes; none if no live one has a weight.
+    pub(crate) fn bucket(&self, key: &FlowKey) -> Option<usize> {
+        let (_, sum) = self.live.last()?;
+        let at = hash(key, &self.fields, self.basis) % sum;
+        let place = self.live.partition_point(|(_, up_to)| *up_to <= at);
+        self.live.get(place).map(|(i, _)| *i as usize)
+    }
+
+    /// There is a choice: packets with other tuples may take other buckets.
+    pub(crate) fn differs(&self) -> bool {
+        self.live.len() > 1
+    }
+
+    /// Nothing is hashed but a packet's addresses, protocol and ports.
+    pub(crate) fn is_of_tuple(&self) -> bool {
+        self.fields.iter().all(|(f, _)| TUPLE.contains(f))
+    }
+}
+
+/// A hash of some fields, or of addresses, protocol and ports.
+pub(crate) fn hash(key: &FlowKey, fields: &[(F, u128)], basis: u64) -> u64 {
+    let mut h = mix(basis ^ 0x5bd1_e995);
+    let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
+    if fields.is_empty() {
+        for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
+            add(key.get(f));
+        }
+    } else {
+        let there = fields.iter().filter(|(f, _)| prereq_ok(key, f.def().prereq));
+        there.for_each(|(f, mask)| add(key.get(*f) & mask));
+    }
+    h
+}
