@@ -74,6 +74,11 @@ impl Controller {
         if !self.derived || self.version_complaint.is_some() {
             return;
         }
+        // While it is not known what is here, what was before stays.
+        self.recompute_later = !self.known;
+        if self.recompute_later {
+            return;
+        }
         self.restore_zones();
         // Whatever was found in line is compared again.
         self.in_line = Sinks::default();

@@ -135,6 +135,9 @@ impl Controller {
             southbound_ready && present && (self.settled || self.has_all_rows()) && self.exchange_neighbours(&settings);
         if southbound_ready {
             if self.known {
+                if std::mem::take(&mut self.recompute_later) {
+                    self.recompute();
+                }
                 self.assign_zones(&settings);
                 self.derive();
                 self.settled = present;

@@ -221,6 +221,8 @@ pub struct Controller {
     /// At the last look it was known what is here, and something waited for the switch.
     pub(super) known: bool,
     pub(super) waits: bool,
+    /// An operator asked for everything to be derived anew while it was not known what is here.
+    pub(super) recompute_later: bool,
     pub(super) sequence: u64,
     pub(super) installed: u64,
     /// The number with which the switch was asked for a sign of life last.
@@ -459,6 +461,7 @@ impl Controller {
             complete: true,
             settled: false,
             known: false,
+            recompute_later: false,
             waits: true,
             sequence: 0,
             installed: 0,
