@@ -1,8 +1,9 @@
 //! Many connections at once, held through the failure of a gateway: what became of each.
 
 use crate::agent::clock;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Write;
@@ -121,6 +122,10 @@ fn pushes(question: u8) -> Option<Duration> {
     (question > ONCE).then(|| PUSH * u32::from(question - ONCE))
 }
 
+/// Octets of datagrams that may wait for a server. With the kernel's 200 kB the server itself would lose some whenever the
+/// machine is busy.
+const WAITING: usize = 16 << 20;
+
 /// What a server says once it listens.
 pub const SERVES: &str = "serves";
 
@@ -133,6 +138,7 @@ pub async fn serve(port: u16, word: &str) -> Result<()> {
     many_sockets()?;
     let all = (Ipv6Addr::UNSPECIFIED, port);
     let (udp, tcp) = (Arc::new(UdpSocket::bind(all).await?), TcpListener::bind(all).await?);
+    setsockopt(&udp, sockopt::RcvBufForce, &WAITING).context("a larger receive buffer")?;
     println!("{SERVES}");
     std::io::stdout().flush()?;
     let own: Arc<str> = word.into();

@@ -50,10 +50,12 @@ pub enum Loss {
     Suspend,
     /// Its switch is killed while the databases and northd do not answer for some seconds.
     Headless,
+    /// Nothing happens to it: what is lost all the same, the machine loses that all of this runs on.
+    Nothing,
 }
 
 impl Loss {
-    /// All of them.
+    /// All real ones.
     pub const ALL: [Loss; 8] = [
         Loss::Kill,
         Loss::Underlay,
@@ -81,8 +83,14 @@ impl Loss {
                 n.lab.pause(HEADLESS)?;
                 n.lab.signal("central", "northd", Signal::SIGCONT);
             }
+            Loss::Nothing => {}
         }
         Ok(())
+    }
+
+    /// Who serves while gw1 is lost.
+    fn successor(self) -> &'static str {
+        if self == Loss::Nothing { "gw1" } else { "gw2" }
     }
 
     /// gw1 comes back.
@@ -104,6 +112,7 @@ impl Loss {
                 ["controller", "switch"].iter().for_each(|p| n.lab.signal("gw1", p, Signal::SIGCONT));
                 Ok(())
             }
+            Loss::Nothing => Ok(()),
         }
     }
 }
@@ -320,7 +329,7 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
     for loss in losses {
         n.lab.pause(TOLD)?;
         loss.strike(n)?;
-        serves(n, "gw2").with_context(|| format!("{loss:?}"))?;
+        serves(n, loss.successor()).with_context(|| format!("{loss:?}"))?;
         n.lab.pause(Duration::from_secs(3))?;
         loss.mend(n)?;
         serves(n, "gw1").with_context(|| format!("back from {loss:?}"))?;

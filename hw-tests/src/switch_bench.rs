@@ -222,11 +222,8 @@ fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<
     m.device(sink, &Device::Null)?;
     m.device(source, &Device::Null)?;
     until("the sample", Duration::from_secs(20), || {
-        let mut list: Vec<Vec<u8>> = frames::read(&file)?
-            .iter()
-            .filter(|p| frames::is_traffic(p))
-            .map(|p| frames::comparable(p, t.sources > 1))
-            .collect();
+        let mut list: Vec<Vec<u8>> =
+            frames::read(&file)?.iter().filter(|p| frames::is_traffic(p)).map(|p| t.comparable(p)).collect();
         list.sort();
         list.dedup();
         if list.len() != n { bail!("{}: {} of {n} packets of the sample left", c.name(), list.len()) } else { Ok(list) }

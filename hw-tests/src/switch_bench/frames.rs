@@ -151,6 +151,20 @@ pub fn comparable(frame: &[u8], several: bool) -> Vec<u8> {
     p
 }
 
+/// Who sent what is in a Geneve packet, of whose receivers each switch chooses one: address and port. Other packets as they
+/// are.
+pub fn inner_source(frame: &[u8]) -> Vec<u8> {
+    let inner = Headers::parse(frame).and_then(|h| {
+        let at = h.l4? + 8;
+        // The options' length is in words (RFC 8926 section 3.4).
+        let frame = frame.get(at + 8 + usize::from(frame.get(at)? & 0x3f) * 4..)?;
+        let inner = Headers::parse(frame)?;
+        let ((source, _), (port, _)) = (inner.addresses(frame)?, inner.ports(frame)?);
+        Some([&source.to_be_bytes()[..], &port.to_be_bytes()].concat())
+    });
+    inner.unwrap_or_else(|| frame.to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

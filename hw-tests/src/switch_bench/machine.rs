@@ -81,12 +81,16 @@ routers:
     nat:
       - {type: snat, external: 172.16.0.1, logical: 10.0.1.0/24}
       - {type: dnat_and_snat, external: 172.16.0.30, logical: 10.0.1.30}
-    load_balancers: [service]
+    load_balancers: [service, balanced]
 load_balancers:
   - name: service
     protocol: udp
     vips:
       172.16.0.100:5000: [10.0.1.11:5000]
+  - name: balanced
+    protocol: udp
+    vips:
+      172.16.0.101:5000: [10.0.1.11:5000, 10.0.1.12:5000, 10.0.1.13:5000, 10.0.1.14:5000]
 "#;
 
 /// A device: what comes in, and where it goes out.

@@ -39,6 +39,8 @@ enum Way {
     Floating,
     L2,
     Service,
+    /// A service with several backends, of which each switch takes its own.
+    Balanced,
 }
 
 /// Packets of one kind, both ways.
@@ -90,6 +92,7 @@ pub fn all() -> Vec<Traffic> {
         traffic("service", Way::Service, 1000, Small, None, Some("loadbalancer-in")),
     ]);
     v.push(Traffic { fresh: true, ..traffic("new", Way::Snat, 200_000, Small, Some("new-connections"), None) });
+    v.push(Traffic { fresh: true, ..traffic("balanced", Way::Balanced, 200_000, Small, None, Some("new-balanced")) });
     v
 }
 
@@ -112,6 +115,14 @@ impl Traffic {
         })
     }
 
+    /// What of a packet that left is the same whichever switch sent it.
+    pub fn comparable(&self, frame: &[u8]) -> Vec<u8> {
+        match self.way {
+            Way::Balanced => frames::inner_source(frame),
+            _ => frames::comparable(frame, self.sources > 1),
+        }
+    }
+
     /// A packet.
     ///
     /// # Errors
@@ -125,13 +136,17 @@ impl Traffic {
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (n % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
-            Way::Service => Ipv4Addr::new(10, 0, 1, 11),
+            Way::Service | Way::Balanced => Ipv4Addr::new(10, 0, 1, 11),
         };
         // Who sends through another port is another host of the network.
         let source = (n / self.packets.div_ceil(self.sources)) as u8;
         let sender = |Mac([a, b, c, d, e, f]): Mac| Mac([a, b, c, d, e + source, f]);
         let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan };
-        let ends = if self.way == Way::Service { ((near, 5000), (far, port)) } else { ((near, port), (far, 53)) };
+        let ends = if matches!(self.way, Way::Service | Way::Balanced) {
+            ((near, 5000), (far, port))
+        } else {
+            ((near, port), (far, 53))
+        };
         if self.way == Way::Plain {
             return frames::udp(
                 &flow((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])), ends.0, ends.1, None),
@@ -158,6 +173,7 @@ impl Traffic {
             Way::Snat => (Ipv4Addr::new(172, 16, 0, 1), ends.0.1),
             Way::Floating => (Ipv4Addr::new(172, 16, 0, 30), ends.0.1),
             Way::Service => (Ipv4Addr::new(172, 16, 0, 100), 5000),
+            Way::Balanced => (Ipv4Addr::new(172, 16, 0, 101), 5000),
             _ => ends.0,
         };
         let (macs, vlan) = if self.way == Way::L2 { (L2, VLANS.1) } else { ((sender(NEXT.0), ROUTER), VLANS.0) };
