@@ -7,8 +7,8 @@
 //! might find another rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all),
 //! or a connection changed its state, mark or label, or is gone.
 //!
-//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP
-//! ([`ct_template`]).
+//! Walks that open or change a connection, or that a group chooses for, are repeated from templates, if they are TCP, UDP
+//! or ICMP's echo ([`ct_template`]).
 //!
 //! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
 //! change a connection; walks with `controller`, `learn`, meters, truncated output or any event. Packets for BFD sessions

@@ -1,13 +1,14 @@
 //! Connection tracking templates: one walk through connection tracking serves all similar packets.
 //!
 //! ```text
-//!   frame ─► its key under a mask ─► what it finds in each zone ─► its tuple, translated, under a mask ─► all is done at once, its steps
-//!               └─────────────no────────────────┴────────────────────────no───────────┴─► the tables
+//!   frame ─► its key under a mask ─► what groups choose ─► what it finds in each zone ─► its tuple, translated, under a mask ─► all is done at once, its steps
+//!               └─────────────no───────────────┴─────────────────────┴────────────────────────no───────────┴─► the tables
 //! ```
-//! What such a walk does follows from some bits of the packet, as for [megaflows](super::megaflow); from what it finds
-//! in each zone (no connection, or one with some state and mark); and from some bits of the tuples after translation.
-//! The first are the template's key, the second belong to a [`Group`], the third tell the templates of a group apart. A
-//! packet that agrees in all of them passes the same zones
+//! What such a walk does follows from some bits of the packet, as for [megaflows](super::megaflow); from the buckets that
+//! `select` groups choose by its tuple; from what it finds in each zone (no connection, or one with some state and mark);
+//! and from some bits of the tuples after translation. The first are the template's key, the second a [`Fork`], the third
+//! belong to a [`Group`], the last tell the templates of a group apart. A packet that agrees in all of them passes the
+//! same zones
 //! ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and executes the same steps with its own tuples
 //! ([`super::template_run`]). So packets that open or change a connection need no walk. One that changes nothing gets
 //! an entry of its own for the packets after it. Templates are looked up last, before the tables.
@@ -26,7 +27,7 @@ use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};
 use crate::xlate::selection::Selection;
 use hashbrown::{HashMap, HashTable};
 use openflow_rs::{FieldId as F, FlowKey, GroupId};
-use packet::ethertype;
+use packet::{ethertype, ipproto};
 use std::sync::Arc;
 
 /// Most templates; beyond it all are forgotten.
@@ -159,7 +160,8 @@ fn fields(t: &Tuple) -> FlowKey {
     };
     key.set(F::EthType, kind.into());
     key.set(F::IpProto, t.proto.into());
-    for (f, v) in [(src, t.src), (dst, t.dst), (F::TcpSrc, t.sport.into()), (F::TcpDst, t.dport.into())] {
+    let TupleBits(values) = said(t);
+    for (f, v) in [src, dst, F::TcpSrc, F::TcpDst].into_iter().zip(values) {
         key.set(f, v);
     }
     key
@@ -246,9 +248,10 @@ impl Group {
     }
 }
 
-/// A tuple's addresses and ports.
+/// A tuple's addresses and ports; type and code stand in the place of ICMP's ports.
 pub(crate) fn said(t: &Tuple) -> TupleBits {
-    TupleBits([t.src, t.dst, t.sport.into(), t.dport.into()])
+    let (a, b) = if t.is_icmp() { (t.icmp_type.into(), t.icmp_code.into()) } else { (t.sport, t.dport) };
+    TupleBits([t.src, t.dst, a.into(), b.into()])
 }
 
 /// The steps for packets with these tuples: translations become rewrites, and adjacent rewrites one.
@@ -276,13 +279,16 @@ pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
 /// The header changes of a translation.
 fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
     let (src, dst, len, sums) = if to.v6 { (8, 24, 16, Sums::Transport) } else { (12, 16, 4, Sums::Both) };
-    let fields = [
-        (At::Network, src, len, [from.src, to.src], sums),
-        (At::Network, dst, len, [from.dst, to.dst], sums),
-        (At::Transport, 0, 2, [from.sport.into(), to.sport.into()], Sums::Transport),
-        (At::Transport, 2, 2, [from.dport.into(), to.dport.into()], Sums::Transport),
-    ];
-    let differ = fields.into_iter().filter(|(.., [from, to], _)| from != to);
+    // ICMP has no pseudo header (RFC 792); ICMPv6 has one (RFC 4443 section 2.3).
+    let sums = if to.proto == ipproto::ICMP { Sums::Header } else { sums };
+    let addresses =
+        [(At::Network, src, len, [from.src, to.src], sums), (At::Network, dst, len, [from.dst, to.dst], sums)];
+    let port = |offset, from: u16, to: u16, sums| (At::Transport, offset, 2, [from.into(), to.into()], sums);
+    let ports = match to.is_icmp() {
+        true => vec![port(4, from.sport, to.sport, Sums::Icmp)],
+        false => vec![port(0, from.sport, to.sport, Sums::Transport), port(2, from.dport, to.dport, Sums::Transport)],
+    };
+    let differ = addresses.into_iter().chain(ports).filter(|(.., [from, to], _)| from != to);
     differ.map(|(at, offset, len, values, sums)| patch(at, offset, len, values, sums)).collect()
 }
 

@@ -588,10 +588,16 @@ fn write(p: &mut [u8], w: &Write<'_>) {
 /// Writes another tuple to a packet.
 fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     let (l3, l4, udp) = transport(head);
-    let mut ports = [0; 4];
-    ports[..2].copy_from_slice(&t.sport.to_be_bytes());
-    ports[2..].copy_from_slice(&t.dport.to_be_bytes());
-    let mut change = put_words(p, l4, &ports);
+    let icmp = t.is_icmp();
+    let mut change = if icmp {
+        // Its id stands behind type, code and checksum.
+        put_words(p, l4 + 4, &t.sport.to_be_bytes())
+    } else {
+        let mut ports = [0; 4];
+        ports[..2].copy_from_slice(&t.sport.to_be_bytes());
+        ports[2..].copy_from_slice(&t.dport.to_be_bytes());
+        put_words(p, l4, &ports)
+    };
     if t.v6 {
         let mut addresses = [0; 32];
         addresses[..16].copy_from_slice(&t.src.to_be_bytes());
@@ -603,9 +609,10 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
         addresses[4..].copy_from_slice(&(t.dst as u32).to_be_bytes());
         let changed = put_words(p, l3 + 12, &addresses);
         apply(p, l3 + 10, fold(changed));
-        change += changed;
+        // ICMP has no pseudo header (RFC 792); ICMPv6 has one (RFC 4443 section 2.3).
+        change += if icmp { 0 } else { changed };
     }
-    let at = l4 + if udp { 6 } else { 16 };
+    let at = l4 + if icmp { 2 } else { 6 + usize::from(!udp) * 10 };
     // RFC 768: zero is no checksum, and stays so.
     if udp && be16(p, at) == Some(0) {
         return;

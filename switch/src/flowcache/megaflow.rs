@@ -1,6 +1,6 @@
 //! Megaflows: one entry for all packets that agree in the bits that decided.
 //!
-//! A walk that depends on some bits of the packet only (no connections, no groups) is the same for every packet with
+//! A walk that depends on some bits of the packet only (no connections) is the same for every packet with
 //! these bits. While it is recorded, [`DependencyMask`] collects the bits that lookups compare and that actions read or
 //! write. The packet's key under this mask is the key of the entry. There are few masks for each kind of frame
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.

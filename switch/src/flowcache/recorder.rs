@@ -220,7 +220,8 @@ impl Recorder {
     /// Notes that a `select` group chose a bucket for the packet, which has this key. There is a template of packets that
     /// choose by the tuple that they came with.
     pub(crate) fn chooses(&mut self, (group, bucket): (GroupId, usize), selection: Selection, key: &FlowKey) {
-        let ports = matches!(key.get(F::IpProto) as u8, ipproto::TCP | ipproto::UDP) && key.get(F::IpFrag) == 0;
+        let protocols = [ipproto::TCP, ipproto::UDP, ipproto::ICMP, ipproto::ICMPV6];
+        let ports = protocols.contains(&(key.get(F::IpProto) as u8)) && key.get(F::IpFrag) == 0;
         let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key);
         self.looked.only &= own && ports && selection.is_of_tuple() && self.choices.len() < CHOICES;
         if self.looked.only {
@@ -233,12 +234,15 @@ impl Recorder {
     pub(crate) fn expects(&mut self, zone: Zone, t: &Tuple, outcome: Outcome) -> bool {
         let here = self.is_here();
         let own = self.tuple == said(t);
-        let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
         // Whether it finds the connection that was just opened depends on the translation that was chosen.
         let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
-        if !self.looked.only || !here || !own || !ports || opened {
+        if !self.looked.only || !here || !own || !t.has_templates() || opened {
             self.looked.only = false;
             return false;
+        }
+        if t.is_icmp() {
+            // A question and its answer find something else.
+            [F::IpProto, F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
         }
         let before = self.passes.iter().rposition(|p| p.zone == zone);
         let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
@@ -298,6 +302,10 @@ impl Recorder {
         }
         self.looked.layer = Layer::Translated;
         self.translated.push([from, to]);
+        if to.is_icmp() {
+            // It is a part of the translation.
+            self.icmp_id = Some(to.sport);
+        }
     }
 
     /// Notes the check for a pass through connection tracking; `before` and `after` are the connections of the tuple.
@@ -709,7 +717,8 @@ impl FlowCache {
         // Each connection is translated to another port: a template that compares the port would serve one connection
         // only.
         let TupleBits([.., sport, _]) = tuple;
-        if sport != 0 && rec.passes.iter().any(chosen) {
+        let icmp = rec.translated.iter().any(|[_, t]| t.is_icmp());
+        if sport != 0 && !icmp && rec.passes.iter().any(chosen) {
             return false;
         }
         let learned = Learned { ct: &conntrack.lock(), bridges, now: *now };

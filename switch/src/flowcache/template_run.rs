@@ -34,16 +34,16 @@ const PLACES: usize = 4096;
 /// Octets of an IPv6 header.
 const IPV6: usize = 40;
 
-/// The tuple of a frame as it arrives, or of the frame in its tunnel; none without TCP or UDP ports.
+/// The tuple of a frame as it arrives, or of the frame in its tunnel; none if no template is of such packets.
 fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
     let at = if key.inner_at == 0 { key.outer } else { key.inner };
-    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
+    if at.l4 == 0 {
         return None;
     }
     let p = p.get(key.inner_at..)?;
     let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
     let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
-    Some(Tuple {
+    let mut t = Tuple {
         v6,
         proto: at.proto,
         src: address(p, src, v6)?,
@@ -52,7 +52,13 @@ fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
         dport: be16(p, l4 + 2)?,
         icmp_type: 0,
         icmp_code: 0,
-    })
+    };
+    if t.is_icmp() {
+        [t.icmp_type, t.icmp_code] = t.sport.to_be_bytes();
+        t.sport = be16(p, l4 + 4)?;
+        t.dport = t.sport;
+    }
+    t.has_templates().then_some(t)
 }
 
 /// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
@@ -65,18 +71,22 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
         false => (l3 + usize::from(be16(frame, l3 + 2)?), l3 + 12..l3 + 20),
         true => (l3 + IPV6 + usize::from(be16(frame, l3 + 4)?), l3 + 8..l3 + 40),
     };
-    let tcp = at.proto == ipproto::TCP;
+    let (tcp, icmp) = (at.proto == ipproto::TCP, tuple.is_icmp());
     let transport = frame.get(l4..end)?;
     // Only over IPv4 a datagram may say nothing (RFC 8200 section 8.1).
-    let unsaid = !tcp && !tuple.v6 && be16(transport, 6) == Some(0);
+    let unsaid = at.proto == ipproto::UDP && !tuple.v6 && be16(transport, 6) == Some(0);
     let covered = || {
         let addresses = frame.get(addresses).map_or(0, checksum::sum);
-        let pseudo = addresses + u32::from(at.proto) + transport.len() as u32;
+        // ICMP of IPv4 has none (RFC 792).
+        let pseudo = match at.proto {
+            ipproto::ICMP => 0,
+            proto => addresses + u32::from(proto) + transport.len() as u32,
+        };
         checksum::finish(checksum::sum(transport) + pseudo) == 0
     };
-    let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && (good || unsaid || covered());
+    let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && (good && !icmp || unsaid || covered());
     // Port 0 is reserved (RFC 6335 section 6).
-    if !right || tuple.sport == 0 || tuple.dport == 0 {
+    if !right || !icmp && (tuple.sport == 0 || tuple.dport == 0) {
         return None;
     }
     let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };

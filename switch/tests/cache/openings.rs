@@ -38,6 +38,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         40 => open(),
         3 => (0x1233u32..0x1235, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         8 => Just(Op::Answer { flags: 0x12 }),
+        10 => (1u8..4, 1u16..4, any::<bool>(), prop::bool::weighted(0.9)).prop_map(|(src, id, v6, right)| Op::Ping { src, id: if right { id } else { 300 + id }, v6, right }),
+        1 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
+        1 => Just(Op::Error),
         2 => (1u64..40).prop_map(Op::Later),
         2 => prop_oneof![22u16..47].prop_map(Op::Flush),
         1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
@@ -86,6 +89,29 @@ fn openings_are_repeated() {
                 .any(|f| f.packets.contains(",ct_state(+new+trk),ct_zone(") && f.actions.contains("ct(commit,"));
             assert_eq!((opened > 0, shown), (repeated, repeated), "port {dport}, lane {lane}: {:?}", s.cache_stats());
         }
+    }
+}
+
+/// Pings of many ids are translated, and their answers back, without a walk.
+#[test]
+fn pings_need_no_walk() {
+    for (lane, v6) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let (mut now, mut walks) = (Duration::from_secs(10), [0; 3]);
+        for id in 0..200 {
+            let mut last = Vec::new();
+            let ping = Op::Ping { src: 2, id, v6, right: true };
+            for (op, n) in [(&ping, 0), (&Op::Answer { flags: 0 }, 1), (&ping, 2)] {
+                let before = s.cache_stats().misses;
+                let said = step(&mut s, op, &mut now, &mut last);
+                assert!(n != 1 || said.starts_with("[(1, "), "the answer of {id}: {said}");
+                walks[n] += s.cache_stats().misses - before;
+            }
+        }
+        assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}: {walks:?}");
     }
 }
 

@@ -26,6 +26,13 @@ pub enum Op {
         id: u16,
         reply: bool,
     },
+    /// A question of ICMP, of either version; its checksum is right, or not.
+    Ping {
+        src: u8,
+        id: u16,
+        v6: bool,
+        right: bool,
+    },
     /// The answer to the last packet out of the uplink, with these TCP flags.
     Answer {
         flags: u8,
@@ -222,6 +229,7 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     q[at + n..at + 2 * n].copy_from_slice(&p[at..at + n]);
     match h.proto {
         1 => q[l4] = 0,
+        58 => q[l4] = 129,
         6 | 17 => {
             q[l4..l4 + 2].copy_from_slice(&p[l4 + 2..l4 + 4]);
             q[l4 + 2..l4 + 4].copy_from_slice(&p[l4..l4 + 2]);
@@ -397,6 +405,19 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Echo { id, reply } => {
             let b = [if *reply { 0 } else { 8 }, 0, 0, 0, 0, *id as u8, 0, 1];
             (1, build::ip_packet(ROUTER, VIF, host(1), ip("8.8.8.8"), 1, 64, &b).expect("icmp"))
+        }
+        Op::Ping { src, id, v6, right } => {
+            let (ends, proto, kind) = match v6 {
+                false => ((host(*src), ip("8.8.8.8")), 1, 8),
+                true => ((host6(*src), ip("2001::8:8")), 58, 128),
+            };
+            let [high, low] = id.to_be_bytes();
+            let mut p =
+                build::ip_packet(ROUTER, VIF, ends.0, ends.1, proto, 64, &[kind, 0, 0, 0, high, low, 0, 1, 9, 9])
+                    .expect("icmp");
+            let at = if *v6 { 56 } else { 36 };
+            p[at] ^= if *right { 0 } else { 0x55 };
+            (1, p)
         }
         Op::Answer { flags } => (50, answer(last, *flags)?),
         Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
