@@ -6,7 +6,6 @@
 
 use crate::addresses::parse_net;
 use crate::context::number;
-use crate::facts::keys::DatapathKey;
 use crate::input::Input;
 use crate::model::Op;
 use ipnetwork::IpNetwork;
@@ -86,7 +85,7 @@ fn addresses(input: &Input, now: i64) -> Vec<Op<sb::TableId>> {
         return Vec::new();
     }
     let rows = input.sb.fdb.iter().filter(|(_, row)| {
-        let switch = input.datapath_by_key(DatapathKey(row.dp_key)).and_then(|u| input.nb.logical_switch.get(&u));
+        let switch = input.datapath_by_key(row.datapath()).and_then(|u| input.nb.logical_switch.get(&u));
         old(row.timestamp, switch.and_then(|s| seconds(&s.other_config)).unwrap_or(0), now)
     });
     rows.map(|(u, _)| Op::Delete(sb::TableId::Fdb, *u)).collect()

@@ -1,9 +1,8 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
 use crate::addresses::Mac;
-use crate::facts::keys::DatapathKey;
 use crate::sticky_ids::{Note, StickyIds};
-use ovn_schema::{InDatabase, Map, Str, Table, Uuid, nb, sb};
+use ovn_schema::{DatapathKey, InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -123,8 +122,7 @@ impl Input {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
         }
         input.bfds = sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
-        input.datapath_keys =
-            sb.datapath_binding.values().filter_map(|r| Some((DatapathKey(r.tunnel_key), r.nb_uuid?))).collect();
+        input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.key(), r.nb_uuid?))).collect();
         input.mac_bindings = sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
         input.nb = nb;
         input.sb = sb;
@@ -381,7 +379,7 @@ impl Input {
             }
             sb::AnyChange::DatapathBinding(c) => {
                 if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
-                    if let Some(key) = c.old.as_ref().map(|r| DatapathKey(r.tunnel_key)) {
+                    if let Some(key) = c.old.as_ref().map(|r| r.key()) {
                         self.datapath_keys.remove(&key);
                         reads.push(Read::DatapathKey(key));
                     }
@@ -389,7 +387,7 @@ impl Input {
                     reads.push(Read::Datapath(nb));
                 }
                 if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
-                    if let Some(key) = c.new.as_ref().map(|r| DatapathKey(r.tunnel_key)) {
+                    if let Some(key) = c.new.as_ref().map(|r| r.key()) {
                         self.datapath_keys.insert(key, nb);
                         reads.push(Read::DatapathKey(key));
                     }

@@ -1,10 +1,9 @@
 //! The units that the compiler is cut into, and what they put out.
 
 use crate::clock::Clock;
-use crate::facts::keys::PortKey;
 use crate::source_line::SourceLine;
 use crate::stage::Stage;
-use ovn_schema::{Str, Uuid, nb, sb};
+use ovn_schema::{PortKey, Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::cmp::Ordering;
 use std::num::NonZeroU32;

@@ -16,6 +16,7 @@
 
 pub mod columns;
 mod index;
+mod keys;
 mod macros;
 pub mod options;
 pub mod order;
@@ -30,6 +31,7 @@ pub mod sb;
 pub mod vtep;
 
 pub use index::Index;
+pub use keys::{DatapathKey, PortKey};
 pub(crate) use macros::database;
 pub use ovsdb_rs::{Real, Str, Uuid};
 pub use table::{Change, ColumnValue, InDatabase, Map, Rows, Set, Table};

@@ -5,20 +5,8 @@ use super::{Datapath, Fact};
 use crate::context::{Ctx, number};
 use crate::input::Read;
 use crate::model::Unit;
-use ovn_schema::{Map, Str, Uuid, nb};
+use ovn_schema::{DatapathKey, Map, PortKey, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A datapath's tunnel key (`Datapath_Binding:tunnel_key`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DatapathKey(pub i64);
-
-packet::decimal!(DatapathKey);
-
-/// A port's tunnel key in its datapath (`Port_Binding:tunnel_key`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PortKey(pub i64);
-
-packet::decimal!(PortKey);
 
 /// Hands out numbers from 1 up.
 struct Keys<K> {

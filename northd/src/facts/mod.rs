@@ -12,10 +12,9 @@ pub mod port_group;
 pub mod router;
 pub mod switch;
 
-use self::keys::{DatapathKey, PortKey};
 use crate::context::Ctx;
 use crate::model::Unit;
-use ovn_schema::{Str, Uuid, nb};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Rows that chassis have written about things that are gone: they are deleted.
 
 use crate::context::{Ctx, flag, flag_or};
-use crate::facts::keys::{DatapathKey, PortKey};
 use crate::input::Read;
 use ovn_schema::{Uuid, nb, sb};
 
@@ -41,12 +40,12 @@ fn mac_binding(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
 
 fn fdb(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
     let row = ctx.sb::<sb::Fdb>(uuid)?;
-    let key = DatapathKey(row.dp_key);
+    let key = row.datapath();
     let switch = ctx.read(Read::DatapathKey(key)).datapath_by_key(key);
     // Neither what else a switch has nor its other ports are of concern.
     let table = nb::TableId::LogicalSwitch;
     let switch = switch.filter(|u| ctx.read(Read::NbRow(table, *u)).nb.has(table, *u));
-    Some(switch.is_some_and(|u| ctx.is_port_key(u, PortKey(row.port_key))))
+    Some(switch.is_some_and(|u| ctx.is_port_key(u, row.port())))
 }
 
 fn learned_route(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
