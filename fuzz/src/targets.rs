@@ -345,7 +345,7 @@ fn packet_in(input: &[u8]) -> Outcome_ {
     let (southbound, now) = (seeds::southbound(), std::time::Instant::now());
     let mut known = Snapshot::default();
     for (id, names) in &southbound.sb.dns {
-        known.take(Told::Names(seeds::DATAPATH.into(), *id, Some(names.clone())));
+        known.take(Told::Names(ovn_schema::DatapathKey(seeds::DATAPATH.into()), *id, Some(names.clone())));
     }
     let mut outcome = Services::default().handle(p, &known, now);
     if let Some(Report::Packet(p)) = &outcome.report {

@@ -309,14 +309,14 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
         F::BindVport => {
             let key = site.port_key(string(call, 0)?);
             let mut d = header(opcode::BIND_VPORT);
-            d.extend(key.to_be_bytes());
+            d.extend(u32::from(key).to_be_bytes());
             controller(d, false, site)
         }
         F::Mirror => {
             let key = site.port_key(string(call, 0)?);
             Action::Clone(vec![
                 of::set(FieldId::InPort, u64::from(PortNo::ANY.0)),
-                of::set(of::OUTPORT, u64::from(key)),
+                of::set(of::OUTPORT, key.into()),
                 Action::resubmit(tables::REMOTE_OUTPUT),
             ])
         }
@@ -387,7 +387,7 @@ fn sample(call: &Call, site: &Site<'_>) -> Result<Action, Error> {
         collector_set_id: number(call, "collector_set").unwrap_or(0),
         // The upper octet is the action's, the rest tells datapaths apart.
         obs_domain_id: SampleId::Imm(
-            number(call, "obs_domain").unwrap_or(0) << 24 | (site.datapath & 0xff_ffff) as u32,
+            number(call, "obs_domain").unwrap_or(0) << 24 | (u64::from(site.datapath) & 0xff_ffff) as u32,
         ),
         obs_point_id: id("obs_point")?,
         sampling_port: PortNo::ANY,
@@ -450,7 +450,7 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
         let Value::String(name) = v else { continue };
         let key = site.port_key(name);
         let actions =
-            vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), u128::from(key)), resubmit(tables::LARGE_PACKET_DETECT)];
+            vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), key.into()), resubmit(tables::LARGE_PACKET_DETECT)];
         let mut bucket = Bucket::new(n, 1, actions);
         // A member behind a tunnel counts only while the tunnel is up.
         if word(call, "liveness") == Some("true")

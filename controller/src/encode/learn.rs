@@ -144,7 +144,7 @@ mod tests {
         let site = Site {
             egress: false,
             stage: 7,
-            datapath: 1,
+            datapath: ovn_schema::DatapathKey(1),
             is_switch: true,
             snat_zone_given: false,
             port: &|_| None,

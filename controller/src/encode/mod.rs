@@ -16,6 +16,7 @@ use of::flag;
 use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, Group, GroupId, MeterId, PortNo, Subfield, TableId};
 pub(crate) use options::{route_information, search_list};
+use ovn_schema::{DatapathKey, PortKey};
 
 /// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
 pub type OptionLookup<'a> = &'a dyn Fn(&str, bool) -> Option<(u16, String)>;
@@ -27,13 +28,13 @@ pub struct Site<'a> {
     /// Its stage.
     pub stage: u8,
     /// The datapath's key.
-    pub datapath: u64,
+    pub datapath: DatapathKey,
     /// Whether the datapath is a logical switch.
     pub is_switch: bool,
     /// Whether the router's zone for source translation is given (`snat-ct-zone`).
     pub snat_zone_given: bool,
     /// The key of a logical port or multicast group of the flow's datapath.
-    pub port: &'a dyn Fn(&str) -> Option<u32>,
+    pub port: &'a dyn Fn(&str) -> Option<PortKey>,
     /// Whether a logical port resides on this chassis.
     pub resident: &'a dyn Fn(&str) -> bool,
     /// The OpenFlow port of the tunnel to the chassis of a logical port on another chassis.
@@ -96,8 +97,8 @@ impl Site<'_> {
     }
 
     /// A port's key; 0, which is no port, for one that the datapath does not have.
-    fn port_key(&self, name: &str) -> u32 {
-        (self.port)(name).unwrap_or(0)
+    fn port_key(&self, name: &str) -> PortKey {
+        (self.port)(name).unwrap_or_default()
     }
 }
 
@@ -113,7 +114,7 @@ fn one(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error>
         Logical::Load(to, value) => return load(to, value.value, value.mask, site, out),
         Logical::LoadPort(to, name) => {
             let key = site.port_key(name);
-            out.push(of::set_sub(operand(to)?, u128::from(key)));
+            out.push(of::set_sub(operand(to)?, key.into()));
         }
         Logical::Move(to, from) => out.push(of::copy(operand(from)?, operand(to)?)),
         Logical::Exchange(a, b) => exchange(operand(a)?, operand(b)?, out),

@@ -4,6 +4,7 @@ use logical_flow::expr::Operand;
 use logical_flow::field::Field;
 use logical_flow::fields::Fields;
 use openflow_rs::{Action, FieldId, Match, NatSpec, PortNo, Subfield, ones};
+use ovn_schema::{DatapathKey, PortKey};
 
 /// Logical datapath, a field of the whole pipeline.
 pub const DATAPATH: FieldId = FieldId::Metadata;
@@ -160,9 +161,9 @@ pub fn subfield(o: &Operand) -> Option<Subfield> {
 }
 
 /// The match of a logical flow in a datapath.
-pub fn matches(fields: &Fields, datapath: u64) -> Match {
+pub fn matches(fields: &Fields, datapath: DatapathKey) -> Match {
     let mut m = Match::with_room(12);
-    m.set(DATAPATH, u128::from(datapath));
+    m.set(DATAPATH, datapath.into());
     for (f, (value, mask)) in fields {
         match f {
             Field::Reg(n) => m.set_masked(register(*n), *value, *mask),
@@ -173,6 +174,16 @@ pub fn matches(fields: &Fields, datapath: u64) -> Match {
         };
     }
     m
+}
+
+/// The datapath that a packet's metadata or a flow's match names.
+pub fn datapath_in(m: &Match) -> DatapathKey {
+    DatapathKey::from_metadata(m.get(DATAPATH).0 as u64)
+}
+
+/// The port that it names in [`INPORT`] or [`OUTPORT`].
+pub fn port_in(m: &Match, register: FieldId) -> PortKey {
+    PortKey::from_register(m.get(register).0 as u32)
 }
 
 /// Sets bits of a field.

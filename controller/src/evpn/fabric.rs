@@ -2,7 +2,7 @@
 
 use super::kernel::Tables;
 use super::rows::Switch;
-use ovn_schema::Uuid;
+use ovn_schema::{DatapathKey, Uuid};
 use packet::{Mac, Vni};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -244,7 +244,7 @@ impl Fabric {
     }
 
     /// `evpn/vtep-binding-list`. `key` gives a datapath's key.
-    pub fn list_vteps(&self, key: impl Fn(Uuid) -> i64) -> String {
+    pub fn list_vteps(&self, key: impl Fn(Uuid) -> DatapathKey) -> String {
         let line = |((dp, ip), v): (&(Uuid, IpAddr), &Vtep)| {
             let (id, vni, dp) = (of_vtep(*dp, v.key), self.vni(dp), key(*dp));
             format!(
@@ -269,7 +269,7 @@ impl Fabric {
     }
 
     /// `evpn/vtep-fdb-list`.
-    pub fn list_macs(&self, key: impl Fn(Uuid) -> i64) -> String {
+    pub fn list_macs(&self, key: impl Fn(Uuid) -> DatapathKey) -> String {
         let line = |((dp, mac), paths): (&(Uuid, Mac), &Vec<(u32, u16)>)| {
             let (vni, dp_key) = (self.vni(dp), key(*dp));
             let rest = match &paths[..] {
@@ -285,7 +285,7 @@ impl Fabric {
     }
 
     /// `evpn/vtep-arp-list`.
-    pub fn list_neighbours(&self, key: impl Fn(Uuid) -> i64) -> String {
+    pub fn list_neighbours(&self, key: impl Fn(Uuid) -> DatapathKey) -> String {
         let line = |((dp, ip), mac): (&(Uuid, IpAddr), &Mac)| {
             format!("UUID: {dp}, VNI: {}, MAC: {mac}, IP: {ip}, dp_key: {}\n", self.vni(dp), key(*dp))
         };

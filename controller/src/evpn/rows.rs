@@ -112,7 +112,7 @@ pub fn neighbour(row: &sb::AdvertisedMacBinding) -> Option<(IpAddr, Mac)> {
 
 /// The Ethernet address of an entry that was learned from a machine of this chassis, or from a provider network.
 pub fn learned(row: &sb::Fdb, datapath: Uuid, input: &Input) -> Option<Mac> {
-    let (_, p) = input.port_by_key(datapath, row.port_key)?;
+    let (_, p) = input.port_by_key(datapath, row.port())?;
     let from_here = match &*p.r#type {
         "" => p.parent_port.as_ref().is_none_or(|n| n.is_empty()) && binding::is_here(p, input, &input.local),
         "localnet" => true,

@@ -5,6 +5,7 @@
 //! replicated, so that all datapaths which follow from one are known at once.
 
 use crate::input::model::Input;
+use ovn_schema::DatapathKey;
 use ovsdb_rs::client::Conditions;
 use serde_json::{Value, json};
 
@@ -87,12 +88,12 @@ fn flows(input: &Input) -> Vec<Value> {
     out
 }
 
-fn keys(input: &Input) -> impl Iterator<Item = i64> {
-    input.local.datapaths.iter().filter_map(|dp| input.sb.datapath_binding.get(dp)).map(|d| d.tunnel_key)
+fn keys(input: &Input) -> impl Iterator<Item = DatapathKey> {
+    input.local.datapaths.iter().filter_map(|dp| input.sb.datapath_binding.get(dp)).map(|d| d.key())
 }
 
 fn forwarding(input: &Input) -> Vec<Value> {
-    keys(input).map(|key| json!(["dp_key", "==", key])).collect()
+    keys(input).map(|key| json!(["dp_key", "==", key.0])).collect()
 }
 
 fn names(input: &Input) -> Vec<Value> {

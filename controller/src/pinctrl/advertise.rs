@@ -9,8 +9,8 @@ use crate::plan::once::Once;
 use crate::units::binding::is_here;
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::Str;
 use ovn_schema::sb::PortBinding;
+use ovn_schema::{DatapathKey, PortKey, Str};
 use packet::{Mac, build, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -25,7 +25,7 @@ const LONGEST: u64 = 600;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertisement {
     /// The switch port that the router port is connected to: datapath and port by key.
-    place: (u64, u64),
+    place: (DatapathKey, PortKey),
     /// It may leave by the provider network, too.
     leaves: bool,
     /// The shortest and the longest pause.
@@ -44,7 +44,7 @@ pub fn wanted(input: &Input, said: &mut Once) -> BTreeMap<Str, Advertisement> {
         }
         match packet(p) {
             Ok(packet) => {
-                let place = (dp.tunnel_key as u64, peer.tunnel_key as u64);
+                let place = (dp.key(), peer.key());
                 let a = Advertisement { place, leaves: leaves(p, input), pauses: pauses(p), packet };
                 out.insert(p.logical_port.clone(), a);
             }
@@ -137,8 +137,8 @@ fn preference(word: &str) -> u8 {
 fn message(a: &Advertisement) -> Message {
     let flags = if a.leaves { flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY } else { flag::LOCAL_ONLY };
     let actions = vec![
-        of::set(of::DATAPATH, a.place.0),
-        of::set(of::INPORT, a.place.1),
+        of::set(of::DATAPATH, a.place.0.into()),
+        of::set(of::INPORT, a.place.1.into()),
         of::set_flags(flags),
         Action::resubmit(tables::INGRESS),
     ];
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn advertisements_come_again_and_again() {
         let advertisement = |min: u64, max: u64| Advertisement {
-            place: (1, 2),
+            place: (DatapathKey(1), PortKey(2)),
             leaves: false,
             pauses: (Duration::from_secs(min), Duration::from_secs(max)),
             packet: vec![0; 64],

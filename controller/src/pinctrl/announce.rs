@@ -5,8 +5,8 @@ use crate::input::model::Input;
 use crate::{encode::of, encode::tables, units::binding};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::Str;
 use ovn_schema::sb::PortBinding;
+use ovn_schema::{DatapathKey, PortKey, Str};
 use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// An address and where it is announced: datapath and input port by key.
 #[derive(Default, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    datapath: u64,
-    port: u64,
+    datapath: DatapathKey,
+    port: PortKey,
     mac: Mac,
     ip: Option<IpAddr>,
     /// It moves from chassis to chassis, so that time counts when it does.
@@ -73,7 +73,7 @@ pub fn conditions(p: &PortBinding) -> impl Iterator<Item = &str> {
 }
 
 /// The addresses that this chassis serves at a port of a provider network; the datapath by key.
-pub fn of_port(input: &Input, p: &PortBinding, datapath: u64) -> Vec<Address> {
+pub fn of_port(input: &Input, p: &PortBinding, datapath: DatapathKey) -> Vec<Address> {
     let mut out = Vec::new();
     if !is_enabled(input, p) {
         return out;
@@ -86,7 +86,7 @@ pub fn of_port(input: &Input, p: &PortBinding, datapath: u64) -> Vec<Address> {
         _ => return out,
     };
     for text in texts {
-        add(input, text, conditional, datapath, p.tunnel_key as u64, &mut out);
+        add(input, text, conditional, datapath, p.key(), &mut out);
     }
     out
 }
@@ -111,19 +111,19 @@ pub fn listeners<'a>(
 ) -> Vec<(crate::rows::learned::Key, bool)> {
     let Some(ip @ IpAddr::V4(_)) = a.ip else { return Vec::new() };
     let mut out = Vec::new();
-    for (_, peer) in doors.filter(|(door, _)| door.tunnel_key as u64 != a.port) {
+    for (_, peer) in doors.filter(|(door, _)| door.key() != a.port) {
         if !input.local.datapaths.contains(&peer.datapath) {
             continue;
         }
         let Some(router) = input.sb.datapath_binding.get(&peer.datapath) else { continue };
         let learns = ovn_schema::options::bool(&router.external_ids, "always_learn_from_arp_request", true);
-        let key = crate::rows::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac);
+        let key = crate::rows::learned::Key::Neighbour(router.key(), peer.key(), ip, a.mac);
         out.push((key, !learns));
     }
     out
 }
 
-fn add(input: &Input, text: &str, conditional: bool, datapath: u64, port: u64, out: &mut Vec<Address>) {
+fn add(input: &Input, text: &str, conditional: bool, datapath: DatapathKey, port: PortKey, out: &mut Vec<Address>) {
     let Some((mac, mut ips, condition)) = parse(text) else { return };
     if !conditional {
         // A machine speaks for its IPv6 addresses itself; where it is, reverse ARP tells the switches.
@@ -148,8 +148,11 @@ fn message(a: &Address) -> Message {
         }
         None => packet::build::rarp(a.mac),
     };
-    let actions =
-        vec![of::set(of::DATAPATH, a.datapath), of::set(of::INPORT, a.port), Action::resubmit(tables::INGRESS)];
+    let actions = vec![
+        of::set(of::DATAPATH, a.datapath.into()),
+        of::set(of::INPORT, a.port.into()),
+        Action::resubmit(tables::INGRESS),
+    ];
     Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))
 }
 
@@ -214,7 +217,7 @@ mod tests {
     fn a_machine_speaks_for_its_ipv6_addresses_itself() {
         let of = |text: &str, conditional| {
             let mut out = Vec::new();
-            add(&Input::default(), text, conditional, 1, 2, &mut out);
+            add(&Input::default(), text, conditional, DatapathKey(1), PortKey(2), &mut out);
             out.into_iter().map(|a| a.ip.map(|ip| ip.to_string())).collect::<Vec<_>>()
         };
         assert_eq!(of("02:00:00:00:00:01 10.0.0.1 fd00::1", false), [Some("10.0.0.1".into())]);
@@ -224,7 +227,13 @@ mod tests {
 
     #[test]
     fn new_addresses_are_announced_at_once_and_then_ever_less_often() {
-        let a = Address { datapath: 1, port: 2, mac: Mac([2; 6]), ip: Some("10.0.0.1".parse().unwrap()), moves: true };
+        let a = Address {
+            datapath: DatapathKey(1),
+            port: PortKey(2),
+            mac: Mac([2; 6]),
+            ip: Some("10.0.0.1".parse().unwrap()),
+            moves: true,
+        };
         let start = Instant::now();
         let mut n = Announcer::default();
         n.update(&[a.clone()].into(), None, start);

@@ -14,7 +14,7 @@ use crate::{encode::of, encode::tables};
 use bfd_rs::{Config, Packet, SINGLE_HOP_PORT, Session, State, Timer};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::{Str, Uuid, Write, sb};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid, Write, sb};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,7 +27,7 @@ const TTL: u8 = 255;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
     /// The router's port, by the keys of datapath and port.
-    port: (u64, u32),
+    port: (DatapathKey, PortKey),
     mac: Mac,
     local: IpAddr,
     remote: IpAddr,
@@ -53,10 +53,10 @@ pub fn wanted(row: &sb::Bfd, input: &Input) -> Option<Wanted> {
     }
     let remote: IpAddr = row.dst_ip.parse().ok()?;
     let (mac, local) = p.mac.iter().find_map(|text| source(text, remote))?;
-    let datapath = input.sb.datapath_binding.get(&p.datapath)?.tunnel_key as u64;
+    let datapath = input.sb.datapath_binding.get(&p.datapath)?.key();
     let milliseconds = |n: i64| u32::try_from(n).unwrap_or(0).min(u32::MAX / 1000);
     Some(Wanted {
-        port: (datapath, p.tunnel_key as u32),
+        port: (datapath, p.key()),
         mac,
         local,
         remote,
@@ -118,7 +118,7 @@ impl Wanted {
         let (from, to) = ((self.local, self.source_port), (self.remote, SINGLE_HOP_PORT));
         let frame = build::udp(Mac::BROADCAST, self.mac, from, to, TTL, &packet.to_bytes())?;
         let actions = vec![
-            of::set(of::DATAPATH, self.port.0),
+            of::set(of::DATAPATH, self.port.0.into()),
             of::set(of::INPORT, self.port.1.into()),
             Action::resubmit(tables::INGRESS),
         ];
@@ -208,7 +208,7 @@ impl Sessions {
 
     /// Takes a packet. Gives what is to be sent at once.
     pub fn heard(&mut self, p: &PacketIn, now: Instant) -> Vec<Message> {
-        let port = (super::register(p, of::DATAPATH) as u64, super::register(p, of::INPORT) as u32);
+        let port = super::place(p);
         let Some((source, payload)) = control_packet(&p.packet) else {
             tracing::debug!(target: "pinctrl", "BFD action on a packet that is no BFD of one hop, on port {} of datapath {}", port.1, port.0);
             return Vec::new();

@@ -86,8 +86,7 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
     if h.proto != ipproto::UDP {
         return None;
     }
-    let key = p.metadata.get(of::DATAPATH).0 as u64;
-    let rows: Vec<&sb::Dns> = known.dns(key).collect();
+    let rows: Vec<&sb::Dns> = known.dns(of::datapath_in(&p.metadata)).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
     QUERIES.inc();
     let q = match question(message) {

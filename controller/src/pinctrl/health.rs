@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb;
-use ovn_schema::{Str, Uuid, Write};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid, Write};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -25,14 +25,14 @@ enum Protocol {
 }
 
 /// By what an answer names its check: datapath and port by key, the machine's address, protocol and port.
-type Key = (u64, u32, IpAddr, Protocol, u16);
+type Key = (DatapathKey, PortKey, IpAddr, Protocol, u16);
 
 /// What is checked, and how.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     key: Key,
     /// The port by which questions go out, by key.
-    to: u32,
+    to: PortKey,
     mac: Mac,
     source: (Mac, IpAddr),
     interval: Duration,
@@ -92,12 +92,12 @@ pub fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
         Some("icmp") => Protocol::Icmp,
         _ => Protocol::Tcp,
     };
-    let mut to = p.tunnel_key as u32;
+    let mut to = p.key();
     let owner_mac = match m.r#type.as_deref() {
         Some("network-function") if protocol == Protocol::Icmp => {
             // The question goes in by one port of the function, and has to come out by the other.
             let (_, entry) = input.port(&m.logical_input_port).filter(|(_, p)| here(p))?;
-            to = entry.tunnel_key as u32;
+            to = entry.key();
             m.mac.parse::<Mac>().ok()?
         }
         Some("network-function") => return None,
@@ -105,11 +105,11 @@ pub fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
         _ if protocol == Protocol::Icmp => return None,
         _ => owner(p, ip)?,
     };
-    let datapath = input.sb.datapath_binding.get(&p.datapath)?.tunnel_key as u64;
+    let datapath = input.sb.datapath_binding.get(&p.datapath)?.key();
     let number = |key: &str, or: u32| m.options.get(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(or);
     let seconds = |key: &str, or: u32| Duration::from_secs(number(key, or).max(1).into());
     Some(Target {
-        key: (datapath, p.tunnel_key as u32, ip, protocol, if protocol == Protocol::Icmp { 0 } else { m.port as u16 }),
+        key: (datapath, p.key(), ip, protocol, if protocol == Protocol::Icmp { 0 } else { m.port as u16 }),
         to,
         mac: owner_mac,
         source: (m.src_mac.parse::<Mac>().ok()?, source),
@@ -193,7 +193,7 @@ impl Checks {
 
     /// Takes note of an answer. What is to be sent: the end of a connection that was opened.
     pub fn answered(&mut self, p: &PacketIn, now: Instant) -> Vec<Message> {
-        let (datapath, port) = (super::register(p, of::DATAPATH) as u64, super::register(p, of::INPORT) as u32);
+        let (datapath, port) = super::place(p);
         let Some((ip, protocol, number, said)) = read(&p.packet) else { return Vec::new() };
         let Some(id) = self.by_key.get(&(datapath, port, ip, protocol, number)).and_then(BTreeSet::last).copied()
         else {
@@ -285,7 +285,7 @@ impl Check {
         let (mac, ip) = self.target.source;
         let packet = build::ip_packet(self.target.mac, mac, ip, self.target.key.2, protocol, ttl, body)?;
         let actions = vec![
-            of::set(of::DATAPATH, self.target.key.0),
+            of::set(of::DATAPATH, self.target.key.0.into()),
             of::set(of::OUTPORT, self.target.to.into()),
             of::set_flags(flag::LOCAL_ONLY),
             Action::resubmit(tables::LOCAL_OUTPUT),

@@ -32,7 +32,7 @@ use crate::{encode::of, units::flows};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
-use ovn_schema::{Uuid, Write, sb};
+use ovn_schema::{DatapathKey, PortKey, Uuid, Write, sb};
 use packet::Headers;
 use packet::Mac;
 use std::collections::{BTreeSet, HashMap};
@@ -63,9 +63,9 @@ pub enum Report {
     /// A neighbour behind a router port.
     Neighbour {
         /// The datapath's key.
-        datapath: u64,
+        datapath: DatapathKey,
         /// The port's key.
-        port: u32,
+        port: PortKey,
         /// Its IP address.
         ip: IpAddr,
         /// Its Ethernet address.
@@ -74,19 +74,19 @@ pub enum Report {
     /// An Ethernet address behind a switch port.
     Forwarding {
         /// The datapath's key.
-        datapath: u64,
+        datapath: DatapathKey,
         /// The port's key.
-        port: u32,
+        port: PortKey,
         /// The address.
         mac: Mac,
     },
     /// A port's machine runs here now (`activation_strategy`); datapath and port by key.
-    Activated(u64, u32),
+    Activated(DatapathKey, PortKey),
     /// A parent spoke for a virtual port: the keys of datapath, port and parent.
-    Spoke(u64, u32, u32),
+    Spoke(DatapathKey, PortKey, PortKey),
     /// A packet waits for a neighbour: the keys of datapath and port, and its address. It may be known by now: the packet came before
     /// the flow did, and no answer of the neighbour will be told again.
-    Waits(u64, u32, IpAddr),
+    Waits(DatapathKey, PortKey, IpAddr),
     /// The state of a BFD session, by its row.
     Session(Uuid, bfd_rs::State),
     /// A packet for [`Monitors`].
@@ -110,7 +110,7 @@ struct Waiting {
 }
 
 /// A next hop: the datapath's key, the output port's key, the address.
-type NextHop = (u64, u32, IpAddr);
+type NextHop = (DatapathKey, PortKey, IpAddr);
 
 /// Packets kept for one next hop, next hops waited for, and how long.
 const MAX_PACKETS: usize = 4;
@@ -130,9 +130,14 @@ fn register(p: &PacketIn, f: FieldId) -> u128 {
     p.metadata.get(f).0
 }
 
+/// By which port a packet came in: the keys of its datapath and of the port.
+fn place(p: &PacketIn) -> (DatapathKey, PortKey) {
+    (of::datapath_in(&p.metadata), of::port_in(&p.metadata, of::INPORT))
+}
+
 /// What the machine that sent a packet is to load.
 fn boot_rules<'a>(p: &PacketIn, known: &'a Snapshot) -> Option<&'a boot::Rules> {
-    known.boot(register(p, of::DATAPATH) as u64, packet::mac_at(&p.packet, 6)?)
+    known.boot(of::datapath_in(&p.metadata), packet::mac_at(&p.packet, 6)?)
 }
 
 impl Services {
@@ -154,12 +159,13 @@ impl Services {
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
             opcode::ACTIVATION_STRATEGY => {
-                report(Report::Activated(register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32))
+                let (datapath, port) = place(&p);
+                report(Report::Activated(datapath, port))
             }
             opcode::BIND_VPORT => {
-                let (datapath, parent) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32);
-                packet::be32(&data, 0)
-                    .map_or_else(Outcome::default, |port| report(Report::Spoke(datapath, port, parent)))
+                let (datapath, parent) = place(&p);
+                let port = packet::be32(&data, 0).map(PortKey::from_register);
+                port.map_or_else(Outcome::default, |port| report(Report::Spoke(datapath, port, parent)))
             }
             opcode::PUT_DHCP_OPTS => {
                 let served = dhcp::reply(&p, &data, boot_rules(&p, known).map(|r| &r.v4));
@@ -211,8 +217,7 @@ impl Services {
             Ok((answer, said)) => (Some(answer), said),
             Err(why) => (None, format!("not answered: {why}")),
         };
-        let port = (register(p, of::DATAPATH) as u64, register(p, of::INPORT) as u32);
-        let exchange = Exchange { at: SystemTime::now(), port, asked: served.asked, said };
+        let exchange = Exchange { at: SystemTime::now(), port: place(p), asked: served.asked, said };
         self.trace.add(packet::mac_at(&p.packet, 6).unwrap_or_default(), exchange);
         answer
     }
@@ -240,8 +245,8 @@ impl Services {
             (IpAddr::V6(ip), make::neighbour_solicitation(&p.packet, ip))
         };
         let mut out = made(&p, request, actions);
-        let datapath = register(&p, of::DATAPATH) as u64;
-        let key = (datapath, known.distributed(datapath, register(&p, of::OUTPORT) as u32), hop);
+        let datapath = of::datapath_in(&p.metadata);
+        let key = (datapath, known.distributed(datapath, of::port_in(&p.metadata, of::OUTPORT)), hop);
         if p.continuation.is_some() && (self.waiting.len() < MAX_HOPS || self.waiting.contains_key(&key)) {
             let w = self.waiting.entry(key).or_default();
             w.since.get_or_insert(now);
@@ -255,7 +260,7 @@ impl Services {
     }
 
     /// Sends the packets on whose next hop is known now.
-    pub fn resolved(&mut self, datapath: u64, port: u32, ip: IpAddr, mac: Mac) -> Vec<Message> {
+    pub fn resolved(&mut self, datapath: DatapathKey, port: PortKey, ip: IpAddr, mac: Mac) -> Vec<Message> {
         let Some(w) = self.waiting.remove(&(datapath, port, ip)) else { return Vec::new() };
         w.packets
             .into_iter()
@@ -290,8 +295,8 @@ pub struct Activated(pub BTreeSet<Uuid>);
 
 impl Activated {
     /// A port, by key, whose machine runs here.
-    pub fn add(&mut self, input: &Input, datapath: u64, port: u32) {
-        let port = input.datapath(datapath).and_then(|dp| input.port_by_key(dp, i64::from(port)));
+    pub fn add(&mut self, input: &Input, datapath: DatapathKey, port: PortKey) {
+        let port = input.datapath(datapath).and_then(|dp| input.port_by_key(dp, port));
         self.0.extend(port.map(|(id, _)| id));
     }
 
@@ -336,16 +341,14 @@ fn report(r: Report) -> Outcome {
 
 fn learn(p: &PacketIn, ip: IpAddr) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
-    let learned =
-        Report::Neighbour { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, ip, mac };
-    report(learned)
+    let (datapath, port) = place(p);
+    report(Report::Neighbour { datapath, port, ip, mac })
 }
 
 fn forwarding(p: &PacketIn) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
-    let learned =
-        Report::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
-    report(learned)
+    let (datapath, port) = place(p);
+    report(Report::Forwarding { datapath, port, mac })
 }
 
 /// Sends a packet that was made from another through the nested actions, with the other's registers.

@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Set, Str, Uuid, Write};
+use ovn_schema::{PortKey, Set, Str, Uuid, Write};
 use packet::ipproto::IGMP;
 use packet::multicast::{Said, Version, read};
 use packet::{Mac, build, checksum, ipproto};
@@ -21,9 +21,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 /// The keys of multicast groups that each switch has (northd makes them).
-const FLOOD: u64 = 0x8000;
-const ROUTERS: u64 = 0x8002;
-const FLOOD_L2: u64 = 0x8004;
+const FLOOD: PortKey = PortKey(0x8000);
+const ROUTERS: PortKey = PortKey(0x8002);
+const FLOOD_L2: PortKey = PortKey(0x8004);
 /// Under which address a row holds the ports behind which multicast routers are.
 const ROUTERS_ADDRESS: &str = "mrouters";
 /// How long a router that sent a query is taken to be there.
@@ -46,7 +46,7 @@ struct Config {
 struct Group {
     version: Version,
     /// By port key: until when the port wants it.
-    ports: BTreeMap<u32, Instant>,
+    ports: BTreeMap<PortKey, Instant>,
 }
 
 /// A switch on this chassis.
@@ -54,7 +54,7 @@ struct Group {
 struct Switch {
     config: Config,
     groups: BTreeMap<IpAddr, Group>,
-    routers: BTreeMap<u32, Instant>,
+    routers: BTreeMap<PortKey, Instant>,
     next_query: Instant,
 }
 
@@ -150,8 +150,8 @@ impl Snooping {
                 // Every chassis asks its own ports, so nothing goes into tunnels. Listeners on a provider network have
                 // nobody else to ask them: without `LOCAL_ONLY` localnet ports are asked too.
                 let actions = vec![
-                    of::set(of::DATAPATH, dp.tunnel_key as u64),
-                    of::set(of::OUTPORT, FLOOD),
+                    of::set(of::DATAPATH, dp.key().into()),
+                    of::set(of::OUTPORT, FLOOD.into()),
                     Action::resubmit(tables::LOCAL_OUTPUT),
                 ];
                 out.push(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions)));
@@ -171,8 +171,8 @@ impl Snooping {
 
     /// Takes note of what a machine said, and sends it on: reports to the routers, queries to everybody.
     pub fn heard(&mut self, p: &PacketIn, input: &Input, now: Instant) -> Vec<Message> {
-        let (key, port) = (super::register(p, of::DATAPATH) as u64, super::register(p, of::INPORT) as u32);
-        let Some(s) = input.datapath(key).and_then(|dp| self.switches.get_mut(&dp)) else { return Vec::new() };
+        let (datapath, port) = super::place(p);
+        let Some(s) = input.datapath(datapath).and_then(|dp| self.switches.get_mut(&dp)) else { return Vec::new() };
         let Some((said, is_query)) = read(&p.packet) else {
             tracing::debug!(target: "pinctrl", "multicast snooping received a malformed packet, which is dropped");
             return Vec::new();
@@ -184,9 +184,9 @@ impl Snooping {
             self.changes += u64::from(s.take(one, port, now));
         }
         let actions = vec![
-            of::set(of::DATAPATH, key),
+            of::set(of::DATAPATH, datapath.into()),
             of::set(of::INPORT, port.into()),
-            of::set(of::OUTPORT, if is_query { FLOOD_L2 } else { ROUTERS }),
+            of::set(of::OUTPORT, if is_query { FLOOD_L2 } else { ROUTERS }.into()),
             // It is not to come here again.
             of::set_flags(flag::SNOOPED),
             Action::resubmit(tables::LARGE_PACKET_DETECT),
@@ -213,7 +213,7 @@ impl Snooping {
         }
         for (datapath, s) in &self.switches {
             for (address, protocol, keys) in s.rows() {
-                let known = input.ports_of(*datapath).filter(|(_, p)| keys.contains(&(p.tunnel_key as u32)));
+                let known = input.ports_of(*datapath).filter(|(_, p)| keys.contains(&p.key()));
                 let ports: Set<Uuid> = known.map(|(id, _)| id).collect();
                 let before = rows.remove(&(*datapath, Str::from(&*address)));
                 if before.is_some_and(|(_, g)| g.ports == ports && *g.protocol == *protocol) {
@@ -260,7 +260,7 @@ fn remembered(datapath: Uuid, config: Config, input: &Input, now: Instant) -> Sw
     let mut s = Switch { next_query: now, config, groups: BTreeMap::new(), routers: BTreeMap::new() };
     let mine = |g: &&std::sync::Arc<sb::IgmpGroup>| g.chassis == input.local.chassis && g.datapath == Some(datapath);
     for g in input.sb.igmp_group.values().filter(mine) {
-        let keys = g.ports.iter().filter_map(|p| Some(input.sb.port_binding.get(p)?.tunnel_key as u32));
+        let keys = g.ports.iter().filter_map(|p| Some(input.sb.port_binding.get(p)?.key()));
         if &*g.address == ROUTERS_ADDRESS {
             s.routers = keys.map(|k| (k, now + ROUTER_IDLE)).collect();
         } else if let Ok(address) = g.address.parse() {
@@ -301,7 +301,7 @@ impl Switch {
     }
 
     /// Whether something changed.
-    fn take(&mut self, said: Said, port: u32, now: Instant) -> bool {
+    fn take(&mut self, said: Said, port: PortKey, now: Instant) -> bool {
         match said {
             Said::Query => self.routers.insert(port, now + ROUTER_IDLE).is_none(),
             // A port with a router behind it gets everything.
@@ -335,7 +335,7 @@ impl Switch {
     }
 
     /// The rows that there should be: address, protocol, ports by key.
-    fn rows(&self) -> Vec<(String, &'static str, BTreeSet<u32>)> {
+    fn rows(&self) -> Vec<(String, &'static str, BTreeSet<PortKey>)> {
         let groups = self.groups.iter();
         let mut out: Vec<_> =
             groups.map(|(a, g)| (a.to_string(), g.version.name(), g.ports.keys().copied().collect())).collect();
@@ -418,18 +418,20 @@ mod tests {
         build::ip_packet(Mac([0x33, 0x33, 0, 0, 0, 22]), Mac([2, 0, 0, 0, 0, 9]), from, to, 0, 1, &body).unwrap()
     }
 
-    fn hear(s: &mut Snooping, packet: Vec<u8>, port: u128, input: &Input, now: Instant) -> Option<u64> {
+    fn hear(s: &mut Snooping, packet: Vec<u8>, port: u128, input: &Input, now: Instant) -> Option<PortKey> {
         let mut p = PacketIn { packet, ..PacketIn::default() };
         p.metadata.set(of::DATAPATH, 7).set(of::INPORT, port);
         let out = s.heard(&p, input, now);
         let Some(Message::PacketOut(p)) = out.first() else { return None };
         p.actions.iter().find_map(|a| match a {
-            Action::SetField { field, value, .. } if *field == of::OUTPORT => Some(*value as u64),
+            Action::SetField { field, value, .. } if *field == of::OUTPORT => {
+                Some(PortKey::from_register(*value as u32))
+            }
             _ => None,
         })
     }
 
-    fn known(s: &Snooping) -> Vec<(String, &'static str, Vec<u32>)> {
+    fn known(s: &Snooping) -> Vec<(String, &'static str, Vec<PortKey>)> {
         let rows = s.switches[&DP].rows().into_iter();
         rows.map(|(a, p, k)| (a, p, k.into_iter().collect())).collect()
     }
@@ -464,7 +466,7 @@ mod tests {
         let q = query(Mac([2, 0, 0, 0, 0, 9]), "10.0.0.9".parse().unwrap(), 1).unwrap();
         assert_eq!(hear(&mut s, q, 3, &input, now), Some(FLOOD_L2));
         hear(&mut s, igmp(&[0x16, 0, 0, 0, 239, 0, 0, 2]), 3, &input, now);
-        assert_eq!(known(&s), [("mrouters".to_string(), "", vec![3])]);
+        assert_eq!(known(&s), [("mrouters".to_string(), "", vec![PortKey(3)])]);
         let mut broken = igmp(&[0x16, 0, 0, 0, 239, 0, 0, 2]);
         *broken.last_mut().unwrap() ^= 1;
         assert_eq!(hear(&mut s, broken, 2, &input, now), None, "its checksum is wrong");
@@ -512,7 +514,7 @@ mod tests {
         assert_eq!(known(&s), [("mrouters".to_string(), "", Vec::new())]);
         let other = query(Mac([2, 0, 0, 0, 0, 2]), "10.0.0.2".parse().unwrap(), 1).unwrap();
         assert_eq!(hear(&mut s, other, 3, &input, now), Some(FLOOD_L2));
-        assert_eq!(known(&s), [("mrouters".to_string(), "", vec![3])]);
+        assert_eq!(known(&s), [("mrouters".to_string(), "", vec![PortKey(3)])]);
         assert!(s.due(&input, now + Duration::from_secs(9)).is_empty());
         assert_eq!(s.next(), Some(now + Duration::from_secs(10)));
     }

@@ -6,8 +6,7 @@ use crate::units::binding;
 use crate::{encode::of, encode::tables};
 use openflow_rs::message::PacketOut;
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::Uuid;
-use ovn_schema::sb;
+use ovn_schema::{DatapathKey, PortKey, Uuid, sb};
 use packet::Mac;
 use packet::build;
 use std::collections::BTreeMap;
@@ -21,8 +20,8 @@ pub const LONGEST: Duration = Duration::from_secs(16);
 /// A question: where it goes out, by key, and its packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
-    datapath: u64,
-    port: u64,
+    datapath: DatapathKey,
+    port: PortKey,
     packet: Vec<u8>,
 }
 
@@ -64,7 +63,7 @@ pub fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<Question> {
         }
     };
     let dp = input.sb.datapath_binding.get(&p.datapath)?;
-    Some(Question { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u64, packet })
+    Some(Question { datapath: dp.key(), port: p.key(), packet })
 }
 
 impl NextHops {
@@ -95,8 +94,8 @@ impl NextHops {
         let mut out = Vec::new();
         for q in self.questions.values_mut().filter(|q| !q.over && q.next <= now) {
             let actions = vec![
-                of::set(of::DATAPATH, q.question.datapath),
-                of::set(of::OUTPORT, q.question.port),
+                of::set(of::DATAPATH, q.question.datapath.into()),
+                of::set(of::OUTPORT, q.question.port.into()),
                 Action::resubmit(tables::LOCAL_OUTPUT),
             ];
             out.push(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, q.question.packet.clone(), actions)));

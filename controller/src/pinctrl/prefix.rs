@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::units::binding;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
-use ovn_schema::{Map, Str, Uuid, sb};
+use ovn_schema::{DatapathKey, Map, PortKey, Str, Uuid, sb};
 use packet::dhcpv6::kind::{ADVERTISE, REBIND, RENEW, REPLY, REQUEST, SOLICIT};
 use packet::dhcpv6::option::{CLIENT_ID, ELAPSED_TIME, IA_PD, IA_PREFIX, SERVER_ID, STATUS};
 use packet::dhcpv6::{duid_ll, options, put};
@@ -51,9 +51,9 @@ const FOREVER: u32 = u32::MAX;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requester {
     /// The switch port behind the port towards the provider, by the keys of datapath and port.
-    place: (u64, u32),
+    place: (DatapathKey, PortKey),
     /// The port towards the provider, by the same.
-    uplink: (u64, u32),
+    uplink: (DatapathKey, PortKey),
     /// The addresses of the port towards the provider.
     mac: Mac,
     source: Ipv6Addr,
@@ -80,12 +80,12 @@ pub fn requester(uplink: &sb::PortBinding, inner: &sb::PortBinding, input: &Inpu
     if !(redirect || &*uplink.r#type == "l3gateway" && resident(uplink)) {
         return None;
     }
-    let key = |dp: &Uuid| Some(input.sb.datapath_binding.get(dp)?.tunnel_key as u64);
+    let key = |dp: &Uuid| Some(input.sb.datapath_binding.get(dp)?.key());
     let mac = |p: &sb::PortBinding| p.mac.first()?.split_whitespace().next()?.parse::<Mac>().ok();
     let own = mac(uplink)?;
     Some(Requester {
-        place: (key(&peer.datapath)?, peer.tunnel_key as u32),
-        uplink: (key(&uplink.datapath)?, uplink.tunnel_key as u32),
+        place: (key(&peer.datapath)?, peer.key()),
+        uplink: (key(&uplink.datapath)?, uplink.key()),
         mac: own,
         // "The client MUST use a link-local address assigned to the interface" (RFC 8415 section 18.2.10 and 16).
         source: own.link_local(),
@@ -194,7 +194,7 @@ impl Prefixes {
 
     /// Takes an answer of a server. Gives what is to be sent at once.
     pub fn heard(&mut self, p: &PacketIn, now: Instant) -> Vec<Message> {
-        let port = (super::register(p, of::DATAPATH) as u64, super::register(p, of::INPORT) as u32);
+        let port = super::place(p);
         let Some((to, kind, id, given)) = message(&p.packet) else { return Vec::new() };
         let find = |code| given.iter().find(|(c, _)| *c == code).map(|(_, v)| *v);
         let Some((owner, server)) = find(CLIENT_ID).zip(find(SERVER_ID)) else { return Vec::new() };
@@ -385,7 +385,7 @@ impl Client {
         let (from, to) = ((q.source.into(), CLIENT_PORT), (SERVERS.into(), SERVER_PORT));
         let packet = build::udp(Mac::of_ipv6_group(SERVERS), q.mac, from, to, 255, &m)?;
         let actions = vec![
-            of::set(of::DATAPATH, q.place.0),
+            of::set(of::DATAPATH, q.place.0.into()),
             of::set(of::INPORT, q.place.1.into()),
             Action::resubmit(tables::INGRESS),
         ];

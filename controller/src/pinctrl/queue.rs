@@ -1,8 +1,8 @@
 //! Packets that wait for a service: a few of each port, and one of each port in turn, so that a port that floods delays itself alone.
 
-use crate::encode::of;
 use daemon::Counter;
 use openflow_rs::message::PacketIn;
+use ovn_schema::{DatapathKey, PortKey};
 use std::collections::{HashMap, VecDeque};
 
 /// Packets that were dropped because too many of their port waited.
@@ -13,7 +13,7 @@ pub(super) const OF_ONE: usize = 64;
 const PORTS: usize = 4096;
 
 /// Where a packet came in: the keys of datapath and port.
-type Port = (u64, u32);
+type Port = (DatapathKey, PortKey);
 
 /// The packets.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Queue {
 
     /// Puts a packet behind those of its port, or drops it.
     pub fn push(&mut self, p: PacketIn) {
-        let port = (p.metadata.get(of::DATAPATH).0 as u64, p.metadata.get(of::INPORT).0 as u32);
+        let port = super::place(&p);
         let known = self.waiting.len();
         match self.waiting.get_mut(&port) {
             Some(list) if list.len() < OF_ONE => list.push_back(p),
@@ -66,6 +66,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode::of;
 
     fn packet(port: u32, n: u8) -> PacketIn {
         let mut p = PacketIn { packet: vec![n], ..PacketIn::default() };

@@ -2,7 +2,7 @@
 
 use super::bfd::Wanted;
 use super::boot::Rules;
-use ovn_schema::{Uuid, sb};
+use ovn_schema::{DatapathKey, PortKey, Uuid, sb};
 use packet::Mac;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 #[derive(Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Names, by the key of the datapath that asks and by row.
-    dns: HashMap<u64, BTreeMap<Uuid, Arc<sb::Dns>>>,
+    dns: HashMap<DatapathKey, BTreeMap<Uuid, Arc<sb::Dns>>>,
     /// The key of the port behind which answers come, by the keys of datapath and redirect port.
-    distributed: HashMap<(u64, u32), u32>,
+    distributed: HashMap<(DatapathKey, PortKey), PortKey>,
     /// What machines are to load, by the key of the datapath and their Ethernet address.
-    boot: HashMap<(u64, Mac), Arc<Rules>>,
+    boot: HashMap<(DatapathKey, Mac), Arc<Rules>>,
     /// The BFD sessions of this chassis, by row.
     sessions: BTreeMap<Uuid, Wanted>,
 }
@@ -26,11 +26,11 @@ pub enum Told {
     /// All of it.
     Anew(Snapshot),
     /// The names of a row in a datapath; none: it has them no more.
-    Names(u64, Uuid, Option<Arc<sb::Dns>>),
+    Names(DatapathKey, Uuid, Option<Arc<sb::Dns>>),
     /// Behind which port answers for a redirect port come.
-    Distributed((u64, u32), Option<u32>),
+    Distributed((DatapathKey, PortKey), Option<PortKey>),
     /// What a machine is to load.
-    Boot((u64, Mac), Option<Arc<Rules>>),
+    Boot((DatapathKey, Mac), Option<Arc<Rules>>),
     /// A BFD session, by its row.
     Session(Uuid, Option<Wanted>),
 }
@@ -60,12 +60,12 @@ impl Snapshot {
     }
 
     /// The names that a datapath knows.
-    pub fn dns(&self, datapath: u64) -> impl Iterator<Item = &sb::Dns> {
+    pub fn dns(&self, datapath: DatapathKey) -> impl Iterator<Item = &sb::Dns> {
         self.dns.get(&datapath).into_iter().flat_map(BTreeMap::values).map(|r| &**r)
     }
 
     /// The key of the port behind which answers come: of a redirect port, its distributed port's.
-    pub fn distributed(&self, datapath: u64, port: u32) -> u32 {
+    pub fn distributed(&self, datapath: DatapathKey, port: PortKey) -> PortKey {
         self.distributed.get(&(datapath, port)).copied().unwrap_or(port)
     }
 
@@ -75,7 +75,7 @@ impl Snapshot {
     }
 
     /// What a machine is to load.
-    pub fn boot(&self, datapath: u64, machine: Mac) -> Option<&Rules> {
+    pub fn boot(&self, datapath: DatapathKey, machine: Mac) -> Option<&Rules> {
         self.boot.get(&(datapath, machine)).map(|r| &**r)
     }
 }

@@ -17,6 +17,7 @@ use crate::openflow::{Life, Target};
 use openflow_rs::Message;
 use openflow_rs::connection::{ConnectionError, Receiver, Sender};
 use openflow_rs::message::SwitchConfig;
+use ovn_schema::{DatapathKey, PortKey};
 use ovsdb_rs::stream::BoxStream;
 use packet::Mac;
 use std::net::IpAddr;
@@ -39,9 +40,9 @@ const EXPIRE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved {
     /// The datapath's key.
-    pub datapath: u64,
+    pub datapath: DatapathKey,
     /// The port's key.
-    pub port: u32,
+    pub port: PortKey,
     /// Its IP address.
     pub ip: IpAddr,
     /// Its Ethernet address.

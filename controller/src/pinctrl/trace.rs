@@ -1,5 +1,6 @@
 //! The last exchanges of DHCP, for `dhcp/trace`: what a machine asked, what it was answered, or why not.
 
+use ovn_schema::{DatapathKey, PortKey};
 use packet::Mac;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,7 +17,7 @@ pub struct Exchange {
     /// When it was.
     pub at: SystemTime,
     /// The keys of the datapath and the port that the request came in by.
-    pub port: (u64, u32),
+    pub port: (DatapathKey, PortKey),
     /// What was asked, with the transaction's number and what the machine says of itself.
     pub asked: String,
     /// What was answered, or why not.
@@ -85,7 +86,12 @@ mod tests {
 
     fn exchange(n: u64) -> Exchange {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(n);
-        Exchange { at, port: (1, 2), asked: format!("DISCOVER {n}"), said: "OFFER 10.0.0.4".into() }
+        Exchange {
+            at,
+            port: (DatapathKey(1), PortKey(2)),
+            asked: format!("DISCOVER {n}"),
+            said: "OFFER 10.0.0.4".into(),
+        }
     }
 
     #[test]

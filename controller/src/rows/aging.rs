@@ -11,7 +11,7 @@ use crate::{encode::of, encode::tables};
 use openflow_rs::message::{FlowStats, FlowStatsRequest, MultipartRequest, PacketOut};
 use openflow_rs::{Action, FieldId, Match, Message, PortNo};
 use ovn_schema::sb::{MacBinding, PortBinding};
-use ovn_schema::{Str, Uuid, Write, sb};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid, Write, sb};
 use packet::Mac;
 use packet::build;
 use std::collections::{BTreeMap, HashMap};
@@ -120,9 +120,9 @@ impl Watch {
 
     fn station_speaks(&mut self, f: &FlowStats, input: &Input, time: i64) {
         let m = &f.flow.matches;
-        let (dp, port) = (m.get(of::DATAPATH).0 as u64, m.get(of::INPORT).0 as i64);
+        let (dp, port) = (of::datapath_in(m), of::port_in(m, of::INPORT));
         let mac: Str = Mac::from_u64(m.get(FieldId::EthSrc).0 as u64).to_string().into();
-        let Some((id, row)) = input.fdb(&mac, dp as i64).filter(|(_, r)| r.port_key == port) else { return };
+        let Some((id, row)) = input.fdb(&mac, dp).filter(|(_, r)| r.port() == port) else { return };
         let Some(threshold) = input.datapath(dp).and_then(|dp| threshold(input, dp)) else { return };
         let age = Age { idle: u64::from(f.idle_age) * 1000, since: since(row.timestamp, time), threshold };
         if age.is_used() && age.is_due() {
@@ -161,13 +161,13 @@ fn since(timestamp: i64, time: i64) -> u64 {
 
 /// The names of ports by datapath and key, of the datapaths that came up so far.
 #[derive(Debug, Default)]
-struct Ports(HashMap<u64, HashMap<u128, Str>>);
+struct Ports(HashMap<DatapathKey, HashMap<PortKey, Str>>);
 
 impl Ports {
-    fn name(&mut self, datapath: u64, key: u128, input: &Input) -> Option<Str> {
+    fn name(&mut self, datapath: DatapathKey, key: PortKey, input: &Input) -> Option<Str> {
         let names = self.0.entry(datapath).or_insert_with(|| {
             let ports = input.datapath(datapath).into_iter().flat_map(|dp| input.ports_of(dp));
-            ports.map(|(_, p)| (p.tunnel_key as u128, p.logical_port.clone())).collect()
+            ports.map(|(_, p)| (p.key(), p.logical_port.clone())).collect()
         });
         names.get(&key).cloned()
     }
@@ -191,7 +191,7 @@ impl Age {
     }
 
     fn log(self, what: &str, f: &FlowStats, row: &MacBinding) {
-        let dp = f.flow.matches.get(of::DATAPATH).0;
+        let dp = of::datapath_in(&f.flow.matches);
         let Age { idle, since, threshold } = self;
         tracing::debug!(target: "mac_cache", "{what} MAC binding (cookie: 0x{:08x}, datapath-key: {dp}, ip: {}, mac: {}), last update: {since}ms ago, idle age: {idle}ms, threshold: {threshold}ms.", f.flow.cookie, row.ip, row.mac);
     }
@@ -207,9 +207,9 @@ fn neighbour<'a>(
     time: i64,
 ) -> Option<(Uuid, &'a MacBinding, Age)> {
     let m = &f.flow.matches;
-    let dp = m.get(of::DATAPATH).0 as u64;
+    let dp = of::datapath_in(m);
     let threshold = threshold(input, input.datapath(dp)?)?;
-    let name = ports.name(dp, m.get(port).0, input)?;
+    let name = ports.name(dp, of::port_in(m, port), input)?;
     let (id, row) = input.mac_binding(&name, &Str::from(ip.to_string()))?;
     Some((id, row, Age { idle: u64::from(f.idle_age) * 1000, since: since(row.timestamp, time), threshold }))
 }
@@ -241,10 +241,9 @@ fn probe(
         _ => return None,
     };
     age.log("Sending ARP/ND request for active", f, row);
-    let dp = f.flow.matches.get(of::DATAPATH).0 as u64;
     let actions = vec![
-        of::set(of::DATAPATH, dp),
-        of::set(of::OUTPORT, p.tunnel_key as u64),
+        of::set(of::DATAPATH, of::datapath_in(&f.flow.matches).into()),
+        of::set(of::OUTPORT, p.key().into()),
         Action::resubmit(tables::LOCAL_OUTPUT),
     ];
     Some(Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions)))

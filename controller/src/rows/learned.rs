@@ -3,7 +3,7 @@
 use crate::input::model::Input;
 use crate::pinctrl::Report;
 use crate::plan::Plan;
-use ovn_schema::{ColumnValue, Str, Write, sb};
+use ovn_schema::{ColumnValue, DatapathKey, PortKey, Str, Write, sb};
 use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A neighbour behind a router port: datapath and port by key, and its addresses.
-    Neighbour(u64, u32, IpAddr, Mac),
+    Neighbour(DatapathKey, PortKey, IpAddr, Mac),
     /// An Ethernet address behind a switch port.
-    Forwarding(u64, u32, Mac),
+    Forwarding(DatapathKey, PortKey, Mac),
 }
 
 impl Key {
@@ -23,10 +23,10 @@ impl Key {
     pub fn is_row_of(self, input: &Input) -> bool {
         match self {
             Key::Neighbour(dp, port, ip, _) => {
-                let p = input.datapath(dp).and_then(|dp| input.port_by_key(dp, port.into()));
+                let p = input.datapath(dp).and_then(|dp| input.port_by_key(dp, port));
                 p.is_some_and(|(_, p)| input.mac_binding(&p.logical_port, &ip.to_string().into()).is_some())
             }
-            Key::Forwarding(dp, _, mac) => input.fdb(&text(mac), dp as i64).is_some(),
+            Key::Forwarding(dp, _, mac) => input.fdb(&text(mac), dp).is_some(),
         }
     }
 
@@ -64,11 +64,11 @@ fn text(mac: Mac) -> Str {
 fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
     match key {
         Key::Forwarding(dp, port, mac) => {
-            let (mac, dp, port) = (text(mac), dp as i64, i64::from(port));
+            let mac = text(mac);
             let row = input.fdb(&mac, dp);
-            let kind = |key| Some(&*input.port_by_key(input.datapath(dp as u64)?, key)?.1.r#type);
+            let kind = |key| Some(&*input.port_by_key(input.datapath(dp)?, key)?.1.r#type);
             let by_network = kind(port) == Some("localnet");
-            if row.is_some_and(|(_, f)| f.port_key == port || by_network && kind(f.port_key) == Some("")) {
+            if row.is_some_and(|(_, f)| f.port() == port || by_network && kind(f.port()) == Some("")) {
                 return true;
             }
             let part = plan.part(format!("FDB {mac} of datapath {dp}"), port);
@@ -78,11 +78,11 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
                     if by_network {
                         part.txn.verify("FDB", id, [("port_key", f.port_key.to_datum())]);
                     }
-                    part.txn.update_row(id, [sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)]);
+                    part.txn.update_row(id, [sb::Fdb::port_key(&port.0), sb::Fdb::timestamp(&now)]);
                 }
                 None => {
-                    let columns =
-                        [sb::Fdb::mac(&mac), sb::Fdb::dp_key(&dp), sb::Fdb::port_key(&port), sb::Fdb::timestamp(&now)];
+                    let (dp, port) = (sb::Fdb::dp_key(&dp.0), sb::Fdb::port_key(&port.0));
+                    let columns = [sb::Fdb::mac(&mac), dp, port, sb::Fdb::timestamp(&now)];
                     part.txn.insert_row(columns);
                 }
             }
@@ -90,7 +90,7 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
         Key::Neighbour(dp, port, ip, mac) => {
             let Some(dp) = input.datapath(dp) else { return true };
             // A redirect port stands for its distributed port.
-            let Some((_, p)) = input.port_by_key(dp, i64::from(port)) else { return true };
+            let Some((_, p)) = input.port_by_key(dp, port) else { return true };
             let name = p.options.get("distributed-port").unwrap_or(&p.logical_port).clone();
             let (ip, mac) = (Str::from(ip.to_string()), text(mac));
             let row = input.mac_binding(&name, &ip);
@@ -124,7 +124,7 @@ mod tests {
     use std::sync::Arc;
 
     /// What is written where a row says that a machine's port, or the provider network's, has an address.
-    fn written(has: i64, learned: u32) -> Vec<String> {
+    fn written(has: i64, learned: i64) -> Vec<String> {
         let mut db = sb::Database::default();
         let dp = Uuid::from_u128(1);
         db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 7, ..Default::default() }));
@@ -136,7 +136,7 @@ mod tests {
         let row = sb::Fdb { mac: "02:00:00:00:00:01".into(), dp_key: 7, port_key: has, ..Default::default() };
         db.fdb.insert(Uuid::from_u128(20), Arc::new(row));
         let input = Input::new(db, Local::default());
-        let key = Key::Forwarding(7, learned, "02:00:00:00:00:01".parse().unwrap());
+        let key = Key::Forwarding(DatapathKey(7), PortKey(learned), "02:00:00:00:00:01".parse().unwrap());
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         write(&input, &mut Pending::from([(key, Instant::now())]), 0, &mut plan);
         let operations = crate::plan::Attempts::default().choose(plan, Instant::now());

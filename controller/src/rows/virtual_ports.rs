@@ -8,7 +8,7 @@
 use crate::input::model::{Input, Local};
 use crate::plan::Plan;
 use ovn_schema::sb::PortBinding;
-use ovn_schema::{Cell, Write};
+use ovn_schema::{Cell, DatapathKey, PortKey, Write};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ type Before = (i64, i64);
 
 #[derive(Debug)]
 struct Attempt {
-    parent: u32,
+    parent: PortKey,
     since: Instant,
     /// What the row said when the attempt was decided: when it says something else, that is done, or another chassis was faster.
     decided: Option<(Before, i64)>,
@@ -35,7 +35,7 @@ struct Attempt {
 
 /// Parents that spoke for a virtual port, by the keys of datapath and port.
 #[derive(Debug, Default)]
-pub struct Claims(HashMap<(u64, u32), Attempt>);
+pub struct Claims(HashMap<(DatapathKey, PortKey), Attempt>);
 
 fn before(p: &PortBinding) -> Before {
     let number = |key: &str| p.options.get(key).and_then(|v| v.parse().ok()).unwrap_or(0);
@@ -54,7 +54,7 @@ pub fn has_parent(p: &PortBinding, input: &Input, local: &Local) -> bool {
 
 impl Claims {
     /// A parent, by key, spoke for a port.
-    pub fn spoke(&mut self, datapath: u64, port: u32, parent: u32, now: Instant) {
+    pub fn spoke(&mut self, datapath: DatapathKey, port: PortKey, parent: PortKey, now: Instant) {
         if self.0.len() < MOST || self.0.contains_key(&(datapath, port)) {
             self.0.insert((datapath, port), Attempt { parent, since: now, decided: None });
         }
@@ -75,10 +75,10 @@ impl Claims {
 
 impl Attempt {
     /// Puts it into the plan; none where nothing is left to do.
-    fn write(&mut self, datapath: u64, port: u32, input: &Input, time: i64, plan: &mut Plan) -> Option<()> {
+    fn write(&mut self, datapath: DatapathKey, port: PortKey, input: &Input, time: i64, plan: &mut Plan) -> Option<()> {
         let me = input.local.chassis?;
         let dp = input.datapath(datapath)?;
-        let keyed = |key: u32| input.ports_of(dp).find(|(_, p)| p.tunnel_key == i64::from(key));
+        let keyed = |key: PortKey| input.ports_of(dp).find(|(_, p)| p.key() == key);
         let (id, p) = keyed(port).filter(|(_, p)| &*p.r#type == "virtual")?;
         let (_, parent) = keyed(self.parent)?;
         if p.chassis == Some(me) && p.virtual_parent.as_ref() == Some(&parent.logical_port) {
@@ -155,9 +155,9 @@ mod tests {
     }
 
     /// What becomes of a parent's word, at a time.
-    fn spoken(input: &Input, parent: u32, time: i64) -> (Vec<String>, bool) {
+    fn spoken(input: &Input, parent: i64, time: i64) -> (Vec<String>, bool) {
         let (mut claims, now) = (Claims::default(), Instant::now());
-        claims.spoke(7, 1, parent, now);
+        claims.spoke(DatapathKey(7), PortKey(1), PortKey(parent), now);
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         claims.write(input, now, time, &mut plan);
         (plan.into_log(), claims.0.is_empty())
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn an_attempt_is_decided_once() {
         let (mut claims, now) = (Claims::default(), Instant::now());
-        claims.spoke(7, 1, 3, now);
+        claims.spoke(DatapathKey(7), PortKey(1), PortKey(3), now);
         let mut log = |options: Map<Str, Str>, time| {
             let mut plan = Plan::new(Arc::new(sb::Database::schema()));
             claims.write(&world(|p| p.options = options), now, time, &mut plan);
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many() {
         let (mut claims, now) = (Claims::default(), Instant::now());
-        (0..2000).for_each(|port| claims.spoke(7, port, 3, now));
+        (0..2000).for_each(|port| claims.spoke(DatapathKey(7), PortKey(port), PortKey(3), now));
         assert_eq!(claims.0.len(), MOST);
     }
 }

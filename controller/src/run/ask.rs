@@ -222,7 +222,7 @@ impl Controller {
             if !self.input.local.datapaths.contains(&m.datapath) {
                 continue;
             }
-            let dp = self.input.sb.datapath_binding.get(&m.datapath).map_or(0, |d| d.tunnel_key);
+            let dp = self.input.sb.datapath_binding.get(&m.datapath).map(|d| d.key()).unwrap_or_default();
             let _ = writeln!(
                 out,
                 "cookie: 0x{:08x}, datapath-key: {dp}, port-key: 0, ip: {}, mac: {}",

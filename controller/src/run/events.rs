@@ -10,7 +10,7 @@ use crate::rows::learned;
 use crate::rows::zones;
 use crate::units::flows::{self, ChassisFlows};
 use incremental::Engine;
-use ovn_schema::{Change, Uuid, ovs, sb};
+use ovn_schema::{Change, DatapathKey, PortKey, Uuid, ovs, sb};
 use ovsdb_rs::client::{Event, Update};
 use packet::Mac;
 use std::net::IpAddr;
@@ -170,13 +170,13 @@ impl Controller {
         let Some(dp) = self.input.sb.datapath_binding.get(&m.datapath) else { return };
         let Some((_, p)) = self.input.port(&m.logical_port) else { return };
         let (Ok(ip), Some(mac)) = (m.ip.parse(), m.mac.parse::<Mac>().ok()) else { return };
-        task.resolved(Resolved { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u32, ip, mac });
+        task.resolved(Resolved { datapath: dp.key(), port: p.key(), ip, mac });
     }
 
     /// Packets that begin to wait for a neighbour that is known already go on at once.
-    fn answer_waiting(&self, datapath: u64, port: u32, ip: IpAddr) {
+    fn answer_waiting(&self, datapath: DatapathKey, port: PortKey, ip: IpAddr) {
         let Some(dp) = self.input.datapath(datapath) else { return };
-        let Some((_, p)) = self.input.port_by_key(dp, port.into()) else { return };
+        let Some((_, p)) = self.input.port_by_key(dp, port) else { return };
         if let Some((_, m)) = self.input.mac_binding(&p.logical_port, &ip.to_string().into()) {
             self.resolved(m);
         }

@@ -106,7 +106,7 @@ impl Controller {
     /// What `ovn-appctl evpn/…` shows.
     pub(super) fn show_evpn(&self, what: Shown) -> String {
         let fabric = &self.input.local.fabric;
-        let key = |dp: Uuid| self.input.sb.datapath_binding.get(&dp).map_or(0, |d| d.tunnel_key);
+        let key = |dp: Uuid| self.input.sb.datapath_binding.get(&dp).map(|d| d.key()).unwrap_or_default();
         match what {
             Shown::Remotes => {
                 let switches = self.presence.evpn.iter().map(|(id, s)| (*id, s)).collect();

@@ -5,7 +5,7 @@ mod local;
 pub use local::{Local, Tunnel, Tunnelling, Vif};
 
 use ovn_schema::sb::{self, AnyChange, Database, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,15 +58,15 @@ pub enum Read {
     /// Whether the logical flows of a datapath, or of a group of datapaths, are for this chassis.
     FlowsOf(Uuid),
     /// The name of the port with this key of a datapath.
-    PortByKey(Uuid, i64),
+    PortByKey(Uuid, PortKey),
     /// The datapath with this key.
-    DatapathByKey(i64),
+    DatapathByKey(DatapathKey),
     /// Which row is the address set of this name.
     AddressSet(Str),
     /// Which row is the port group of this name.
     PortGroup(Str),
     /// Which port groups are of the datapath with this key.
-    PortGroupsOf(i64),
+    PortGroupsOf(DatapathKey),
     /// A DHCP option by name.
     DhcpOptions,
     /// The local interface of a logical port.
@@ -122,9 +122,9 @@ pub struct Input {
     address_sets: FxHashMap<Str, Uuid>,
     port_groups: FxHashMap<Str, Uuid>,
     /// Port groups by the key of their datapath.
-    port_groups_of: FxHashMap<i64, BTreeSet<Uuid>>,
-    datapaths_by_key: FxHashMap<i64, Uuid>,
-    ports_by_key: FxHashMap<(Uuid, i64), Uuid>,
+    port_groups_of: FxHashMap<DatapathKey, BTreeSet<Uuid>>,
+    datapaths_by_key: FxHashMap<DatapathKey, Uuid>,
+    ports_by_key: FxHashMap<(Uuid, PortKey), Uuid>,
     /// Port bindings by what ties them to a chassis: its row, or one of its encapsulations'.
     tied: FxHashMap<Uuid, BTreeSet<Uuid>>,
     /// Port bindings by the port that they are in.
@@ -132,9 +132,9 @@ pub struct Input {
     /// Port bindings of kinds that a chassis may have to serve without an interface or a tie.
     floating: BTreeSet<Uuid>,
     macs: FxHashMap<(Str, Str), Uuid>,
-    forwarding: FxHashMap<(Str, i64), Uuid>,
+    forwarding: FxHashMap<(Str, DatapathKey), Uuid>,
     /// Forwarding entries by the key of their datapath.
-    forwarding_of: FxHashMap<i64, BTreeSet<Uuid>>,
+    forwarding_of: FxHashMap<DatapathKey, BTreeSet<Uuid>>,
     advertisers: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
     /// Logical ports whose interface is plugged in here and whose row does not come with a local datapath.
@@ -185,9 +185,10 @@ fn rename<K: std::hash::Hash + Eq + Clone>(map: &mut FxHashMap<K, Uuid>, old: Op
 }
 
 /// The datapath's key and the rest of a southbound port group's name, which is that of a northbound one within a datapath.
-fn within_datapath(name: &str) -> Option<(i64, &str)> {
+fn within_datapath(name: &str) -> Option<(DatapathKey, &str)> {
     let (key, rest) = name.split_once('_')?;
-    Some((key.parse().ok().filter(|_| key.bytes().all(|b| b.is_ascii_digit()))?, rest))
+    let number = key.parse().ok().filter(|_| key.bytes().all(|b| b.is_ascii_digit()))?;
+    Some((DatapathKey(number), rest))
 }
 
 /// The names by which matches refer to a southbound port group: its own, and that without the datapath's key in front.
@@ -275,15 +276,13 @@ impl Input {
                     reads.extend(before.into_iter().chain(after).map(Read::OthersOf));
                 }
                 let named = |p: Option<&sb::PortBinding>| {
-                    p.map(|p| {
-                        (p.logical_port.clone(), p.datapath, p.tunnel_key, p.r#type.clone(), p.parent_port.clone())
-                    })
+                    p.map(|p| (p.logical_port.clone(), p.datapath, p.key(), p.r#type.clone(), p.parent_port.clone()))
                 };
                 if named(old) != named(new) {
                     for p in [old, new].into_iter().flatten() {
                         self.note_stranger(&p.logical_port);
                         reads.push(Read::PortKey(p.logical_port.clone()));
-                        reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
+                        reads.push(Read::PortByKey(p.datapath, p.key()));
                     }
                 }
                 for p in [old, new].into_iter().flatten() {
@@ -338,7 +337,7 @@ impl Input {
                 }
             }
             AnyChange::DatapathBinding(c) => {
-                let key = |d: &Option<std::sync::Arc<sb::DatapathBinding>>| d.as_ref().map(|d| d.tunnel_key);
+                let key = |d: &Option<std::sync::Arc<sb::DatapathBinding>>| d.as_ref().map(|d| d.key());
                 let ages = |d: &sb::DatapathBinding| {
                     ["mac_binding_age_threshold", "fdb_age_threshold"].iter().any(|k| d.external_ids.contains_key(*k))
                 };
@@ -373,9 +372,9 @@ impl Input {
                 rename(&mut self.macs, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
             }
             AnyChange::Fdb(c) => {
-                let key = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| (f.mac.clone(), f.dp_key));
+                let key = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| (f.mac.clone(), f.datapath()));
                 rename(&mut self.forwarding, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
-                let of = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| f.dp_key);
+                let of = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| f.datapath());
                 index(&mut self.forwarding_of, of(&c.old), of(&c.new), id);
             }
             AnyChange::DhcpOptions(_) | AnyChange::Dhcpv6Options(_) => reads.push(Read::DhcpOptions),
@@ -490,7 +489,7 @@ impl Input {
 
     /// Brings the indexes of what a chassis may have to serve up to date.
     fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>, reads: &mut Vec<Read>) {
-        let key = |p: &sb::PortBinding| (p.datapath, p.tunnel_key);
+        let key = |p: &sb::PortBinding| (p.datapath, p.key());
         rename(&mut self.ports_by_key, old.map(key).as_ref(), new.map(key).as_ref(), id);
         let (before, after) = (old.map(ties).unwrap_or_default(), new.map(ties).unwrap_or_default());
         for to in before.symmetric_difference(&after) {
@@ -599,7 +598,7 @@ impl Input {
     }
 
     /// A port binding by the keys that packets carry.
-    pub fn port_by_key(&self, datapath: Uuid, key: i64) -> Option<(Uuid, &sb::PortBinding)> {
+    pub fn port_by_key(&self, datapath: Uuid, key: PortKey) -> Option<(Uuid, &sb::PortBinding)> {
         let id = self.ports_by_key.get(&(datapath, key))?;
         Some((*id, self.sb.port_binding.get(id)?))
     }
@@ -611,8 +610,8 @@ impl Input {
     }
 
     /// A datapath by its key.
-    pub fn datapath(&self, key: u64) -> Option<Uuid> {
-        self.datapaths_by_key.get(&(key as i64)).copied()
+    pub fn datapath(&self, key: DatapathKey) -> Option<Uuid> {
+        self.datapaths_by_key.get(&key).copied()
     }
 
     /// The neighbour that is known behind a router port.
@@ -622,13 +621,13 @@ impl Input {
     }
 
     /// The forwarding entry of an Ethernet address in a datapath.
-    pub fn fdb(&self, mac: &Str, datapath: i64) -> Option<(Uuid, &sb::Fdb)> {
+    pub fn fdb(&self, mac: &Str, datapath: DatapathKey) -> Option<(Uuid, &sb::Fdb)> {
         let id = self.forwarding.get(&(mac.clone(), datapath))?;
         Some((*id, self.sb.fdb.get(id)?))
     }
 
     /// The forwarding entries of a datapath, by its key.
-    pub fn forwarding_of(&self, key: i64) -> impl Iterator<Item = Uuid> + use<'_> {
+    pub fn forwarding_of(&self, key: DatapathKey) -> impl Iterator<Item = Uuid> + use<'_> {
         self.forwarding_of.get(&key).into_iter().flatten().copied()
     }
 
@@ -677,7 +676,7 @@ impl Input {
     }
 
     /// The port groups of a datapath, by its key.
-    pub fn port_groups_of(&self, key: i64) -> impl Iterator<Item = Uuid> + use<'_> {
+    pub fn port_groups_of(&self, key: DatapathKey) -> impl Iterator<Item = Uuid> + use<'_> {
         self.port_groups_of.get(&key).into_iter().flatten().copied()
     }
 

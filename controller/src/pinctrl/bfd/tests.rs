@@ -63,7 +63,11 @@ fn asked(input: &Input) -> Option<Wanted> {
 fn the_chassis_of_the_port_holds_its_sessions() {
     let none = |_: &mut sb::PortBinding| {};
     let w = asked(&world(|_| {}, none)).unwrap();
-    assert_eq!((w.port, w.local), ((7, 2), "172.16.1.1".parse().unwrap()), "from the next hop's network");
+    assert_eq!(
+        (w.port, w.local),
+        ((DatapathKey(7), PortKey(2)), "172.16.1.1".parse().unwrap()),
+        "from the next hop's network"
+    );
     let w = asked(&world(|r| r.dst_ip = "1000::b".into(), none)).unwrap();
     assert_eq!(w.local, "1000::a".parse::<IpAddr>().unwrap());
     let w = asked(&world(|r| r.dst_ip = "8.8.8.8".into(), none)).unwrap();

@@ -79,7 +79,7 @@ pub(super) fn run(b: &Bound<'_>, ofport: u16, z: u16, view: &mut Seen<'_>) {
     }
     let from = Match::new().with(FieldId::InPort, u128::from(ofport));
     emit(view, t::PHY_TO_LOG, 1000, from, cookie(b.id), Vec::new());
-    let to = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::OUTPORT, u128::from(b.key));
+    let to = Match::new().with(of::DATAPATH, b.dp.into()).with(of::OUTPORT, b.key.into());
     emit(view, t::LOG_TO_PHY, 1000, to, cookie(b.id), Vec::new());
 }
 

@@ -5,8 +5,8 @@ use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use openflow_rs::action::{CtAction, LearnAction, LearnDst, LearnSpec, LearnSrc, ZoneSpec};
 use openflow_rs::{Action, FieldId, Match, NatRange, NatSpec, Subfield};
-use ovn_schema::Uuid;
 use ovn_schema::sb::{self, TableId};
+use ovn_schema::{DatapathKey, Uuid};
 use std::net::{IpAddr, SocketAddr};
 
 /// `IP` or `IP:PORT`, IPv6 in brackets.
@@ -68,7 +68,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     // Routers have no hairpins.
     let bindings = datapaths.iter().filter_map(|d| row::<sb::DatapathBinding>(view, TableId::DatapathBinding, *d));
     let switches = bindings.filter(|d| crate::input::model::is_switch(d));
-    let keys: Vec<u64> = switches.map(|d| d.tunnel_key as u64).collect();
+    let keys: Vec<DatapathKey> = switches.map(|d| d.key()).collect();
     let protocol = lb.protocol.as_deref().unwrap_or("tcp");
     let flushes = ovn_schema::options::flag(&lb.options, "ct_flush");
     for (vip, backends) in &lb.vips {
@@ -150,7 +150,7 @@ fn translate(
     vip: (IpAddr, Option<u16>),
     source: Option<IpAddr>,
     protocol: &str,
-    datapaths: &[u64],
+    datapaths: &[DatapathKey],
     view: &mut Seen<'_>,
 ) {
     let (f, vip_address) = fields(vip.0);
@@ -177,7 +177,7 @@ fn translate(
     }
     // An address of its own: in the load balancer's datapaths only, since another one may have the same service.
     for dp in datapaths {
-        let m = m.clone().with(of::DATAPATH, u128::from(*dp));
+        let m = m.clone().with(of::DATAPATH, (*dp).into());
         emit(view, t::CT_SNAT_HAIRPIN, 200, m, cookie(id), vec![snat(true)]);
     }
 }

@@ -90,8 +90,8 @@ pub(super) fn localnet(b: &Bound<'_>, ofport: u16, tag: Option<u16>, zone: u16, 
     emit(view, t::PHY_TO_LOG, 180, m.clone(), cookie(*row), clause);
     let mut actions: Vec<Action> = tag.map(|_| Action::PopVlan).into_iter().collect();
     actions.extend(set_zones(zone, b.zones));
-    actions.push(of::set(of::DATAPATH, b.dp));
-    actions.push(of::set(of::INPORT, b.key));
+    actions.push(of::set(of::DATAPATH, b.dp.into()));
+    actions.push(of::set(of::INPORT, b.key.into()));
     actions.push(Action::set_masked(of::PORT_ZONE, 0, 0xffff_0000));
     actions.push(Action::set(FieldId::EthSrc, *router));
     actions.push(Action::resubmit(t::INGRESS));
@@ -125,8 +125,8 @@ pub(super) fn bridged(b: &Bound<'_>, view: &mut Seen<'_>) {
     let (Some(dp), Some(mac)) = (datapath_key(view, switch_port.datapath), mac_of(distributed)) else { return };
     let actions = vec![
         Action::set(FieldId::EthSrc, mac),
-        of::set(of::DATAPATH, dp),
-        of::set(of::OUTPORT, localnet.tunnel_key as u64),
+        of::set(of::DATAPATH, dp.into()),
+        of::set(of::OUTPORT, localnet.key().into()),
         Action::resubmit(t::LOG_TO_PHY),
     ];
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);

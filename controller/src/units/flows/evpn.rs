@@ -17,13 +17,13 @@ use crate::input::model::{Read, is_switch};
 use openflow_rs::action::{LearnAction, LearnDst, LearnSpec, LearnSrc};
 use openflow_rs::{Action, Bucket, FieldId, Group, GroupType, Match, PortNo, Subfield};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
 use packet::{Mac, Vni};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The multicast groups that reach VTEPs, too (`_MC_flood`, `_MC_unknown`, `_MC_flood_l2`).
-const FLOODED: [u64; 3] = [0x8000, 0x8001, 0x8004];
+const FLOODED: [PortKey; 3] = [PortKey(0x8000), PortKey(0x8001), PortKey(0x8004)];
 /// The field into which the pipeline wants the port behind which an Ethernet address is.
 const REMOTE_OUTPORT: FieldId = FieldId::Reg1;
 /// Priorities of neighbours: before those that OVN learned (100), or behind all of OVN's.
@@ -64,7 +64,7 @@ fn set_vni(vni: Vni) -> Action {
     Action::set_masked(FieldId::TunId, vni.into(), Vni::MAX.into())
 }
 
-fn toward(dp: u64, key: u64) -> Match {
+fn toward(dp: DatapathKey, key: impl Into<u128>) -> Match {
     Match::new().with(of::DATAPATH, dp.into()).with(of::OUTPORT, key.into())
 }
 
@@ -86,7 +86,7 @@ fn vtep(dp: Uuid, ip: IpAddr, view: &mut Seen<'_>) -> Option<()> {
 
     let leave = [Action::set(src, from), Action::set(dst, value(ip)), set_vni(d.vni)];
     let out = |more: &[Action]| leave.iter().chain(more).cloned().collect();
-    let m = || toward(key, v.key.into());
+    let m = || toward(key, v.key);
     emit(view, t::REMOTE_VTEP_OUTPUT, 50, m(), v.key, out(&[of::output(v.ofport)]));
     // OpenFlow does not send a packet out of its input port; hide that port where sending back is wanted.
     let looped = m().with_masked(of::FLAGS, flag::LOOPBACK.into(), flag::LOOPBACK.into());

@@ -37,7 +37,7 @@ pub(super) fn local(b: &Bound<'_>, provider: bool, view: &mut Seen<'_>) {
     let half = Action::set_masked(FieldId::Reg5, 0, 0xffff);
     let clear = (0..10).filter(|n| *n != 5).map(|n| of::set(of::register(n), 0));
     let actions = clear.chain([half, Action::resubmit(t::EGRESS)]).collect();
-    let m = Match::new().with(of::DATAPATH, u128::from(b.dp));
+    let m = Match::new().with(of::DATAPATH, b.dp.into());
     emit(view, t::CHECK_LOOPBACK, 1, m, cookie(b.row.datapath), actions);
     let linked = b.row.options.get("nf-linked-port").filter(|_| provider).and_then(|n| port(view, n));
     let Some((_, l)) = linked else { return };
@@ -51,7 +51,7 @@ pub(super) fn local(b: &Bound<'_>, provider: bool, view: &mut Seen<'_>) {
 /// What comes out of the port goes back to where it came from, by tunnel: a provider network would not lead it there.
 fn to_source(b: &Bound<'_>, linked: u16, view: &mut Seen<'_>) {
     let from = |recirculated: u32| {
-        let m = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::INPORT, u128::from(b.key));
+        let m = Match::new().with(of::DATAPATH, b.dp.into()).with(of::INPORT, b.key.into());
         m.with_masked(of::FLAGS, u128::from(recirculated), u128::from(flag::RECIRCULATED))
     };
     let look_up = vec![

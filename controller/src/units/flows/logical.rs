@@ -17,7 +17,7 @@ use logical_flow::{action, evaluate, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Group, GroupId, MeterId, PackedActions};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{PortKey, Str, Uuid};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -73,22 +73,22 @@ impl Names<'_, '_> {
     }
 
     /// A port of the datapath, or one of its multicast groups.
-    fn key(&self, name: &str) -> Option<u32> {
+    fn key(&self, name: &str) -> Option<PortKey> {
         let mut view = self.view.borrow_mut();
         if let Some(p) = named(&mut view, name)
             && p.datapath == self.datapath
         {
-            return u32::try_from(p.key).ok();
+            return Some(p.key);
         }
         let input = view.read(Read::GroupsOf(self.datapath));
         let group = input.groups_of(self.datapath).find(|(_, g)| &*g.name == name);
-        group.and_then(|(_, g)| u32::try_from(g.tunnel_key).ok())
+        group.map(|(_, g)| g.key())
     }
 }
 
 impl Environment for Names<'_, '_> {
     fn port(&self, name: &str) -> Option<u32> {
-        self.key(name)
+        self.key(name).map(u32::from)
     }
     fn is_chassis_resident(&self, name: &str) -> bool {
         resident(&mut self.view.borrow_mut(), name, self.purpose)
@@ -103,7 +103,7 @@ impl Environment for Names<'_, '_> {
         let dp =
             view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
         // northd makes one group a datapath, with the datapath's key in front of the name.
-        let own: Str = format!("{}_{name}", dp.tunnel_key).into();
+        let own: Str = format!("{}_{name}", dp.key()).into();
         if let Some((id, g)) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
             if let Some(Fact::Members(here)) = view.fact(&Unit::Members(id)) {
                 return Some(here.iter().map(|p| p.to_string()).collect());
@@ -311,7 +311,7 @@ fn related(
     let mut keep = |f: &Fields| {
         let Some(key) = f.get(register).map(|(value, _)| value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
-            let key = i64::try_from(key).ok();
+            let key = u32::try_from(key).ok().map(PortKey::from_register);
             let port = key.and_then(|key| view.read(Read::PortByKey(dp, key)).port_by_key(dp, key));
             let name = port.map(|(_, p)| p.logical_port.clone());
             // Multicast groups and ports that are not there are nobody's.

@@ -32,7 +32,7 @@ use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::mods::MeterConfig;
 use openflow_rs::{Action, FieldId, Group, GroupId, Match, MeterId, PackedActions, PackedMatch, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
 pub(crate) use physical::provider_output;
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -280,8 +280,8 @@ fn port<'a>(view: &mut Seen<'a>, name: &str) -> Option<(Uuid, &'a sb::PortBindin
 }
 
 /// A datapath's key.
-fn datapath_key(view: &mut Seen<'_>, id: Uuid) -> Option<u64> {
-    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id).map(|d| d.tunnel_key as u64)
+fn datapath_key(view: &mut Seen<'_>, id: Uuid) -> Option<DatapathKey> {
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id).map(|d| d.key())
 }
 
 fn is_local(view: &mut Seen<'_>, datapath: Uuid) -> bool {
@@ -317,7 +317,7 @@ fn role(view: &mut Seen<'_>, p: &sb::PortBinding) -> Role {
 struct Named<'a> {
     id: Uuid,
     datapath: Uuid,
-    key: i64,
+    key: PortKey,
     kind: &'a str,
     /// The port that it is in.
     parent: Option<&'a Str>,
@@ -332,7 +332,7 @@ fn named<'a>(view: &mut Seen<'a>, name: &str) -> Option<Named<'a>> {
 fn known<'a>(view: &mut Seen<'a>, name: &Str) -> Option<Named<'a>> {
     let (id, p) = view.read(Read::PortKey(name.clone())).port(name)?;
     let parent = p.parent_port.as_ref().filter(|n| !n.is_empty());
-    Some(Named { id, datapath: p.datapath, key: p.tunnel_key, kind: &p.r#type, parent })
+    Some(Named { id, datapath: p.datapath, key: p.key(), kind: &p.r#type, parent })
 }
 
 /// As what this chassis has a port.
@@ -536,7 +536,7 @@ fn root(view: &mut Seen<'_>) {
 
 fn groups(datapath: Uuid, view: &mut Seen<'_>) {
     let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, datapath) else { return };
-    let groups: Vec<Uuid> = view.read(Read::PortGroupsOf(d.tunnel_key)).port_groups_of(d.tunnel_key).collect();
+    let groups: Vec<Uuid> = view.read(Read::PortGroupsOf(d.key())).port_groups_of(d.key()).collect();
     groups.into_iter().for_each(|g| view.spawn(Unit::Members(g)));
 }
 

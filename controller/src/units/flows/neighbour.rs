@@ -5,17 +5,17 @@ use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use crate::input::model::Read;
 use openflow_rs::{FieldId, Match};
-use ovn_schema::Uuid;
 use ovn_schema::sb::{self, TableId};
+use ovn_schema::{DatapathKey, PortKey, Uuid};
 use std::net::IpAddr;
 
-/// The port's datapath key and port key, where the port's datapath is local.
-fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
+/// The keys of a port's datapath and of the port, where the port's datapath is local.
+fn place(view: &mut Seen<'_>, name: &str) -> Option<(DatapathKey, PortKey)> {
     let p = named(view, name)?;
     if !is_local(view, p.datapath) {
         return None;
     }
-    Some((datapath_key(view, p.datapath)?, p.key as u64))
+    Some((datapath_key(view, p.datapath)?, p.key))
 }
 
 /// A neighbour behind a router port.
@@ -32,23 +32,23 @@ pub(super) struct Neighbour {
 pub(super) fn neighbour(cookie: u32, port: &str, n: &Neighbour, view: &mut Seen<'_>) {
     let Some((dp, key)) = place(view, port) else { return };
     let (mac, priority) = (n.mac, n.priority);
-    let base = || Match::new().with(of::DATAPATH, u128::from(dp));
+    let base = || Match::new().with(of::DATAPATH, dp.into());
     let found = || of::set_flags(flag::LOOKUP_MAC);
     let (get_register, lookup_register, address, ether) = match n.ip {
         IpAddr::V4(a) => (FieldId::Reg0, FieldId::Reg0, u128::from(u32::from(a)), 0x0806u128),
         IpAddr::V6(a) => (FieldId::XxReg1, FieldId::XxReg0, u128::from(a), 0x86dd),
     };
-    let get = base().with(of::OUTPORT, u128::from(key)).with(get_register, address);
+    let get = base().with(of::OUTPORT, key.into()).with(get_register, address);
     let set_mac = openflow_rs::Action::set(FieldId::EthDst, mac);
     emit(view, t::MAC_BINDING, priority, get, cookie, vec![set_mac, found()]);
-    let mut lookup = base().with(of::INPORT, u128::from(key)).with(lookup_register, address);
+    let mut lookup = base().with(of::INPORT, key.into()).with(lookup_register, address);
     lookup.set(FieldId::EthSrc, mac).set(FieldId::EthType, ether);
     if n.ip.is_ipv6() {
         lookup.set(FieldId::IpProto, 58).set(FieldId::Icmpv6Code, 0);
     }
     emit(view, t::MAC_LOOKUP, priority, lookup, cookie, vec![found()]);
     if n.learned {
-        let from = || base().with(of::INPORT, u128::from(key)).with(FieldId::EthSrc, mac);
+        let from = || base().with(of::INPORT, key.into()).with(FieldId::EthSrc, mac);
         match n.ip {
             IpAddr::V4(_) => {
                 let arp = from().with(FieldId::EthType, 0x0806).with(FieldId::ArpOp, 2).with(FieldId::ArpSpa, address);
@@ -90,15 +90,15 @@ pub(super) fn static_mac(id: Uuid, view: &mut Seen<'_>) {
 pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
     let Some(mac) = of::ethernet(&f.mac) else { return };
-    let dp = view.read(Read::DatapathByKey(f.dp_key)).datapath(f.dp_key as u64);
+    let dp = view.read(Read::DatapathByKey(f.datapath())).datapath(f.datapath());
     let Some(dp) = dp.filter(|dp| is_local(view, *dp)) else { return };
-    let base = || Match::new().with(of::DATAPATH, f.dp_key as u128);
+    let base = || Match::new().with(of::DATAPATH, f.datapath().into());
     let get = base().with(FieldId::EthDst, mac);
-    emit(view, t::GET_FDB, 100, get, cookie(id), vec![of::set(of::OUTPORT, f.port_key as u64)]);
-    let lookup = base().with(of::INPORT, f.port_key as u128).with(FieldId::EthSrc, mac);
+    emit(view, t::GET_FDB, 100, get, cookie(id), vec![of::set(of::OUTPORT, f.port().into())]);
+    let lookup = base().with(of::INPORT, f.port().into()).with(FieldId::EthSrc, mac);
     emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);
     // Where the provider network is learned from, machines that are known here are not learned there.
-    let port = view.read(Read::PortByKey(dp, f.port_key)).port_by_key(dp, f.port_key);
+    let port = view.read(Read::PortByKey(dp, f.port())).port_by_key(dp, f.port());
     if port.is_none_or(|(_, p)| !p.r#type.is_empty()) {
         return;
     }

@@ -11,23 +11,23 @@ use crate::input::model::Read;
 use openflow_rs::action::{BundleAction, BundleAlgorithm, HashFields};
 use openflow_rs::{Action, FieldId, Match, PortNo, Subfield};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
 
 /// A port binding of a local datapath with what its flows need.
 pub(super) struct Bound<'a> {
     pub(super) id: Uuid,
     pub(super) row: &'a sb::PortBinding,
-    pub(super) dp: u64,
-    pub(super) key: u64,
+    pub(super) dp: DatapathKey,
+    pub(super) key: PortKey,
     pub(super) zones: (u16, u16),
 }
 
 impl Bound<'_> {
     fn from(&self) -> Match {
-        Match::new().with(of::DATAPATH, u128::from(self.dp)).with(of::INPORT, u128::from(self.key))
+        Match::new().with(of::DATAPATH, self.dp.into()).with(of::INPORT, self.key.into())
     }
     pub(super) fn toward(&self) -> Match {
-        Match::new().with(of::DATAPATH, u128::from(self.dp)).with(of::OUTPORT, u128::from(self.key))
+        Match::new().with(of::DATAPATH, self.dp.into()).with(of::OUTPORT, self.key.into())
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
         return;
     }
     let Some(dp) = datapath_key(view, p.datapath) else { return };
-    let b = Bound { id, row: p, dp, key: p.tunnel_key as u64, zones: datapath_zones(view, p.datapath) };
+    let b = Bound { id, row: p, dp, key: p.key(), zones: datapath_zones(view, p.datapath) };
     match &*p.r#type {
         "patch" => patch(&b, view),
         "l3gateway" => {
@@ -117,8 +117,8 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
 /// tunnels.
 pub(super) fn enter(b: &Bound<'_>, z: u16, view: &mut Seen<'_>) -> Vec<Action> {
     let mut actions: Vec<Action> = set_zones(z, b.zones).collect();
-    actions.push(of::set(of::DATAPATH, b.dp));
-    actions.push(of::set(of::INPORT, b.key));
+    actions.push(of::set(of::DATAPATH, b.dp.into()));
+    actions.push(of::set(of::INPORT, b.key.into()));
     let address = tunnel::address_number(b.row, view);
     actions.push(Action::set_masked(of::PORT_ZONE, address << 16, 0xffff_0000));
     actions
@@ -192,7 +192,7 @@ fn local_output(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
     let mut actions: Vec<Action> = set_zones(port_zone, b.zones).collect();
     actions.push(Action::resubmit(t::CHECK_LOOPBACK));
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
-    let back = b.toward().with(of::INPORT, u128::from(b.key)).with_masked(of::FLAGS, 0, u128::from(flag::LOOPBACK));
+    let back = b.toward().with(of::INPORT, b.key.into()).with_masked(of::FLAGS, 0, u128::from(flag::LOOPBACK));
     emit(view, t::CHECK_LOOPBACK, 100, back, cookie(b.id), Vec::new());
     // OpenFlow does not send a packet out of its input port; hide that port where sending back is wanted.
     let has = |bit: u32| Match::new().with_masked(of::FLAGS, u128::from(bit), u128::from(bit));
@@ -209,9 +209,8 @@ fn local_output(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
     {
         // They share an interface, so it may be both ways in and out.
         loops = b.toward();
-        let to_parent = has(flag::NESTED_CONTAINER)
-            .with(of::DATAPATH, u128::from(b.dp))
-            .with(of::OUTPORT, parent.tunnel_key as u128);
+        let to_parent =
+            has(flag::NESTED_CONTAINER).with(of::DATAPATH, b.dp.into()).with(of::OUTPORT, parent.key().into());
         emit(view, t::SAVE_INPORT, 100, to_parent, cookie(id), hidden.clone());
     }
     emit(view, t::SAVE_INPORT, 100, loops, cookie(b.id), hidden);
@@ -281,8 +280,8 @@ fn patch(b: &Bound<'_>, view: &mut Seen<'_>) {
     inner.extend(set_datapath_zones((0, 0)));
     inner.push(set_port_zone(0));
     inner.extend(set_zones(peer_zone, peer_zones));
-    inner.push(of::set(of::DATAPATH, peer_dp));
-    inner.push(of::set(of::INPORT, peer.tunnel_key as u64));
+    inner.push(of::set(of::DATAPATH, peer_dp.into()));
+    inner.push(of::set(of::INPORT, peer.key().into()));
     inner.push(of::set(of::FLAGS, 0));
     inner.push(of::set(of::OUTPORT, 0));
     inner.extend(fixed::clear_registers());
@@ -297,7 +296,7 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     }
     let Some(distributed) = b.row.options.get("distributed-port") else { return };
     let Some((_, p)) = port_by_name(view, distributed) else { return };
-    let mut actions = vec![of::set(of::OUTPORT, p.tunnel_key as u64)];
+    let mut actions = vec![of::set(of::OUTPORT, p.key().into())];
     actions.extend(set_zones(0, b.zones));
     actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
     actions.push(Action::resubmit(t::CHECK_LOOPBACK));
@@ -329,19 +328,19 @@ pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a
 
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
-    let localnet = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key);
+    let localnet = localnet_of(b.row.datapath, view).map(|p| p.key());
     if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && here(view, b.row))
         && let Some(mac) = b.row.mac.first().and_then(|m| of::ethernet(m.split_whitespace().next()?))
     {
         // What serves the machine may be a localport, whose packets do not leave otherwise.
-        let m = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::OUTPORT, key as u128);
+        let m = Match::new().with(of::DATAPATH, b.dp.into()).with(of::OUTPORT, key.into());
         let from_localport = u128::from(flag::LOCALPORT);
         let m = m.with_masked(of::FLAGS, from_localport, from_localport).with(FieldId::EthDst, mac);
         let actions = fixed::clear_registers().chain([Action::resubmit(t::EGRESS)]).collect();
         emit(view, t::CHECK_LOOPBACK, 170, m, cookie(b.id), actions);
     }
-    if let Some(key) = localnet.filter(|k| *k as u64 != b.key) {
-        let actions = vec![of::set(of::OUTPORT, key as u64), Action::resubmit(t::LOCAL_OUTPUT)];
+    if let Some(key) = localnet.filter(|k| *k != b.key) {
+        let actions = vec![of::set(of::OUTPORT, key.into()), Action::resubmit(t::LOCAL_OUTPUT)];
         emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
     }
 }
@@ -479,16 +478,16 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
     }
     let input = view.read(Read::PortsOf(b.row.datapath));
     let mut away = |p: &sb::PortBinding| p.r#type.is_empty() && p.chassis.is_some() && !here(view, p);
-    let targets: Vec<(u64, Uuid)> = input
+    let targets: Vec<(PortKey, Uuid)> = input
         .ports_of(b.row.datapath)
         .filter(|(_, p)| away(p))
-        .filter_map(|(_, p)| Some((p.tunnel_key as u64, p.chassis?)))
+        .filter_map(|(_, p)| Some((p.key(), p.chassis?)))
         .collect();
     let mut ways = Vec::new();
     for (key, chassis) in targets {
         let Some(way) = tunnel::to(view, chassis) else { continue };
         let actions = way.metadata(b.dp, key).into_iter().chain(way.output()).collect();
-        let m = b.from().with(of::OUTPORT, u128::from(key));
+        let m = b.from().with(of::OUTPORT, key.into());
         emit(view, t::REMOTE_OUTPUT, 110, m, cookie(b.id), actions);
         ways.push(way);
     }
@@ -504,7 +503,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
         return;
     }
     let Some(dp) = datapath_key(view, g.datapath) else { return };
-    let group_key = g.tunnel_key as u64;
+    let group_key = g.key();
     let me = view.read(Read::Chassis).local.chassis;
     let (mut patches, mut pairs, mut locals) = (Vec::<Action>::new(), Vec::<Action>::new(), Vec::<Action>::new());
     let (mut chassis, mut vteps) = (Vec::<Uuid>::new(), Vec::<Uuid>::new());
@@ -513,12 +512,12 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     let is_transit = datapath.is_some_and(|d| d.external_ids.contains_key("interconn-ts"));
     for id in &g.ports {
         let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) else { continue };
-        let key = p.tunnel_key as u64;
-        let enter_as = |key: u64, zone: u16| {
+        let key = p.key();
+        let enter_as = |key: PortKey, zone: u16| {
             let set_zone = (zone != 0).then(|| set_port_zone(zone));
             set_zone
                 .into_iter()
-                .chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)])
+                .chain([of::set(of::OUTPORT, key.into()), Action::resubmit(t::CHECK_LOOPBACK)])
                 .collect::<Vec<_>>()
         };
         let enter = |zone: u16| enter_as(key, zone);
@@ -533,7 +532,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             "remote" => {
                 let ways = ways(p.chassis.as_slice(), view);
                 if p.chassis.is_some() {
-                    patches.push(of::set(of::OUTPORT, key));
+                    patches.push(of::set(of::OUTPORT, key.into()));
                 }
                 for way in ways {
                     patches.extend(way.metadata(dp, key));
@@ -552,7 +551,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                 let name = p.options.get("distributed-port");
                 let distributed = name.and_then(|n| port_by_name(view, n)).filter(|(_, d)| d.datapath == p.datapath);
                 if let Some((_, d)) = distributed {
-                    locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
+                    locals.extend(enter_as(d.key(), zone(view, &p.logical_port)));
                 }
             }
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
@@ -572,8 +571,8 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis)),
         }
     }
-    let restore = || of::set(of::OUTPORT, group_key);
-    let base = || Match::new().with(of::DATAPATH, u128::from(dp)).with(of::OUTPORT, u128::from(group_key));
+    let restore = || of::set(of::OUTPORT, group_key.into());
+    let base = || Match::new().with(of::DATAPATH, dp.into()).with(of::OUTPORT, group_key.into());
     let mut tunnels = ways(&chassis, view);
     tunnels.extend(ways(&vteps, view));
     let next = || Action::resubmit(t::REMOTE_VTEP_OUTPUT);

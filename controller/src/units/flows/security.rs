@@ -4,7 +4,7 @@ use super::{Seen, cookie, emit};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use openflow_rs::{Action, FieldId, Match, TableId};
-use ovn_schema::{Uuid, sb};
+use ovn_schema::{DatapathKey, Uuid, sb};
 use packet::Mac;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -105,15 +105,14 @@ const IPV4: u128 = 0x0800;
 const IPV6: u128 = 0x86dd;
 const ARP: u128 = 0x0806;
 
-pub(super) fn run(id: Uuid, p: &sb::PortBinding, dp: u64, view: &mut Seen<'_>) {
+pub(super) fn run(id: Uuid, p: &sb::PortBinding, dp: DatapathKey, view: &mut Seen<'_>) {
     let entries: Vec<Entry> = p.port_security.iter().filter_map(|s| parse(s)).collect();
     if entries.is_empty() {
         return;
     }
-    let key = p.tunnel_key as u128;
     let mut w = Writer { view, cookie: cookie(id) };
-    let from = Match::new().with(of::DATAPATH, u128::from(dp)).with(of::INPORT, key);
-    let to = Match::new().with(of::DATAPATH, u128::from(dp)).with(of::OUTPORT, key);
+    let from = Match::new().with(of::DATAPATH, dp.into()).with(of::INPORT, p.key().into());
+    let to = Match::new().with(of::DATAPATH, dp.into()).with(of::OUTPORT, p.key().into());
     w.put(t::CHK_IN_PORT_SEC, 80, from.clone(), w.refuse());
     w.put(t::CHK_IN_PORT_SEC, 95, from.clone().with(FieldId::EthType, ARP), w.inspect());
     w.put(t::CHK_IN_PORT_SEC_ND, 80, from.clone().with(FieldId::EthType, ARP), w.refuse());

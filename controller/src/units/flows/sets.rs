@@ -11,8 +11,8 @@ use crate::input::model::Read;
 use logical_flow::constant::{Integer, integer};
 use logical_flow::normal::Match;
 use openflow_rs::{Action, FieldId, PackedActions};
-use ovn_schema::Uuid;
 use ovn_schema::sb::{self, TableId};
+use ovn_schema::{DatapathKey, Uuid};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct Place {
     pub table: openflow_rs::TableId,
     pub priority: u16,
     /// The datapath's key.
-    pub datapath: u64,
+    pub datapath: DatapathKey,
     /// The first of the logical flow's conjunction numbers in this datapath, which no other logical flow has.
     pub conjunctions: u32,
     /// The logical flow's row.

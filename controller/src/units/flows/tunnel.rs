@@ -6,7 +6,7 @@ use crate::encode::tables as t;
 use crate::input::model::{Read, Tunnel, is_vtep};
 use openflow_rs::{Action, FieldId, Match};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{Str, Uuid};
+use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
 use std::net::IpAddr;
 
 /// The way to a chassis.
@@ -44,7 +44,8 @@ impl Way {
     }
 
     /// The metadata that the tunnel carries: logical datapath, input port and output port.
-    pub fn metadata(&self, dp: u64, outport: u64) -> Vec<Action> {
+    pub fn metadata(&self, dp: DatapathKey, outport: PortKey) -> Vec<Action> {
+        let (dp, outport) = (u64::from(dp), u64::from(outport));
         let id = |v: u64| Action::set_masked(FieldId::TunId, u128::from(v), 0xff_ffff);
         if self.vtep {
             return vec![id(dp & 0xff_ffff)];
@@ -268,17 +269,17 @@ fn chassis_named(view: &mut Seen<'_>, name: &str) -> Option<Uuid> {
 }
 
 /// Packets from a VTEP switch carry its logical network only: they come from the network's VTEP port.
-pub(super) fn from_vtep(id: Uuid, dp: u64, p: &sb::PortBinding, view: &mut Seen<'_>) {
+pub(super) fn from_vtep(id: Uuid, dp: DatapathKey, p: &sb::PortBinding, view: &mut Seen<'_>) {
     let Some(chassis) = p.chassis.and_then(|c| row::<sb::Chassis>(view, TableId::Chassis, c)) else { return };
     let ports: Vec<u16> = {
         let tunnels = &view.read(Read::Tunnels).local.tunnels;
         tunnels.iter().filter(|t| t.chassis == chassis.name && &*t.kind == "vxlan").map(|t| t.ofport).collect()
     };
     for ofport in ports {
-        let m = Match::new().with(FieldId::InPort, u128::from(ofport)).with(FieldId::TunId, u128::from(dp));
+        let m = Match::new().with(FieldId::InPort, u128::from(ofport)).with(FieldId::TunId, dp.into());
         let actions = vec![
             of::copy(of::bits(FieldId::TunId, 0, 23), of::bits(of::DATAPATH, 0, 23)),
-            Action::set_masked(of::INPORT, p.tunnel_key as u128, 0x7fff),
+            Action::set_masked(of::INPORT, p.key().into(), 0x7fff),
             of::set_flags(flag::RCV_FROM_RAMP),
             Action::resubmit(t::INGRESS),
         ];

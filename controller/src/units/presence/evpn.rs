@@ -4,8 +4,8 @@ use super::{Key, Seen, Unit, Value, look, named, row};
 use crate::evpn::rows;
 use crate::input::model::{Input, Read};
 use crate::units::binding;
-use ovn_schema::Uuid;
 use ovn_schema::sb::{self, PortBinding, TableId};
+use ovn_schema::{DatapathKey, Uuid};
 
 /// Whether Ethernet addresses of a datapath are advertised by EVPN.
 pub(super) fn speaks(input: &Input, datapath: &Uuid) -> bool {
@@ -19,8 +19,8 @@ pub(super) fn hears(input: &Input, datapath: &Uuid) -> bool {
 }
 
 /// The key of a datapath that may have to do with EVPN: most never had.
-fn key(input: &Input, datapath: Uuid) -> Option<i64> {
-    input.sb.datapath_binding.get(&datapath).filter(|d| rows::has_options(d)).map(|d| d.tunnel_key)
+fn key(input: &Input, datapath: Uuid) -> Option<DatapathKey> {
+    input.sb.datapath_binding.get(&datapath).filter(|d| rows::has_options(d)).map(|d| d.key())
 }
 
 /// The units that look what a datapath advertises by EVPN, and whether they are needed.
@@ -60,10 +60,10 @@ pub(super) fn speaker(id: Uuid, view: &mut Seen<'_>) {
 
 pub(super) fn learned(id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
-    let Some(dp) = view.read(Read::DatapathByKey(f.dp_key)).datapath(f.dp_key as u64) else { return };
+    let Some(dp) = view.read(Read::DatapathByKey(f.datapath())).datapath(f.datapath()) else { return };
     view.read(Read::Local(dp));
-    let input = view.read(Read::PortByKey(dp, f.port_key));
-    if let Some((port, _)) = input.port_by_key(dp, f.port_key)
+    let input = view.read(Read::PortByKey(dp, f.port()));
+    if let Some((port, _)) = input.port_by_key(dp, f.port())
         && let Some(p) = row::<PortBinding>(view, TableId::PortBinding, port)
     {
         look(view, p);

@@ -16,7 +16,7 @@ use crate::rows::mirrors::Copies;
 use crate::rows::tunnels::Tunnel;
 use incremental::{Change, Engine};
 use ovn_schema::sb::TableId;
-use ovn_schema::{Map, Set, Str, Uuid, sb};
+use ovn_schema::{DatapathKey, Map, PortKey, Set, Str, Uuid, sb};
 use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -116,9 +116,9 @@ pub struct Presence {
     pub evpn_neighbours: BTreeSet<(Uuid, IpAddr, Mac)>,
     /// BFD sessions of this chassis.
     pub sessions: BTreeMap<Uuid, bfd::Wanted>,
-    names: BTreeMap<(u64, Uuid), Arc<sb::Dns>>,
-    distributed: BTreeMap<(u64, u32), u32>,
-    boot: BTreeMap<(u64, Mac), Arc<Rules>>,
+    names: BTreeMap<(DatapathKey, Uuid), Arc<sb::Dns>>,
+    distributed: BTreeMap<(DatapathKey, PortKey), PortKey>,
+    boot: BTreeMap<(DatapathKey, Mac), Arc<Rules>>,
     /// What changed for the packet-in services and they were not told yet; all of it where they are to begin anew.
     told: Vec<Told>,
     anew: bool,
@@ -415,8 +415,7 @@ impl Presence {
                 self.tell(Told::Names(*datapath, *row, names));
             }
             Key::Distributed(datapath, port) => {
-                let number = |n| if let Value::Number(n) = n { u32::try_from(n).ok() } else { None };
-                let behind = now.and_then(number);
+                let behind = now.and_then(|n| if let Value::Port(key) = n { Some(key) } else { None });
                 put(&mut self.distributed, &(*datapath, *port), behind);
                 self.tell(Told::Distributed((*datapath, *port), behind));
             }

@@ -26,7 +26,7 @@ use crate::units::local::{is_anchor, leads_on};
 use crate::{rows::queues, rows::switch_config, rows::zones, units::binding};
 use incremental::{Derivation, View};
 use ovn_schema::sb::{self, PortBinding, TableId};
-use ovn_schema::{Map, Set, Str, Uuid};
+use ovn_schema::{DatapathKey, Map, PortKey, Set, Str, Uuid};
 use packet::Mac;
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Datapath {
     /// Its key.
-    key: u64,
+    key: DatapathKey,
     /// A provider network is plugged into it.
     provider: bool,
     /// It is a switch.
@@ -136,11 +136,11 @@ pub enum Key {
     /// A BFD session that is this chassis'.
     Session(Uuid),
     /// The names of a row that a datapath knows, by its key.
-    Names(u64, Uuid),
+    Names(DatapathKey, Uuid),
     /// A redirect port, by the keys of its datapath and its own.
-    Distributed(u64, u32),
+    Distributed(DatapathKey, PortKey),
     /// What a machine is to load, by the key of its datapath and its Ethernet address.
-    Boot(u64, Mac),
+    Boot(DatapathKey, Mac),
 }
 
 /// What is said of it.
@@ -150,6 +150,8 @@ pub enum Value {
     Is,
     /// A number.
     Number(i64),
+    /// A port, by key.
+    Port(PortKey),
     /// A text, or a name.
     Text(Str),
     /// A step.
@@ -279,7 +281,7 @@ impl Derivation for Derive {
                 vec![candidate(*id), (Unit::Speaker(*id), speaks)]
             }
             Read::Row(TableId::Fdb, id) => {
-                let datapath = input.sb.fdb.get(id).and_then(|f| input.datapath(f.dp_key as u64));
+                let datapath = input.sb.fdb.get(id).and_then(|f| input.datapath(f.datapath()));
                 vec![(Unit::Learned(*id), datapath.is_some_and(|dp| evpn::hears(input, &dp)))]
             }
             Read::Row(TableId::DatapathBinding, id) => evpn::units(input, *id).collect(),
@@ -329,7 +331,7 @@ fn names(id: Uuid, view: &mut Seen<'_>) {
     let Some(names) = view.read(Read::Row(TableId::Dns, id)).sb.dns.get(&id) else { return };
     for dp in &names.datapaths {
         if let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, *dp) {
-            view.emit(Key::Names(d.tunnel_key as u64, id), Value::Names(Names(names.clone())));
+            view.emit(Key::Names(d.key(), id), Value::Names(Names(names.clone())));
         }
     }
 }
@@ -461,7 +463,7 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
             provider |= input.local.localnets.contains_key(&p.logical_port);
         }
     }
-    view.derive(Datapath { key: d.tunnel_key as u64, provider, switch: is_switch(d), limit });
+    view.derive(Datapath { key: d.key(), provider, switch: is_switch(d), limit });
 }
 
 /// Notes what decides as what this chassis has a port, and which chassis serves it.
@@ -514,8 +516,7 @@ fn binding(id: Uuid, view: &mut Seen<'_>) {
     if let Some(behind) = p.options.get("distributed-port").and_then(|n| named(view, n))
         && let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath)
     {
-        let key = Key::Distributed(d.tunnel_key as u64, p.tunnel_key as u32);
-        view.emit(key, Value::Number(behind.tunnel_key));
+        view.emit(Key::Distributed(d.key(), p.key()), Value::Port(behind.key()));
     }
     boots(p, view);
     if let Some(wish) = Wish::of(p, local) {
@@ -564,7 +565,7 @@ fn boots(p: &PortBinding, view: &mut Seen<'_>) {
     let Some(rules) = rules.map(Arc::new) else { return };
     let Some(d) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, p.datapath) else { return };
     let macs = p.mac.iter().filter_map(|m| m.split_whitespace().next()?.parse().ok());
-    macs.for_each(|mac| view.emit(Key::Boot(d.tunnel_key as u64, mac), Value::Boot(rules.clone())));
+    macs.for_each(|mac| view.emit(Key::Boot(d.key(), mac), Value::Boot(rules.clone())));
 }
 
 /// What is to be written of a port: who has it, and by which address it is reached.
