@@ -135,8 +135,8 @@ struct Fork {
 impl Fork {
     /// Whether choices are the same but for the buckets that were chosen.
     fn is_of(&self, choices: &[Choice]) -> bool {
-        let of = |c: &Choice| (c.group, c.selection.clone());
-        self.choices.iter().map(of).eq(choices.iter().map(of))
+        let same = |(a, b): (&Choice, &Choice)| a.group == b.group && a.selection == b.selection;
+        self.choices.len() == choices.len() && self.choices.iter().zip(choices).all(same)
     }
 
     /// What a packet with the fields of this tuple chooses.
