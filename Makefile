@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-sync bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt lines clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-sync bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -70,10 +70,13 @@ asan:
 # What CI runs.
 verify: check test
 
-check: fmt clippy doc deny
+check: fmt lines clippy doc deny
 
 fmt:
 	$(CARGO) fmt --all --check
+
+lines:
+	scripts/lines
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
