@@ -60,6 +60,12 @@ pub struct Held {
     /// Whose the longest stall was, and when it ended.
     #[serde(default)]
     pub longest_of: String,
+    /// Datagrams that came, once all were open.
+    #[serde(default)]
+    pub came: u64,
+    /// Datagrams that did not, or not within 200 ms: questions that were asked again, and what the server says by itself.
+    #[serde(default)]
+    pub lost: u64,
     /// What went wrong first.
     pub trouble: Option<String>,
     /// Each connection's, if that was asked for.
@@ -325,7 +331,7 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
             }
             sleep(AGAIN).await;
         }
-        note(&all, |h| (h.longest_stall, h.missed) = (0, 0));
+        note(&all, |h| (h.longest_stall, h.missed, h.came, h.lost) = (0, 0, 0, 0));
         println!("{OPEN}");
         std::io::stdout().flush()?;
         asked.recv().await;
@@ -439,7 +445,10 @@ fn answered(all: &Shared, times: &Times, first: &mut Option<[u8; ANSWER]>, answe
             let text = |a: &[u8]| String::from_utf8_lossy(a).trim_end().to_owned();
             h.trouble.get_or_insert(format!("{habit:?}: {} has become {}", text(&before), text(&answer)));
         }
-        h.missed = h.missed.max(u64::try_from(missed).unwrap_or(u64::MAX));
+        let missed = u64::try_from(missed).unwrap_or(u64::MAX);
+        h.missed = h.missed.max(missed);
+        h.came += u64::from(times.udp);
+        h.lost = h.lost.saturating_add(missed);
         if stall > h.longest_stall {
             h.longest_stall = stall;
             h.longest_of = format!("{} at {} s", times.name, clock() / 1_000_000);
@@ -476,6 +485,8 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
             if let Ok(Ok(ANSWER)) = timeout(AGAIN, socket.recv(&mut answer)).await {
                 break;
             }
+            // One that listens is not late: its server says something four times a second at most.
+            note(&all, |h| h.lost += u64::from(habit != Habit::Listens || first.is_none()));
             if asked.elapsed() > SILENT {
                 return note(&all, |h| {
                     h.silent += 1;

@@ -411,6 +411,8 @@ pub(crate) fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
         sum.changed += h.changed;
         sum.silent += h.silent;
         sum.missed = sum.missed.max(h.missed);
+        sum.came += h.came;
+        sum.lost += h.lost;
         if h.longest_stall > sum.longest_stall {
             sum.longest_stall = h.longest_stall;
             sum.longest_of.clone_from(&h.longest_of);
@@ -452,7 +454,7 @@ impl Stack {
 pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
     println!("connections through the loss and the return of the active gateway, a quarter of them idle");
     println!(
-        "\n| lost by | | opened | reset | other port or backend | silent | longest stall | datagrams missed in a row |\n|---|---|---|---|---|---|---|---|"
+        "\n| lost by | | opened | reset | other port or backend | silent | longest stall | datagrams lost or late | of | most in a row |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for _ in 0..runs {
         for loss in losses {
@@ -475,8 +477,8 @@ pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Resu
                 let h = sum(all.iter().map(|(_, h)| h));
                 let (opened, stall) = (h.opened, h.longest_stall / 1000);
                 println!(
-                    "| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms | {} |",
-                    h.resets, h.changed, h.silent, h.missed
+                    "| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms | {} | {} | {} |",
+                    h.resets, h.changed, h.silent, h.lost, h.came, h.missed
                 );
                 eprintln!("the longest stall: {}", h.longest_of);
             }

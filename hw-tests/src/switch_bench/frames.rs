@@ -19,15 +19,42 @@ pub enum Sizes {
     Small,
     /// A mix.
     Imix,
+    /// Datagrams in two fragments each, one behind the other.
+    Halves,
 }
+
+/// Bytes of a datagram in its first fragment: Open vSwitch takes none below 1,200 bytes unless it is the last
+/// (`ipf-set-min-frag`). A multiple of 8 (RFC 791).
+const FIRST: usize = 1208;
 
 impl Sizes {
     fn of(self, n: usize) -> usize {
         match self {
             Sizes::Small => 64,
             Sizes::Imix => IMIX[n % IMIX.len()],
+            Sizes::Halves => AROUND + FIRST + 192,
         }
     }
+
+    /// How many frames a packet is in.
+    pub fn frames(self) -> usize {
+        if self == Sizes::Halves { 2 } else { 1 }
+    }
+}
+
+/// A fragment of a datagram in an untagged frame, by its place.
+fn fragment(p: &[u8], id: u16, second: bool) -> Vec<u8> {
+    const HEADERS: usize = 34;
+    let (headers, datagram) = p.split_at(HEADERS);
+    let (first, rest) = datagram.split_at(FIRST);
+    // More fragments, or the offset in words of eight bytes (RFC 791 section 3.1).
+    let (part, place) = if second { (rest, FIRST as u16 / 8) } else { (first, 0x2000) };
+    let mut p = [headers, part].concat();
+    p[16..18].copy_from_slice(&((20 + part.len()) as u16).to_be_bytes());
+    p[18..20].copy_from_slice(&id.to_be_bytes());
+    p[20..22].copy_from_slice(&place.to_be_bytes());
+    packet::checksum::set_ipv4(&mut p, 14);
+    p
 }
 
 /// Two ends of a UDP flow.
@@ -51,6 +78,9 @@ pub fn udp(f: &Flow, sizes: Sizes, n: usize) -> Result<Vec<u8>> {
     let payload = vec![0; sizes.of(n) - AROUND];
     let ends = ((f.from.0.into(), f.from.1), (f.to.0.into(), f.to.1));
     let mut p = build::udp(f.macs.1, f.macs.0, ends.0, ends.1, 64, &payload).context("a UDP packet")?;
+    if sizes == Sizes::Halves {
+        p = fragment(&p, (n / 2) as u16 + 1, n % 2 == 1);
+    }
     if let Some(v) = f.vlan {
         p.splice(12..12, [0x81, 0].into_iter().chain(v.to_be_bytes()));
     }
@@ -130,8 +160,7 @@ pub fn is_traffic(frame: &[u8]) -> bool {
                 Geneve::parse(frame.get(l4 + 8..).unwrap_or_default()).and_then(|g| frame.get(l4 + 8 + g.len..));
             inner.and_then(Headers::parse).is_some_and(|h| h.is_ipv4() && h.proto == packet::ipproto::UDP)
         }
-        (Some(_), Some(_)) => h.proto == packet::ipproto::UDP,
-        _ => false,
+        _ => h.is_ipv4() && h.proto == packet::ipproto::UDP,
     }
 }
 

@@ -87,6 +87,7 @@ pub fn all() -> Vec<Traffic> {
     }
     v.extend([
         traffic("snat-imix", Way::Snat, 1200, Imix, Some("snat-1200-imix"), Some("unsnat-1200-imix")),
+        traffic("fragments", Way::Snat, 400, Sizes::Halves, Some("snat-fragments"), Some("unsnat-fragments")),
         traffic("floating", Way::Floating, 1000, Small, Some("floating-out"), Some("floating-in")),
         traffic("l2", Way::L2, 1000, Small, Some("l2gateway-out"), Some("l2gateway-in")),
         traffic("service", Way::Service, 1000, Small, None, Some("loadbalancer-in")),
@@ -129,11 +130,12 @@ impl Traffic {
     /// The logical network lacks something.
     pub fn frame(&self, m: &Machine, d: Direction, n: usize) -> Result<Vec<u8>> {
         // Pairs of port and far address are unique, so that translation can keep every port.
-        let port = 10_000 + (n % 50_000) as u16;
-        let far = Ipv4Addr::from(0xac1f_0001 + (n / 50_000) as u32);
+        let connection = n / self.sizes.frames();
+        let port = 10_000 + (connection % 50_000) as u16;
+        let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
         let near = match self.way {
             Way::Plain | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
-            Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (n % 4) as u8),
+            Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
             Way::Service | Way::Balanced => Ipv4Addr::new(10, 0, 1, 11),

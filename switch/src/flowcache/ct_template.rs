@@ -1,8 +1,9 @@
 //! Connection tracking templates: one walk through connection tracking serves all similar packets.
 //!
 //! ```text
-//!   frame ─► its key under a mask ─► what groups choose ─► what it finds in each zone ─► its tuple, translated, under a mask ─► all is done at once, its steps
-//!               └─────────────no───────────────┴─────────────────────┴────────────────────────no───────────┴─► the tables
+//!   frame ─► its key under a mask ─► what groups choose ─► what it finds in each zone ─► its tuple, translated
+//!               └─────────no─────────────────┴─────────no────────────┴─► the tables ◄───no───┴─► all is done at once,
+//!                                                                                                 and its steps
 //! ```
 //! What such a walk does follows from some bits of the packet, as for [megaflows](super::megaflow); from the buckets that
 //! `select` groups choose by its tuple; from what it finds in each zone (no connection, or one with some state and mark);

@@ -75,3 +75,45 @@ pub(crate) fn hash(key: &FlowKey, fields: &[(F, u128)], basis: u64) -> u64 {
     }
     h
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::Bucket;
+    use proptest::prelude::*;
+
+    /// The bucket whose share a number falls into, weight by weight.
+    fn by_counting(weights: &[(usize, u16)], mut at: u64) -> Option<usize> {
+        for (i, weight) in weights {
+            if at < u64::from(*weight) {
+                return Some(*i);
+            }
+            at -= u64::from(*weight);
+        }
+        None
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_those_of_the_weights(
+            buckets in prop::collection::vec((0u16..5, any::<bool>()), 0..9),
+            ports in prop::collection::vec(any::<u16>(), 20),
+            param in any::<u64>(),
+        ) {
+            let mut g = Group { buckets: Vec::new(), ..Group::default() };
+            g.buckets.extend(buckets.iter().zip(0..).map(|((weight, _), id)| Bucket::new(id, *weight, Vec::new())));
+            g.selection.param = param;
+            let live: Vec<usize> = (0..buckets.len()).filter(|i| buckets[*i].1).collect();
+            let weights: Vec<(usize, u16)> = live.iter().map(|i| (*i, buckets[*i].0)).collect();
+            let sum: u64 = weights.iter().map(|(_, w)| u64::from(*w)).sum();
+            let selection = Selection::new(&g, &live);
+            for port in ports {
+                let mut key = FlowKey::new();
+                key.set(F::TcpSrc, port.into());
+                let wanted = (sum > 0).then(|| by_counting(&weights, hash(&key, &[], param) % sum)).flatten();
+                prop_assert_eq!(selection.bucket(&key), wanted);
+                prop_assert!(selection.differs() || wanted == weights.iter().find(|(_, w)| *w > 0).map(|(i, _)| *i));
+            }
+        }
+    }
+}
