@@ -184,7 +184,9 @@ pub async fn drain(nb: &str, sb: &str, chassis: &str, limit: Duration) -> Result
     until(sb, limit, |db| {
         // Without a change northd has nothing to copy; where the chassis is alone it stays the preferred one.
         let copied = changes.is_empty() || has_priority(db, chassis, 0);
-        left(&before, &served(db), chassis, copied)
+        let mut left = left(&before, &served(db), chassis, copied);
+        left.extend(lag(db, chassis).filter(|_| !copied));
+        left
     })
     .await?;
     println!("{chassis} is drained; isthmusctl gateways undrain {chassis} gives it its ports back");
@@ -231,10 +233,22 @@ pub async fn undrain(nb: &str, sb: &str, chassis: &str, limit: Duration) -> Resu
     Ok(())
 }
 
+/// The places of a chassis in the southbound database's groups.
+fn memberships<'a>(db: &'a sb::Database, chassis: &'a str) -> impl Iterator<Item = &'a sb::HaChassis> {
+    let of = move |h: &&sb::HaChassis| h.chassis.and_then(|c| db.chassis.get(&c)).is_some_and(|c| &*c.name == chassis);
+    db.ha_chassis.values().map(|h| &**h).filter(of)
+}
+
+/// What is to be said of a chassis that is there and in no group with priority 0. Even if it serves nothing, it would get a
+/// port still, if the one that serves it died now.
+fn lag(db: &sb::Database, chassis: &str) -> Option<String> {
+    let lags = memberships(db, chassis).next().is_some() && !has_priority(db, chassis, 0);
+    lags.then(|| format!("{chassis} has its priority still: northd has not copied the new one"))
+}
+
 /// northd has copied a priority of a chassis.
 fn has_priority(db: &sb::Database, chassis: &str, priority: i64) -> bool {
-    let of = |h: &sb::HaChassis| h.chassis.and_then(|c| db.chassis.get(&c)).is_some_and(|c| &*c.name == chassis);
-    db.ha_chassis.values().any(|h| h.priority == priority && of(h))
+    memberships(db, chassis).any(|h| h.priority == priority)
 }
 
 #[cfg(test)]
@@ -315,6 +329,19 @@ mod tests {
         // Where it is alone it goes on, once its new priority is there.
         assert_eq!(left(&before), Vec::<String>::new());
         assert_eq!(super::left(&before, &before, "gw1", false).len(), 2);
+    }
+
+    #[test]
+    fn a_chassis_is_drained_once_northd_has_copied_its_priority() {
+        let (gw1, member) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut db = sb::Database::default();
+        assert_eq!(lag(&db, "gw1"), None, "it is switched off");
+        db.chassis.insert(gw1, Arc::new(sb::Chassis { name: "gw1".into(), ..Default::default() }));
+        let row = |priority| Arc::new(sb::HaChassis { chassis: Some(gw1), priority, ..Default::default() });
+        db.ha_chassis.insert(member, row(10));
+        assert_eq!(lag(&db, "gw1").as_deref(), Some("gw1 has its priority still: northd has not copied the new one"));
+        db.ha_chassis.insert(member, row(0));
+        assert_eq!(lag(&db, "gw1"), None);
     }
 
     #[test]
