@@ -22,12 +22,23 @@ fn alone() -> (Controller, (mpsc::UnboundedSender<Request>, tempfile::TempDir)) 
 #[tokio::test]
 async fn a_recompute_waits_for_the_right_northd() {
     let (mut c, _rest) = alone();
-    (c.derived, c.version_complaint) = (true, Some("mismatch".into()));
+    (c.derived, c.known, c.version_complaint) = (true, true, Some("mismatch".into()));
     c.recompute();
     assert_eq!(c.tables.len(), (0, 0), "nothing is derived");
     c.version_complaint = None;
     c.recompute();
     assert!(c.tables.len().0 > 0);
+}
+
+#[tokio::test]
+async fn a_recompute_waits_until_it_is_known_what_is_here() {
+    let (mut c, _rest) = alone();
+    c.derived = true;
+    c.recompute();
+    assert_eq!((c.tables.len(), c.recompute_later), ((0, 0), true), "what was before stays");
+    c.known = true;
+    c.recompute();
+    assert!(c.tables.len().0 > 0 && !c.recompute_later);
 }
 
 #[tokio::test]
