@@ -84,11 +84,9 @@ pub(crate) struct Choice {
     pub(super) bucket: usize,
 }
 
-impl std::fmt::Display for Choice {
-    /// Open vSwitch's datapath compares a hash there, which says less.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "group({},{}),", self.group, self.bucket)
-    }
+/// A choice as a match of a dump. Open vSwitch's datapath compares a hash there, which says less.
+pub(super) fn choice(group: GroupId, bucket: usize) -> String {
+    format!("group({group},{bucket})")
 }
 
 /// Most choices of a walk that becomes a template.
@@ -177,12 +175,12 @@ impl Bucket {
     }
 
     /// All groups, each with what its packets choose.
-    fn all(&self) -> impl Iterator<Item = (&Group, String)> {
+    fn all(&self) -> impl Iterator<Item = (&Group, Vec<String>)> {
         let words = |f: &Fork, chosen: &Chosen| {
             let pairs = f.choices.iter().zip(chosen.iter().flatten());
-            pairs.map(|(c, n)| Choice { bucket: *n as usize, ..c.clone() }.to_string()).collect()
+            pairs.map(|(c, n)| choice(c.group, *n as usize)).collect()
         };
-        let plain = self.groups.iter().map(|g| (g, String::new()));
+        let plain = self.groups.iter().map(|g| (g, Vec::new()));
         let chosen = self.forks.iter().flat_map(|f| f.groups.iter().map(move |(chosen, list)| (f, chosen, list)));
         plain.chain(chosen.flat_map(move |(f, chosen, list)| list.iter().map(move |g| (g, words(f, chosen)))))
     }
@@ -294,16 +292,21 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
 }
 
 /// A template as text; its packets choose as `chosen` says, and `passes` is what they find.
-pub(super) fn shown(entry: &Entry, mask: &Mask, (chosen, passes): (&str, &[Expected]), masks: &Masks) -> Option<Shown> {
+pub(super) fn shown(
+    entry: &Entry,
+    mask: &Mask,
+    (chosen, passes): (Vec<String>, &[Expected]),
+    masks: &Masks,
+) -> Option<Shown> {
     let shown = line(entry, Some(mask), masks)?;
     // The datapath's words are those of OpenFlow, but for empty brackets.
     let text = |p: &Expected| p.action().to_string().replace("ct()", "ct");
     let actions: Vec<String> = passes.iter().map(text).collect();
-    let states: Vec<String> = passes.iter().map(state).collect();
+    let met: Vec<String> = chosen.into_iter().chain(passes.iter().map(state)).collect();
     // After the recirculation id and the device.
     let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
     let (from, rest) = shown.packets.split_at(at);
-    let packets = format!("{from},{}{}{rest}", chosen, states.join(","));
+    let packets = format!("{from},{}{rest}", met.join(","));
     Some(Shown { packets, actions: [actions, vec![shown.actions]].concat().join(","), ..shown })
 }
 
@@ -370,7 +373,7 @@ impl CtTemplateCache {
         let all = groups.flat_map(|(u, (g, chosen))| g.flows.values().map(move |i| (u, g, chosen.clone(), i)));
         all.filter_map(|(u, g, chosen, i)| {
             let flow = self.get(*i).filter(|f| cache.table.fresh(&f.entry))?;
-            shown(&flow.entry, &u.mask, (&chosen, &g.passes), &cache.table.masks)
+            shown(&flow.entry, &u.mask, (chosen, &g.passes), &cache.table.masks)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The recorder: notes what a walk did and compiles it into an entry.
 
-use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, said, settled};
+use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, choice, said, settled};
 use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
@@ -736,8 +736,8 @@ impl FlowCache {
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
         let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
         if let Some(installed) = &mut cache.installed {
-            let chosen: String = rec.choices.iter().map(Choice::to_string).collect();
-            let flow = super::ct_template::shown(&flow.entry, &mask, (&chosen, &passes), &cache.table.masks);
+            let chosen = rec.choices.iter().map(|c| choice(c.group, c.bucket)).collect();
+            let flow = super::ct_template::shown(&flow.entry, &mask, (chosen, &passes), &cache.table.masks);
             installed.extend(flow.map(|flow| Installed { flow, old: None }));
         }
         let choices = std::mem::take(&mut rec.choices).into();

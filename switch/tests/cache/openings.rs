@@ -156,6 +156,7 @@ fn connections_that_a_group_chooses_for_need_no_walk() {
         assert!(to.len() == 2 && to.values().all(|n| *n > 100), "{what}");
         // What was chosen shows where flows are dumped.
         let shown: Vec<String> = s.cached_flows().map(|f| f.packets).filter(|p| p.contains(",group(")).collect();
+        assert!(shown.iter().all(|p| !p.contains(",,")), "{what}: {shown:#?}");
         assert!((0..2).all(|n| shown.iter().any(|p| p.contains(&format!(",{n}),")))), "{what}: {shown:#?}");
     }
 }
