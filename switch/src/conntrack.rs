@@ -33,6 +33,7 @@ use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
+use packet::ipproto;
 use slots::Slots;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -84,15 +85,15 @@ pub struct Tuple {
 impl Tuple {
     /// ICMP, of either version.
     pub(crate) fn is_icmp(&self) -> bool {
-        matches!(self.proto, packet::ipproto::ICMP | packet::ipproto::ICMPV6)
+        matches!(self.proto, ipproto::ICMP | ipproto::ICMPV6)
     }
 
     /// A template can say what becomes of such a packet: TCP, UDP, or a question of ICMP, or the answer to one.
     pub(crate) fn has_templates(&self) -> bool {
         match self.proto {
-            packet::ipproto::TCP | packet::ipproto::UDP => true,
-            packet::ipproto::ICMP => !self.v6 && matches!(self.icmp_type, 0 | 8) && self.icmp_code == 0,
-            packet::ipproto::ICMPV6 => self.v6 && matches!(self.icmp_type, 128 | 129) && self.icmp_code == 0,
+            ipproto::TCP | ipproto::UDP => true,
+            ipproto::ICMP => !self.v6 && matches!(self.icmp_type, 0 | 8) && self.icmp_code == 0,
+            ipproto::ICMPV6 => self.v6 && matches!(self.icmp_type, 128 | 129) && self.icmp_code == 0,
             _ => false,
         }
     }

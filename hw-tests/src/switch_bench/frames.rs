@@ -150,18 +150,21 @@ pub fn read(file: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(frames)
 }
 
+/// The frame in a Geneve packet.
+fn inner(frame: &[u8]) -> Option<&[u8]> {
+    let payload = frame.get(Headers::parse(frame)?.l4? + 8..)?;
+    payload.get(Geneve::parse(payload)?.len..)
+}
+
 /// Whether a frame, or the one in its tunnel, is a UDP packet as [`udp`] makes them: switches also send packets of
 /// their own.
 pub fn is_traffic(frame: &[u8]) -> bool {
     let Some(h) = Headers::parse(frame) else { return false };
-    match (h.l4, h.ports(frame)) {
-        (Some(l4), Some((_, GENEVE_PORT))) => {
-            let inner =
-                Geneve::parse(frame.get(l4 + 8..).unwrap_or_default()).and_then(|g| frame.get(l4 + 8 + g.len..));
-            inner.and_then(Headers::parse).is_some_and(|h| h.is_ipv4() && h.proto == packet::ipproto::UDP)
-        }
-        _ => h.is_ipv4() && h.proto == packet::ipproto::UDP,
-    }
+    let h = match h.ports(frame) {
+        Some((_, GENEVE_PORT)) => inner(frame).and_then(Headers::parse),
+        _ => Some(h),
+    };
+    h.is_some_and(|h| h.is_ipv4() && h.proto == packet::ipproto::UDP)
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
@@ -183,15 +186,12 @@ pub fn comparable(frame: &[u8], several: bool) -> Vec<u8> {
 /// Who sent what is in a Geneve packet, of whose receivers each switch chooses one: address and port. Other packets as they
 /// are.
 pub fn inner_source(frame: &[u8]) -> Vec<u8> {
-    let inner = Headers::parse(frame).and_then(|h| {
-        let at = h.l4? + 8;
-        // The options' length is in words (RFC 8926 section 3.4).
-        let frame = frame.get(at + 8 + usize::from(frame.get(at)? & 0x3f) * 4..)?;
-        let inner = Headers::parse(frame)?;
-        let ((source, _), (port, _)) = (inner.addresses(frame)?, inner.ports(frame)?);
+    let sender = inner(frame).and_then(|frame| {
+        let h = Headers::parse(frame)?;
+        let ((source, _), (port, _)) = (h.addresses(frame)?, h.ports(frame)?);
         Some([&source.to_be_bytes()[..], &port.to_be_bytes()].concat())
     });
-    inner.unwrap_or_else(|| frame.to_vec())
+    sender.unwrap_or_else(|| frame.to_vec())
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ fn choose_port(
     seed: &mut u64,
     taken: &mut impl FnMut(&Tuple) -> bool,
 ) -> Option<Tuple> {
-    let icmp = matches!(t.proto, 1 | 58);
+    let icmp = t.is_icmp();
     let ports = icmp || matches!(t.proto, 6 | 17 | 132);
     let current = if n.src { t.sport } else { t.dport };
     let put = |r: &mut Tuple, p: u16| {

@@ -612,7 +612,12 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
         // ICMP has no pseudo header (RFC 792); ICMPv6 has one (RFC 4443 section 2.3).
         change += if icmp { 0 } else { changed };
     }
-    let at = l4 + if icmp { 2 } else { 6 + usize::from(!udp) * 10 };
+    let at = l4
+        + match (icmp, udp) {
+            (true, _) => 2,
+            (_, true) => 6,
+            _ => 16,
+        };
     // RFC 768: zero is no checksum, and stays so.
     if udp && be16(p, at) == Some(0) {
         return;

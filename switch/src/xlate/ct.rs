@@ -483,7 +483,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             k.set(F::CtNwSrc, o.src);
             k.set(F::CtNwDst, o.dst);
         }
-        let icmp = matches!(o.proto, 1 | 58);
+        let icmp = o.is_icmp();
         k.set(F::CtTpSrc, if icmp { o.icmp_type.into() } else { o.sport.into() });
         k.set(F::CtTpDst, if icmp { o.icmp_code.into() } else { o.dport.into() });
     }

@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::events::Event;
 use crate::extract::mac_text;
 use crate::xlate::snooping::Multicast;
-use crate::xlate::{Counted, Kind, Observer, SlowPath, Xlate};
+use crate::xlate::{Counted, Kind, Observer, SlowPath, Xlate, selection};
 use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
 use packet::VlanId;
 
@@ -256,7 +256,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Spread::Transport => {
                 let ip = matches!(self.packet.key.get(F::EthType), 0x800 | 0x86dd);
                 let basis = u64::from(bond.basis) << 16 | u64::from(vlan.get());
-                let hash = if ip { crate::xlate::selection::hash(&self.packet.key, &[], basis) } else { 0 };
+                let hash = if ip { selection::hash(&self.packet.key, &[], basis) } else { 0 };
                 let macs = (self.packet.key.get(F::EthSrc) ^ self.packet.key.get(F::EthDst)) as u64;
                 Some((mix(hash ^ macs) % BUCKETS as u64) as usize)
             }
