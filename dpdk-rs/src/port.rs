@@ -21,8 +21,9 @@ pub struct PortConfig {
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
-    /// Descriptors of each receive queue.
-    pub rx_descriptors: u16,
+    /// Descriptors of each receive queue: packets that may wait there. None: 2,048 where there is memory enough for many such
+    /// queues, as in Open vSwitch, else 512.
+    pub rx_descriptors: Option<u16>,
     /// Descriptors of each transmit queue.
     pub tx_descriptors: u16,
     /// The largest frame's payload in bytes; none: the device's own.
@@ -36,13 +37,18 @@ impl Default for PortConfig {
         PortConfig {
             rx_queues: 1,
             tx_queues: 1,
-            rx_descriptors: 512,
+            rx_descriptors: None,
             tx_descriptors: 512,
             mtu: None,
             rx_checksums: false,
         }
     }
 }
+
+/// Descriptors of a receive queue if nothing is said: the second number where memory is short.
+const DESCRIPTORS: [u16; 2] = [2048, 512];
+/// A port's queues may take one of so many packets for that.
+const SHARE: u32 = 16;
 
 /// The most packets that one call receives or sends.
 pub const BURST: usize = 32;
@@ -363,7 +369,10 @@ impl Port {
         if let Behind::Driver(own, _) = &mut self.behind {
             *own = pool.clone();
         }
-        let (mut rx_descriptors, mut tx_descriptors) = (config.rx_descriptors, config.tx_descriptors);
+        let [many, few] = DESCRIPTORS;
+        let fit = u32::from(rx) * u32::from(many) <= pool.available() / SHARE;
+        let mut rx_descriptors = config.rx_descriptors.unwrap_or(if fit { many } else { few });
+        let mut tx_descriptors = config.tx_descriptors;
         // SAFETY: changes the two numbers to what the device can have.
         check("choose descriptors", unsafe {
             ffi::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_descriptors, &raw mut tx_descriptors)

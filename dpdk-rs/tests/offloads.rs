@@ -198,7 +198,7 @@ fn checked(pool: &Pool, tap: &Port, peer: &Port) {
 
 /// A device is set up anew while it is there.
 fn changed(eal: &Eal, pool: &Pool) {
-    let config = PortConfig { rx_descriptors: 100, ..Default::default() };
+    let config = PortConfig { rx_descriptors: Some(100), ..Default::default() };
     let mut port = Port::attach(eal, "vdev", "net_null7", "size=64", pool, &config).unwrap();
     assert_eq!((port.info().queues, port.info().descriptors[0]), ([1, 1], 100));
     port.reconfigure(pool, &PortConfig { rx_queues: 4, mtu: Some(1000), ..config }).unwrap();

@@ -74,9 +74,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a claim by a chassis without a session is not answered by a claim: the time in which a chassis loses all of its
 /// sessions, one after the other, at default timers.
 const DOUBT: Duration = Duration::from_secs(2);
-/// How long a port that another chassis has claimed is served on: chassis see the claim and change their flows in less. The
-/// new one's third announcement comes after it, and moves what the physical network learned meanwhile.
-const LINGER: Duration = Duration::from_millis(500);
+/// How long a port that another chassis has claimed is served on: chassis see the claim and change their flows in less, also
+/// busy ones, and what waits in queues has come. The new one announces its addresses after it once more, which moves what
+/// the physical network learned meanwhile.
+const LINGER: Duration = Duration::from_secs(2);
 /// How long a chassis' connections are waited for before a port is claimed from it: a dump of a million takes 3 s.
 const CONNECTIONS: Duration = Duration::from_secs(10);
 /// How long an answer of the switch proves that it lives.
@@ -305,6 +306,10 @@ impl Takeover {
         self.uplink != Uplink::There
     }
 
+    fn is_cut_off(&self) -> bool {
+        self.phase == Phase::CutOff || self.has_resigned()
+    }
+
     /// Takes in the present state: whether this chassis' switch is there, and the sessions to the chassis that it watches.
     /// May be called as often as one likes.
     pub fn observe<'a>(
@@ -343,6 +348,9 @@ impl Takeover {
         // Its sessions are down because it has resigned. When they come up again, it is as after a start.
         let summary = if self.has_resigned() { Sessions::Held } else { self.summary(switch_is_there, watched) };
         self.phase = next_phase(self.phase, summary, now);
+        if self.is_cut_off() {
+            self.lingering.clear();
+        }
     }
 
     /// What the database says of sessions while the switch is away is what they were when it went.
@@ -435,7 +443,7 @@ impl Takeover {
             self.peers.iter().filter(|(_, p)| which(p)).map(|(n, _)| n.clone()).collect()
         };
         let resigned = self.has_resigned();
-        let cut_off = self.phase == Phase::CutOff || resigned;
+        let cut_off = self.is_cut_off();
         let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
         View {
             alive: names(&|p| p.is_up() || [p.trusted(), p.new, p.grace].into_iter().flatten().any(|end| now < end)),

@@ -35,7 +35,14 @@ const IDLE: Duration = Duration::from_secs(10);
 /// In so many times the time between two questions of a connection all open one after the other, and end so. Many at
 /// once would wait for each other, and TCP would take that for the time of a round trip for as long as it is idle: what
 /// is lost later is sent again after three such times.
-pub const TURNS: u32 = 4;
+const TURNS: u32 = 4;
+/// The longest time for that: connections that wait for their last question say nothing, and are to be known still.
+const TURNS_MAX: Duration = Duration::from_secs(20);
+
+/// In which time connections that ask so often open one after the other, and end so.
+pub fn turns(every: Duration) -> Duration {
+    (every * TURNS).min(TURNS_MAX)
+}
 /// For how long the server speaks by itself over UDP, which has no end.
 const PUSHES: Duration = Duration::from_secs(300);
 
@@ -63,9 +70,10 @@ pub struct Held {
     /// Datagrams that came, once all were open.
     #[serde(default)]
     pub came: u64,
-    /// Datagrams that did not, or not within 200 ms: questions that were asked again, and what the server says by itself.
+    /// When those were due that did not, or not within 200 ms, in microseconds of the machine's clock: questions that were
+    /// asked again, and what the server says by itself.
     #[serde(default)]
-    pub lost: u64,
+    pub lost: Vec<u64>,
     /// What went wrong first.
     pub trouble: Option<String>,
     /// Each connection's, if that was asked for.
@@ -310,7 +318,7 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
                     h.stories.push(Story { protocol, habit, port, ..Story::default() });
                 });
             }
-            let turn = every * TURNS * u32::from(i) / u32::from(count);
+            let turn = turns(every) * u32::from(i) / u32::from(count);
             let name = format!("{protocol} {from} {habit:?}").into();
             Times { name, udp: protocol == "UDP", every, turn, idle, habit, over: over.clone(), story }
         };
@@ -331,7 +339,7 @@ pub async fn hold(Plan { to, from, anew, count, port, every, time, stories }: Pl
             }
             sleep(AGAIN).await;
         }
-        note(&all, |h| (h.longest_stall, h.missed, h.came, h.lost) = (0, 0, 0, 0));
+        note(&all, |h| (h.longest_stall, h.missed, h.came, h.lost) = (0, 0, 0, Vec::new()));
         println!("{OPEN}");
         std::io::stdout().flush()?;
         asked.recv().await;
@@ -448,7 +456,8 @@ fn answered(all: &Shared, times: &Times, first: &mut Option<[u8; ANSWER]>, answe
         let missed = u64::try_from(missed).unwrap_or(u64::MAX);
         h.missed = h.missed.max(missed);
         h.came += u64::from(times.udp);
-        h.lost = h.lost.saturating_add(missed);
+        let due = due.and_then(|d| u64::try_from(d.as_micros()).ok()).unwrap_or_default();
+        h.lost.extend((1..=missed).map(|n| clock().saturating_sub(n * due)));
         if stall > h.longest_stall {
             h.longest_stall = stall;
             h.longest_of = format!("{} at {} s", times.name, clock() / 1_000_000);
@@ -486,7 +495,9 @@ async fn by_udp(from: SocketAddr, to: SocketAddr, mut times: Times, all: Shared)
                 break;
             }
             // One that listens is not late: its server says something four times a second at most.
-            note(&all, |h| h.lost += u64::from(habit != Habit::Listens || first.is_none()));
+            if habit != Habit::Listens || first.is_none() {
+                note(&all, |h| h.lost.push(clock()));
+            }
             if asked.elapsed() > SILENT {
                 return note(&all, |h| {
                     h.silent += 1;

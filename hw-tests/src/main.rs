@@ -7,7 +7,7 @@ use hw_tests::bfd_bench::Underlay;
 use hw_tests::lab::Lab;
 use hw_tests::network::{Cast, Maker, Network};
 use hw_tests::scenario::{Check, Runner, active};
-use hw_tests::survive::{Loss, Stack};
+use hw_tests::survive::{Loss, QUESTIONS, Stack};
 use hw_tests::zones::{self, Zones};
 use hw_tests::{report, transit};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,9 @@ enum Command {
         /// Connections of TCP, and of UDP, of each of two machines behind SNAT; a quarter of it of each other kind.
         #[arg(long, default_value_t = 1000)]
         count: u16,
+        /// Questions a second of each kind over TCP, and over UDP; ten at most of each connection.
+        #[arg(long, default_value_t = QUESTIONS, value_parser = clap::value_parser!(u32).range(1..))]
+        questions: u32,
         /// How often each.
         #[arg(long, default_value_t = 1)]
         runs: usize,
@@ -153,10 +156,10 @@ fn main() -> ExitCode {
         Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
-        Command::BenchSurvive { losses, stack, count, runs } => {
+        Command::BenchSurvive { losses, stack, count, questions, runs } => {
             let losses = if losses.is_empty() { Loss::ALL.to_vec() } else { losses };
             let stacks = if stack.is_empty() { Stack::ALL.to_vec() } else { stack };
-            hw_tests::survive::bench(count, runs, &losses, &stacks).map(|()| true)
+            hw_tests::survive::bench((count, questions), runs, &losses, &stacks).map(|()| true)
         }
         Command::BenchSwitch { only, worker, profile } => {
             hw_tests::switch_bench::measure(&only, worker, profile.as_deref())

@@ -1,6 +1,7 @@
 //! Connections through the loss of a gateway, and its return: many at once, of all kinds that a gateway translates.
 
-use crate::hold::{Held, OPEN, SERVES, TURNS};
+use crate::agent::clock;
+use crate::hold::{Held, OPEN, SERVES, turns};
 use crate::lab::Lab;
 use crate::lab::until;
 use crate::network::{Cast, EXTERNAL, Network, underlay_ip};
@@ -8,6 +9,7 @@ use crate::programs::control;
 use crate::scenario::{active, reach};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -20,10 +22,15 @@ const MACHINES6: [(&str, &str, &str); 3] =
     [("vm1", "fd00:1::11", "fd00:1::1"), ("vm2", "fd00:2::12", "fd00:2::1"), ("vm3", "fd00:1::13", "fd00:1::1")];
 /// Clients of the load balancers with affinity.
 const AFFINE: u16 = 16;
+/// How long a change of gateways goes on to be felt.
+const SETTLED: Duration = Duration::from_secs(2);
 /// How long something may take.
 const LIMIT: Duration = Duration::from_secs(40);
 /// How long what has changed may take to get to the peer, on a machine that has much to do.
 const TOLD: Duration = Duration::from_secs(1);
+
+/// Questions a second of each kind, over TCP and over UDP, if nothing else is said.
+pub const QUESTIONS: u32 = 1000;
 
 /// How late a last answer may be until what is known of its connection is noted.
 const LATE: Duration = Duration::from_secs(10);
@@ -257,15 +264,21 @@ pub struct Group {
     pub count: u16,
     /// The first source port. Machines use the same ones, so that the gateway has to choose others.
     port: u16,
+    /// Milliseconds between questions of a connection.
+    every: u64,
     anew: bool,
 }
 
 /// All kinds of connections that a gateway translates. `count` of TCP, and of UDP, for each machine behind SNAT; a
-/// quarter of it of each other kind.
-pub fn groups(count: u16) -> Vec<Group> {
+/// quarter of it of each other kind. Each kind asks so many questions a second over TCP, and over UDP, however many
+/// connections there are.
+pub fn groups(count: u16, questions: u32) -> Vec<Group> {
     let some = (count / 4).max(4);
     let to = |ip: &str| if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") };
-    let group = |machine, name, ip: &str, count, port, anew| Group { machine, name, to: to(ip), count, port, anew };
+    let group = |machine, name, ip: &str, count: u16, port, anew| {
+        let every = if anew { 1000 } else { (u64::from(count) * 1000 / u64::from(questions)).max(100) };
+        Group { machine, name, to: to(ip), count, port, every, anew }
+    };
     vec![
         group("vm1", "SNAT", EXTERNAL, count, 20000, false),
         group("vm2", "SNAT", EXTERNAL, count, 20000, false),
@@ -285,15 +298,9 @@ impl Group {
         format!("hold-{}", self.name.replace(' ', "-"))
     }
 
-    /// Milliseconds between questions of a connection: as many questions a second however many connections there are.
-    fn every(&self) -> u64 {
-        if self.anew { 1000 } else { u64::from(self.count).max(100) }
-    }
-
     fn args(&self) -> Vec<String> {
-        let every = self.every();
         let numbers =
-            [("--count", self.count.into()), ("--port", self.port.into()), ("--every", every), ("--seconds", 600)];
+            [("--count", self.count.into()), ("--port", self.port.into()), ("--every", self.every), ("--seconds", 600)];
         let mut all = vec!["agent".to_owned(), "hold".into(), self.to.clone()];
         all.extend(numbers.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]));
         if self.anew {
@@ -303,13 +310,31 @@ impl Group {
     }
 }
 
+/// What became of all connections of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Survived {
+    /// Of each group.
+    pub groups: Vec<(Group, Held)>,
+    /// When gateways changed: from the loss, or its end, until two seconds after the new one served, in microseconds of the
+    /// machine's clock.
+    pub changes: Vec<Range<u64>>,
+}
+
+impl Survived {
+    /// How many datagrams were lost while gateways changed.
+    fn lost_meanwhile(&self) -> usize {
+        let lost = self.groups.iter().flat_map(|(_, h)| &h.lost);
+        lost.filter(|t| self.changes.iter().any(|c| c.contains(t))).count()
+    }
+}
+
 /// Holds connections of all kinds while gw1 is lost, comes back and takes over again, in each of these ways.
 ///
 /// # Errors
 /// A gateway does not take over.
-pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Group, Held)>> {
+pub fn through(n: &mut Network, groups: Vec<Group>, losses: &[Loss]) -> Result<Survived> {
     serves(n, "gw1")?;
-    let (agent, groups) = (n.agent(), groups(count));
+    let agent = n.agent();
     for m in ["ext", "vm1", "vm2", "vm3"] {
         n.lab.spawn(m, "serve", &agent, &["agent", "hold-serve", PORT, "--word", m])?;
     }
@@ -326,20 +351,25 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
             return Err(e);
         }
     }
+    let mut all = Survived::default();
     for loss in losses {
         n.lab.pause(TOLD)?;
+        let at = clock();
         loss.strike(n)?;
         serves(n, loss.successor()).with_context(|| format!("{loss:?}"))?;
-        n.lab.pause(Duration::from_secs(3))?;
+        n.lab.pause(SETTLED)?;
+        all.changes.push(at..clock());
+        n.lab.pause(TOLD)?;
+        let at = clock();
         loss.mend(n)?;
         serves(n, "gw1").with_context(|| format!("back from {loss:?}"))?;
+        n.lab.pause(SETTLED)?;
+        all.changes.push(at..clock());
     }
-    n.lab.pause(TOLD * 2)?;
     for g in &groups {
         n.lab.signal(g.machine, &g.key(), Signal::SIGTERM);
     }
     note_the_silent(n, &groups)?;
-    let mut all = Vec::new();
     for g in groups {
         let ended = n.lab.wait(g.machine, &g.key(), Duration::from_secs(90));
         let said = n.lab.output(g.machine, &g.key());
@@ -348,7 +378,7 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
         }
         let last = said.lines().last().with_context(|| format!("{} said nothing", g.machine))?;
         let held = serde_json::from_str(last).with_context(|| format!("{}: {said}", g.machine))?;
-        all.push((g, held));
+        all.groups.push((g, held));
     }
     for m in ["ext", "vm1", "vm2", "vm3"] {
         n.lab.kill(m, "serve");
@@ -358,8 +388,8 @@ pub fn through(n: &mut Network, count: u16, losses: &[Loss]) -> Result<Vec<(Grou
 
 /// Connections that have their last answer end, each when it is its turn. Where some do not, [`note_what_is_known`].
 fn note_the_silent(n: &mut Network, groups: &[Group]) -> Result<()> {
-    let turns = groups.iter().map(Group::every).max().unwrap_or_default() * u64::from(TURNS);
-    let (mut last, end) = (Vec::new(), Instant::now() + Duration::from_millis(turns) + LATE);
+    let turns = groups.iter().map(|g| turns(Duration::from_millis(g.every))).max().unwrap_or_default();
+    let (mut last, end) = (Vec::new(), Instant::now() + turns + LATE);
     while Instant::now() < end {
         last = groups.iter().filter(|g| n.lab.is_running(g.machine, &g.key())).collect();
         if last.is_empty() {
@@ -412,7 +442,7 @@ pub(crate) fn sum<'a>(all: impl IntoIterator<Item = &'a Held>) -> Held {
         sum.silent += h.silent;
         sum.missed = sum.missed.max(h.missed);
         sum.came += h.came;
-        sum.lost += h.lost;
+        sum.lost.extend(&h.lost);
         if h.longest_stall > sum.longest_stall {
             sum.longest_stall = h.longest_stall;
             sum.longest_of.clone_from(&h.longest_of);
@@ -451,10 +481,10 @@ impl Stack {
 ///
 /// # Errors
 /// A lab cannot be made.
-pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
+pub fn bench((count, questions): (u16, u32), runs: usize, losses: &[Loss], stacks: &[Stack]) -> Result<()> {
     println!("connections through the loss and the return of the active gateway, a quarter of them idle");
     println!(
-        "\n| lost by | | opened | reset | other port or backend | silent | longest stall | datagrams lost or late | of | most in a row |\n|---|---|---|---|---|---|---|---|---|---|"
+        "\n| lost by | | opened | reset | other port or backend | silent | longest stall | datagrams lost or late | at a change | of | most in a row |\n|---|---|---|---|---|---|---|---|---|---|---|"
     );
     for _ in 0..runs {
         for loss in losses {
@@ -464,21 +494,27 @@ pub fn bench(count: u16, runs: usize, losses: &[Loss], stacks: &[Stack]) -> Resu
                 if *stack == Stack::Ours {
                     share_connections(&n)?;
                 }
-                let all = match through(&mut n, count, &[*loss]) {
+                let all = match through(&mut n, groups(count, questions), &[*loss]) {
                     Ok(all) => all,
                     Err(e) => {
                         println!("| {loss:?} | {name} | {e:#} |");
                         continue;
                     }
                 };
-                for (g, h) in all.iter().filter(|(_, h)| h.resets + h.changed + h.silent > 0) {
+                for (g, h) in all.groups.iter().filter(|(_, h)| h.resets + h.changed + h.silent > 0) {
                     eprintln!("{loss:?} of {name}: {} of {}: {h:?}", g.name, g.machine);
                 }
-                let h = sum(all.iter().map(|(_, h)| h));
+                let h = sum(all.groups.iter().map(|(_, h)| h));
                 let (opened, stall) = (h.opened, h.longest_stall / 1000);
                 println!(
-                    "| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms | {} | {} | {} |",
-                    h.resets, h.changed, h.silent, h.lost, h.came, h.missed
+                    "| {loss:?} | {name} | {opened} | {} | {} | {} | {stall} ms | {} | {} | {} | {} |",
+                    h.resets,
+                    h.changed,
+                    h.silent,
+                    h.lost.len(),
+                    all.lost_meanwhile(),
+                    h.came,
+                    h.missed
                 );
                 eprintln!("the longest stall: {}", h.longest_of);
             }

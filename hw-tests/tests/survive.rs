@@ -4,7 +4,9 @@ mod common;
 
 use common::{Guard, able};
 use hw_tests::network::{Cast, Maker, Network};
-use hw_tests::survive::{Loss, drained_and_back, share_by_hand, share_connections, show, start, through};
+use hw_tests::survive::{
+    Loss, QUESTIONS, drained_and_back, groups, share_by_hand, share_connections, show, start, through,
+};
 
 /// Connections of TCP and as many of UDP, of each machine behind SNAT. All machines use the same source ports, so that
 /// the gateway has to choose others.
@@ -12,10 +14,10 @@ const COUNT: u16 = 60;
 
 /// Holds connections while the gateway is lost in these ways; no connection notices.
 fn survive(n: &mut Network, losses: &[Loss]) {
-    let all = through(n, COUNT, losses).expect("a gateway that is lost");
+    let all = through(n, groups(COUNT, QUESTIONS), losses).expect("a gateway that is lost");
     let said = ["gw1", "gw2"].map(|g| show(n, g).unwrap_or_else(|e| e.to_string())).join("\n");
     println!("{all:#?}");
-    for (g, h) in &all {
+    for (g, h) in &all.groups {
         assert_eq!(h.opened, u64::from(g.count) * 2, "{} of {}: {h:?}", g.name, g.machine);
         let wrong = (h.resets, h.changed, h.silent);
         assert_eq!(wrong, (0, 0, 0), "{} of {}: {h:?}\n{said}", g.name, g.machine);

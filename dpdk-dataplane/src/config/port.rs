@@ -149,6 +149,8 @@ pub struct PortSpec {
     pub kind: Result<Kind, PortError>,
     /// Its type is `tap`: another program may have made the device.
     pub tap: bool,
+    /// One machine is behind it (`external_ids:iface-id`), and not a network.
+    pub of_machine: bool,
     /// Why a part of its row has no effect.
     pub complaint: Option<String>,
     /// VLAN mode.
@@ -209,6 +211,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
         rstp: rstp::port(p, of_host(&kind)),
         negotiates: p.lacp.as_deref().is_some_and(|l| l != "off"),
         tap: &*i.r#type == "tap" && &*i.name != owner.name,
+        of_machine: i.external_ids.contains_key("iface-id"),
         interface: uuid,
         setup: setup(i, &kind, mtu),
         name: i.name.to_string(),
@@ -273,12 +276,12 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -
         return default;
     }
     // `complaint` tells of values that cannot be.
-    let descriptors = |key, default| descriptors(&i.options, key).ok().flatten().unwrap_or(default);
+    let descriptors = |key| descriptors(&i.options, key).ok().flatten();
     PortConfig {
         rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
         tx_queues: queues_of(&i.options, "n_txq").unwrap_or(default.tx_queues),
-        rx_descriptors: descriptors("n_rxq_desc", default.rx_descriptors),
-        tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
+        rx_descriptors: descriptors("n_rxq_desc"),
+        tx_descriptors: descriptors("n_txq_desc").unwrap_or(default.tx_descriptors),
         mtu: mtu.and_then(|m| u16::try_from(m).ok()),
         rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
     }

@@ -8,8 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Which device to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// An existing network device of the kernel, by AF_PACKET, with this MTU.
-    System(String, u32),
+    /// An existing network device of the kernel, by AF_PACKET.
+    System {
+        /// Its name.
+        name: String,
+        /// Its MTU.
+        mtu: u32,
+        /// One machine is behind it.
+        of_machine: bool,
+    },
     /// A tap device, which is made if it does not exist, with this address; none: it keeps its own.
     Tap(String, Option<Mac>),
     /// A DPDK device: the bus, its name there, and the driver's arguments.
@@ -56,10 +63,11 @@ pub fn fits(opened: u32, mtu: u32) -> bool {
     ring_room(mtu) <= ring_room(opened)
 }
 
-/// AF_PACKET's ring for frames of this size. Rings of large frames have fewer slots, as they take the kernel's memory.
-fn ring(room: usize) -> Ring {
+/// AF_PACKET's ring for frames of this size. Rings of large frames have fewer slots, as they take the kernel's memory; so has
+/// that of a device with one machine, of which there are many.
+fn ring(room: usize, of_machine: bool) -> Ring {
     match room {
-        ORDINARY => Ring { frame: 2048, block: 4096, frames: 512 },
+        ORDINARY => Ring { frame: 2048, block: 4096, frames: if of_machine { 512 } else { 2048 } },
         r if r < 16_384 => Ring { frame: 10_240, block: 20_480, frames: 256 },
         _ => Ring { frame: 61_440, block: 61_440, frames: 64 },
     }
@@ -77,10 +85,10 @@ pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -
             let port = Port::tap(memory, name, *mac)?;
             return Ok(Device { port: Arc::new(port), internal: true, full: 0 });
         }
-        DeviceSpec::System(iface, mtu) => {
+        DeviceSpec::System { name, mtu, of_machine } => {
             let room = ring_room(*mtu);
             memory.for_frames(room)?;
-            let port = Port::socket(memory, iface, ring(room))?;
+            let port = Port::socket(memory, name, ring(room, *of_machine))?;
             return Ok(Device { port: Arc::new(port), internal: false, full: 0 });
         }
         DeviceSpec::VhostClient(path) => {

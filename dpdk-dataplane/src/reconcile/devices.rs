@@ -101,7 +101,7 @@ impl Reconciler {
                 }
                 let link = self.kernel.link(&spec.name).await;
                 let link = link.map_err(|error| DeviceError::Netlink { port: spec.name.clone(), error })?;
-                DeviceSpec::System(spec.name.clone(), link.mtu)
+                system(spec, link.mtu)
             }
             Kind::Internal => {
                 // A tap that is there already keeps its address, unless its row asks for another.
@@ -158,10 +158,10 @@ impl Reconciler {
     async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, DeviceError> {
         let tap = matches!(device, DeviceSpec::Tap(..));
         let room = match &device {
-            DeviceSpec::System(_, mtu) => *mtu,
+            DeviceSpec::System { mtu, .. } => *mtu,
             _ => 0,
         };
-        let of_kernel = tap || matches!(device, DeviceSpec::System(..));
+        let of_kernel = tap || matches!(device, DeviceSpec::System { .. });
         let opened = self.open_device(device, spec).await?;
         let mut mac = opened.port.mac();
         if room > 0 {
@@ -234,7 +234,7 @@ impl Reconciler {
             let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
             return made?.map_err(|error| DeviceError::Dpdk { port: spec.name.clone(), error, hint: String::new() });
         }
-        let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
+        let opened = self.open_device(system(spec, mtu), spec).await?;
         opened.port.limit(Some(mtu));
         let old = self.pmd.exchange_device(device, opened).await;
         // Closing may take long.
@@ -301,6 +301,11 @@ impl Reconciler {
         tracing::warn!(target: "netdev", "{text}");
         Some(text)
     }
+}
+
+/// The device of the kernel that a port names.
+fn system(spec: &PortSpec, mtu: u32) -> DeviceSpec {
+    DeviceSpec::System { name: spec.name.clone(), mtu, of_machine: spec.of_machine }
 }
 
 /// The datapath's number of a dummy, which test beds know in advance, as in Open vSwitch: the first number in its name,

@@ -273,7 +273,11 @@ fn a_port_that_another_claimed_is_served_on_for_a_moment() {
     see(t, true, &[Down, Down], 11.3);
     assert!(t.view(at(11.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
     see(t, true, &[UpBoth, UpBoth], 12.0);
-    assert!(t.view(at(12.0)).lingering.is_empty());
+    assert!(t.view(at(12.0)).lingering.is_empty(), "it was taken for dead meanwhile");
+    t.overtaken(&port, at(20.0));
+    see(t, true, &[UpBoth, UpBoth], 20.5);
+    assert!(t.view(at(20.5)).lingering.contains(&port));
+    assert!(t.view(at(20.0) + LINGER).lingering.is_empty());
 }
 
 #[test]
