@@ -19,6 +19,8 @@ const SWITCH: Uuid = Uuid::from_u128(10);
 const ROUTER: Uuid = Uuid::from_u128(11);
 const GROUP: Uuid = Uuid::from_u128(20);
 const REDIRECT: Uuid = Uuid::from_u128(30);
+/// The external port.
+const EXTERNAL: Uuid = Uuid::from_u128(31);
 
 fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
     pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
@@ -48,7 +50,7 @@ fn input(me: &str, localnet: bool) -> Input {
     db.ha_chassis_group.insert(GROUP, Arc::new(group));
     let grouped =
         |chassis| sb::PortBinding { ha_chassis_group: Some(GROUP), chassis: Some(chassis), ..Default::default() };
-    port(&mut db, 31, SWITCH, "bm1", "external", 3, grouped(GW1));
+    port(&mut db, EXTERNAL.as_u128(), SWITCH, "bm1", "external", 3, grouped(GW1));
     port(&mut db, 32, SWITCH, "vm1", "", 4, sb::PortBinding { chassis: Some(ME), ..Default::default() });
     port(&mut db, 30, ROUTER, "cr-lrp", "chassisredirect", 7, grouped(GW1));
     let mut ports = vec![Uuid::from_u128(31), Uuid::from_u128(32)];
@@ -188,6 +190,44 @@ fn a_gateway_that_is_relieved_answers_nobody() {
     input.local.gateways.lingering.clear();
     flows.update(&input, vec![Read::Alive]);
     assert_eq!(does(&flows), [false; 3], "{:#?}", flows.all);
+}
+
+/// A machine's question by an external port has one answer.
+#[test]
+fn a_port_that_another_asks_for_is_not_served_any_more() {
+    let mut input = input("gw1", true);
+    let flow = sb::LogicalFlow {
+        logical_datapath: Some(SWITCH),
+        pipeline: "ingress".into(),
+        table_id: 3,
+        priority: 100,
+        r#match: "udp.src == 68 && is_chassis_resident(\"bm1\")".into(),
+        actions: "ip.ttl--; next;".into(),
+        ..Default::default()
+    };
+    let (uuid, new) = (Uuid::from_u128(50), Arc::new(flow));
+    input.sb.logical_flow.insert(uuid, new.clone());
+    input.changed(&AnyChange::LogicalFlow(Change { uuid, old: None, new: Some(new) }));
+    let mut flows = Flows::new(&input);
+    let serves = |flows: &Flows| !flows.with("dec_ttl").is_empty();
+    assert!(serves(&flows), "{:#?}", flows.all);
+    input.local.gateways.yielding.insert("bm1".into());
+    flows.update(&input, vec![Read::Alive]);
+    assert!(!serves(&flows), "{:#?}", flows.all);
+    input.local.gateways.yielding.clear();
+    flows.update(&input, vec![Read::Alive]);
+    assert!(serves(&flows), "nobody has claimed it: {:#?}", flows.all);
+    let mut bind = |flows: &mut Flows, chassis| {
+        let old = input.sb.port_binding.get(&EXTERNAL).cloned().unwrap();
+        let new = Arc::new(sb::PortBinding { chassis, ..(*old).clone() });
+        input.sb.port_binding.insert(EXTERNAL, new.clone());
+        let change = Change { uuid: EXTERNAL, old: Some(old), new: Some(new) };
+        let reads = input.changed(&AnyChange::PortBinding(change));
+        flows.update(&input, reads);
+        serves(flows)
+    };
+    assert!(!bind(&mut flows, Some(GW2)), "another one has it");
+    assert!(bind(&mut flows, None), "that has let go: this one answers, and then says so");
 }
 
 #[test]

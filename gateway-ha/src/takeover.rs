@@ -46,7 +46,9 @@
 //! A chassis that is told another's connections (docs/ha.md) takes no port from it, while it is alive, before it has them
 //! all; it waits for [`CONNECTIONS`] at most.
 //!
-//! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim.
+//! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim. A
+//! machine's question by an external port is to have one answer: there a chassis lets go first when another one asks it to,
+//! and does not claim the port back for [`YIELD`].
 //!
 //! A switch may stand still while its controller and its database live, and then what the database says of sessions is what
 //! they were. So a chassis claims a port only if its switch has answered a question within [`FRESH`]
@@ -78,6 +80,8 @@ const DOUBT: Duration = Duration::from_secs(2);
 /// busy ones, and what waits in queues has come. The new one announces its addresses after it once more, which moves what
 /// the physical network learned meanwhile.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long an external port is left to the chassis that has asked for it.
+const YIELD: Duration = Duration::from_secs(2);
 /// How long a chassis' connections are waited for before a port is claimed from it: a dump of a million takes 3 s.
 const CONNECTIONS: Duration = Duration::from_secs(10);
 /// How long an answer of the switch proves that it lives.
@@ -271,6 +275,8 @@ pub struct Takeover {
     confirm: Option<Instant>,
     /// Ports that another chassis has claimed from this one, and until when they are served on.
     lingering: BTreeMap<Arc<str>, Instant>,
+    /// External ports that another chassis has asked for, and until when they are left to it.
+    yielding: BTreeMap<Arc<str>, Instant>,
     /// Chassis whose connections are not all here, and until when they are waited for.
     behind: BTreeMap<Arc<str>, Instant>,
     /// Since when the switch owes an answer.
@@ -343,7 +349,7 @@ impl Takeover {
             };
             (n, p)
         }));
-        self.lingering.retain(|_, end| now < *end);
+        [&mut self.lingering, &mut self.yielding].into_iter().for_each(|list| list.retain(|_, end| now < *end));
         self.follow_switch(switch_is_there && self.asked.is_none_or(|t| now < t + LATE), now);
         // Its sessions are down because it has resigned. When they come up again, it is as after a start.
         let summary = if self.has_resigned() { Sessions::Held } else { self.summary(switch_is_there, watched) };
@@ -422,6 +428,11 @@ impl Takeover {
         self.lingering.insert(port.clone(), now + LINGER);
     }
 
+    /// Another chassis asks for an external port that this one has.
+    pub fn asked_for(&mut self, port: &Arc<str>, now: Instant) {
+        self.yielding.insert(port.clone(), now + YIELD);
+    }
+
     /// The switch is asked for a sign of life.
     pub fn ask(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
@@ -452,6 +463,7 @@ impl Takeover {
             cut_off,
             resigned,
             lingering: lingering.map(|(n, _)| n.clone()).collect(),
+            yielding: self.yielding.iter().filter(|(_, end)| now < **end).map(|(n, _)| n.clone()).collect(),
             behind: self.behind.iter().filter(|(_, end)| now < **end).map(|(n, _)| n.clone()).collect(),
         }
     }
@@ -469,7 +481,8 @@ impl Takeover {
             Uplink::Back(end) => Some(end),
             Uplink::There | Uplink::Lost => None,
         };
-        let ports = self.lingering.values().chain(self.behind.values()).copied().chain(uplink);
+        let ports =
+            self.lingering.values().chain(self.yielding.values()).chain(self.behind.values()).copied().chain(uplink);
         let late = self.asked.map(|t| t + LATE);
         let all = peers.chain(ports).chain(phase).chain(confirm).chain(late);
         all.filter(|t| *t > now).min()

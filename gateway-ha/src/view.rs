@@ -42,6 +42,8 @@ pub struct View {
     pub resigned: bool,
     /// Ports that another chassis claimed from this one a moment ago: this one serves them on until everybody has seen it.
     pub lingering: BTreeSet<Arc<str>>,
+    /// External ports that another chassis asked for a moment ago: this one lets go of them.
+    pub yielding: BTreeSet<Arc<str>>,
     /// Chassis whose connections this one is told and has not all yet: no port is taken from them while they are alive.
     pub behind: BTreeSet<Arc<str>>,
 }

@@ -62,13 +62,15 @@ pub struct Here<'a> {
     pub settings: &'a Settings,
     /// Networks that this chassis does not reach.
     pub lost: &'a BTreeSet<Str>,
+    /// External ports that others are asked for.
+    pub asked: &'a BTreeSet<Uuid>,
     /// What the switch can do; none while it was not heard.
     pub features: Option<Features>,
 }
 
 /// `before` is what stands there: until the switch was heard, what it could do before holds.
 fn other_config(here: &Here<'_>, before: Option<&Map<Str, Str>>) -> Map<Str, Str> {
-    let Here { ovs, settings, lost, features } = *here;
+    let Here { ovs, settings, lost, asked, features } = *here;
     let mut m: Map<Str, Str> = FEATURES.iter().map(|f| ((*f).into(), "true".into())).collect();
     let could = |key: &str| before.and_then(|b| b.get(key)).is_some_and(|v| &**v == "true");
     let can = |key: &'static str, is: fn(Features) -> bool| {
@@ -85,6 +87,10 @@ fn other_config(here: &Here<'_>, before: Option<&Map<Str, Str>>) -> Map<Str, Str
     if !lost.is_empty() {
         let names: Vec<&str> = lost.iter().map(|n| &**n).collect();
         m.insert(crate::rows::uplinks::PUBLISHED.into(), names.join(",").into());
+    }
+    if !asked.is_empty() {
+        let ids: Vec<String> = asked.iter().map(Uuid::to_string).collect();
+        m.insert(crate::rows::claims::ASKED.into(), ids.join(",").into());
     }
     m.insert("ovn-monitor-all".into(), settings.monitor_all.to_string().into());
     if let Some(root) = ovs.open_vswitch.values().next() {
@@ -261,7 +267,8 @@ mod tests {
             let mut plan = Plan::new(Arc::new(sb::Database::schema()));
             let input = Input::new(db.clone(), crate::input::model::Local::default());
             let (ovs, lost) = (ovs::Database::default(), BTreeSet::new());
-            let here = Here { ovs: &ovs, settings: &s, lost: &lost, features: None };
+            let asked = BTreeSet::new();
+            let here = Here { ovs: &ovs, settings: &s, lost: &lost, asked: &asked, features: None };
             Writer::default().reconcile(&input, &here, &mut plan);
             let all = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
             all.iter()

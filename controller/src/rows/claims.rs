@@ -7,7 +7,7 @@ use crate::units::presence::Presence;
 use ovn_schema::sb::{self, PortBinding};
 use ovn_schema::{Set, Str, Uuid, Write};
 use ovsdb_rs::client::Transaction;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// As what a chassis may bind a port.
@@ -113,9 +113,20 @@ pub enum Step {
 /// otherwise take it from each other at the speed of the database.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// `Chassis:other_config`: the external ports that a chassis asks another one for (UUIDs of Port_Binding, separated by
+/// commas). Two that serve a port at once would both answer its machine: so the one that has it stops, says so by a
+/// release, and only then the other one claims it.
+pub const ASKED: &str = "isthmus-asks-for";
+/// How long one that lives is waited for. ovn-controller lets go by itself.
+const RELIEF: Duration = Duration::from_secs(1);
+/// How long one that is taken for dead is: it may only be cut off, and sees that by its own sessions a packet later.
+const LOSS: Duration = Duration::from_millis(200);
+
 /// What has to be remembered about claims.
 #[derive(Debug, Default)]
 pub struct Claims {
+    /// External ports that another chassis is asked for, and since when.
+    asked: BTreeMap<Uuid, Instant>,
     claimed: HashMap<Str, Instant>,
     /// What was said of ports that are not claimed.
     said: HashMap<Str, Str>,
@@ -145,6 +156,24 @@ impl Claims {
         until.is_some()
     }
 
+    /// The external ports that others are asked for.
+    pub fn asked(&self) -> BTreeSet<Uuid> {
+        self.asked.keys().copied().collect()
+    }
+
+    /// Asks the chassis that has an external port to let go of it; true as long as it is waited for.
+    fn asks(&mut self, id: Uuid, p: &PortBinding, input: &Input, now: Instant) -> bool {
+        let Some(holder) = p.chassis.filter(|_| &*p.r#type == "external").and_then(|c| input.sb.chassis.get(&c)) else {
+            return false;
+        };
+        let lives = input.local.gateways.alive.contains(&holder.name);
+        let until = *self.asked.entry(id).or_insert(now) + if lives { RELIEF } else { LOSS };
+        if now < until {
+            self.next = self.next.into_iter().chain([until]).min();
+        }
+        now < until
+    }
+
     /// Whether a gateway port is claimed as soon as the switch has shown that it lives.
     pub fn waits_for_switch(&self) -> bool {
         self.waits_for_switch
@@ -156,6 +185,7 @@ impl Claims {
         let Some(me) = input.local.chassis else { return };
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
+        self.asked.retain(|id, _| here.steps.get(id) == Some(&Step::Claim));
         self.explain(here);
         let row = |id: &Uuid| input.sb.port_binding.get(id);
         for (id, p) in here.encapsulations.iter().filter_map(|id| Some((id, row(id)?))) {
@@ -167,6 +197,9 @@ impl Claims {
             }
             if step == Step::Claim && is_gateway(p) && !switch.answers {
                 self.waits_for_switch = true;
+                continue;
+            }
+            if step == Step::Claim && self.asks(*id, p, input, now) {
                 continue;
             }
             let name = &p.logical_port;
@@ -202,12 +235,36 @@ fn is_gateway(p: &PortBinding) -> bool {
     matches!(&*p.r#type, "chassisredirect" | "external") && p.ha_chassis_group.is_some()
 }
 
+/// Whether an external port is left to another chassis, which has asked for it.
+pub fn yields(p: &PortBinding, local: &Local) -> bool {
+    &*p.r#type == "external" && local.gateways.yielding.contains(&p.logical_port)
+}
+
+/// The external ports of this chassis that another one begins to ask for, by its row before and now, and may have as a
+/// member of their group.
+pub fn asked(chassis: Uuid, (before, now): (&sb::Chassis, &sb::Chassis), input: &Input) -> Vec<Str> {
+    let list = |c: &sb::Chassis| -> BTreeSet<Uuid> {
+        c.other_config.get(ASKED).into_iter().flat_map(|l| l.split(',')).filter_map(|id| id.parse().ok()).collect()
+    };
+    let group = |p: &PortBinding| input.sb.ha_chassis_group.get(&p.ha_chassis_group?);
+    let has = |p: &PortBinding| {
+        let mut members = group(p).into_iter().flat_map(|g| &g.ha_chassis).filter_map(|h| input.sb.ha_chassis.get(h));
+        members.any(|h| h.chassis == Some(chassis))
+    };
+    let own = |p: &&std::sync::Arc<PortBinding>| p.chassis.is_some() && p.chassis == input.local.chassis;
+    let (now, before) = (list(now), list(before));
+    let ports = now.difference(&before).filter_map(|id| input.sb.port_binding.get(id));
+    ports.filter(own).filter(|p| has(p)).map(|p| p.logical_port.clone()).collect()
+}
+
 /// Whether a step may be taken now. Others let go of a gateway port when it is claimed, so that is done when everything is in place.
 fn may(step: Step, p: &PortBinding, input: &Input, installed: bool) -> bool {
     match step {
         Step::Claim if is_gateway(p) => {
             !input.local.gateways.starting && installed && binding::may_claim(p, input, &input.local)
         }
+        // Another one will answer at once: nothing of this one's is to be left.
+        Step::Release if yields(p, &input.local) => installed && !input.local.gateways.starting,
         Step::Release if is_gateway(p) => !input.local.gateways.starting,
         Step::Up => installed,
         _ => true,
@@ -239,7 +296,8 @@ fn wanted(p: &PortBinding, me: Uuid, input: &Input) -> Option<(Role, bool)> {
         "" | "mirror" => (wanted_role(p, input, local), joined),
         // One that has no group any more is nobody's.
         "chassisredirect" | "external" => {
-            (main(p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me)), false)
+            let active = || binding::active(p, input, local) == Some(me);
+            (main(p.ha_chassis_group.is_some() && !yields(p, local) && active()), false)
         }
         "l3gateway" | "l2gateway" => {
             let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
@@ -468,6 +526,72 @@ mod tests {
             p.options.insert("requested-chassis".into(), "nobody".into());
         }));
         assert_eq!(gone, ["Releasing lport lp from this chassis (sb_readonly=0)"]);
+    }
+
+    /// A world with an external port, which a chassis has, in a group in which this one is preferred.
+    fn external(holder: Option<u128>) -> Input {
+        let mut input = world(vec![port("bm", |p| {
+            (p.r#type, p.chassis) = ("external".into(), holder.map(uuid));
+            p.ha_chassis_group = Some(uuid(50));
+        })]);
+        let member = |chassis, priority| sb::HaChassis { chassis: Some(uuid(chassis)), priority, ..Default::default() };
+        for (n, m) in [(51, member(ME, 20)), (52, member(OTHER, 10))] {
+            input.sb.ha_chassis.insert(uuid(n), Arc::new(m));
+        }
+        let group = sb::HaChassisGroup { ha_chassis: [uuid(51), uuid(52)].into(), ..Default::default() };
+        input.sb.ha_chassis_group.insert(uuid(50), Arc::new(group));
+        input.local.gateways.alive.insert("hv2".into());
+        input
+    }
+
+    #[test]
+    fn an_external_port_is_asked_for_before_it_is_claimed() {
+        let (mut claims, start) = (Claims::default(), Instant::now());
+        let mut held = external(Some(OTHER));
+        assert!(steps(&mut held, &mut claims, start).is_empty());
+        assert_eq!(claims.asked(), [uuid(10)].into());
+        assert_eq!(claims.next(), Some(start + RELIEF));
+        assert!(steps(&mut held, &mut claims, start + RELIEF / 2).is_empty());
+        let claimed = |from: &str| [format!("Changing chassis for lport bm from {from} to hv1.")];
+        assert_eq!(steps(&mut held, &mut claims, start + RELIEF)[..1], claimed("hv2"), "it does not answer");
+        held.local.gateways.alive.clear();
+        let mut other = Claims::default();
+        assert!(steps(&mut held, &mut other, start).is_empty());
+        assert_eq!(steps(&mut held, &mut other, start + LOSS)[..1], claimed("hv2"), "it is dead");
+        let mut claims = Claims::default();
+        steps(&mut held, &mut claims, start);
+        let free = steps(&mut external(None), &mut claims, start);
+        assert_eq!(free[..1], ["Claiming lport bm for this chassis."], "it has let go");
+        steps(&mut external(Some(ME)), &mut claims, start);
+        assert!(claims.asked().is_empty());
+    }
+
+    #[test]
+    fn an_external_port_that_another_asks_for_is_let_go_once_nothing_serves_it() {
+        let mut held = external(Some(ME));
+        let row = |asks: &str| sb::Chassis {
+            name: "hv2".into(),
+            other_config: [(ASKED.into(), asks.into())].into_iter().collect(),
+            ..Default::default()
+        };
+        let (id, nobody) = (uuid(10).to_string(), uuid(99).to_string());
+        let ask = |from: &str, to: &str, input: &Input| asked(uuid(OTHER), (&row(from), &row(to)), input);
+        assert_eq!(ask("", &format!("{nobody},{id},no UUID"), &held), ["bm".into()]);
+        assert!(ask(&id, &id, &held).is_empty(), "it was known");
+        assert!(ask("", &id, &external(Some(OTHER))).is_empty(), "it is not this chassis'");
+        assert!(asked(uuid(77), (&row(""), &row(&id)), &held).is_empty(), "it is in no group of the port");
+        assert!(steps(&mut held, &mut Claims::default(), Instant::now()).iter().all(|l| !l.contains("Releasing")));
+        held.local.gateways.yielding.insert("bm".into());
+        let mut here = Presence::default();
+        here.settle(&mut held, &[]);
+        for installed in [false, true] {
+            let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+            Claims::default().reconcile(&held, &here, Switch { installed, answers: true }, Instant::now(), &mut plan);
+            assert_eq!(!plan.into_log().is_empty(), installed, "the flows go first");
+        }
+        let mut free = external(None);
+        free.local.gateways.yielding.insert("bm".into());
+        assert!(steps(&mut free, &mut Claims::default(), Instant::now()).is_empty(), "it is left to the other one");
     }
 
     #[test]

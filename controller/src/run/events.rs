@@ -6,8 +6,8 @@ use crate::input::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::{Resolved, Task};
-use crate::rows::learned;
 use crate::rows::zones;
+use crate::rows::{claims, learned};
 use crate::units::flows::{self, ChassisFlows};
 use incremental::Engine;
 use ovn_schema::{Change, DatapathKey, PortKey, Uuid, ovs, sb};
@@ -116,8 +116,12 @@ impl Controller {
                         reads.retain(|r| !matches!(r, Read::Table(_)));
                     }
                     self.reads.extend(reads);
-                    if let sb::AnyChange::Chassis(ovn_schema::Change { new: Some(c), .. }) = &change {
+                    if let sb::AnyChange::Chassis(ovn_schema::Change { old, new: Some(c), uuid }) = &change {
                         flows::check_mappings(c);
+                        let asked = old.as_ref().map(|old| claims::asked(*uuid, (old, c), &self.input));
+                        for port in asked.unwrap_or_default() {
+                            self.takeover.asked_for(&port, Instant::now());
+                        }
                     }
                     if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
                         self.engine.derivation().forget(*uuid);

@@ -14,7 +14,6 @@ impl Controller {
         let now = Instant::now();
         self.realise(now);
         let unreached = self.in_line.uplinks.as_ref().map(|(_, u)| u.networks()).unwrap_or_default();
-        let own = (self.interfaces.plumbing(), self.input.own_rows(), unreached.clone(), self.features);
         let Some(l) = &self.sb else { return };
         if l.busy || !l.client.is_connected() {
             return;
@@ -22,12 +21,14 @@ impl Controller {
         let Some(schema) = l.client.schema() else { return };
         let mut plan = Plan::new(schema);
         let (input, lines) = (&self.input, &mut self.in_line);
-        lines.chassis.unless(own, &mut plan, |plan| {
-            let here = chassis::Here { ovs: &self.ovs.db, settings: s, lost: &unreached, features: self.features };
-            self.chassis_writer.reconcile(input, &here, plan);
-        });
         let switch = claims::Switch { installed, answers: self.takeover.switch_answers(now) };
         self.claims.reconcile(input, &self.presence, switch, now, &mut plan);
+        let (lost, asked) = (&unreached, &self.claims.asked());
+        let own = (self.interfaces.plumbing(), input.own_rows(), lost.clone(), asked.clone(), self.features);
+        lines.chassis.unless(own, &mut plan, |plan| {
+            let here = chassis::Here { ovs: &self.ovs.db, settings: s, lost, asked, features: self.features };
+            self.chassis_writer.reconcile(input, &here, plan);
+        });
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
         self.monitors.write(&self.input, &self.presence, now, &mut plan);

@@ -131,6 +131,10 @@ pub(super) struct LocalState {
 /// next hops are silent.
 pub(super) type UplinkState = (u64, u64, [u64; 4], u64);
 
+/// What this chassis' rows follow from: the local database, these rows, networks that it does not reach, external ports that it
+/// asks for, and the switch's features.
+pub(super) type ChassisState = (u64, u64, BTreeSet<Str>, BTreeSet<Uuid>, Option<Features>);
+
 /// What is in line with what was derived, and as of which state.
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
@@ -148,8 +152,8 @@ pub(super) struct Sinks {
     pub(super) plugs: InLine<(u64, u64, u64)>,
     /// How many connections zones may have.
     pub(super) limits: InLine<(u64, u64, u64)>,
-    /// This chassis' rows: by the local database's state, their own, the networks that it does not reach, and the switch's features.
-    pub(super) chassis: InLine<(u64, u64, BTreeSet<Str>, Option<Features>)>,
+    /// This chassis' rows.
+    pub(super) chassis: InLine<ChassisState>,
     /// As of when the bridge was looked through for zones that are named by rows.
     pub(super) rows: Option<(u64, u64)>,
     /// As of when BFD sessions were looked at.

@@ -281,6 +281,18 @@ fn a_port_that_another_claimed_is_served_on_for_a_moment() {
 }
 
 #[test]
+fn a_port_that_another_asks_for_is_left_to_it_for_a_while() {
+    let t = &mut Takeover::default();
+    let port = Arc::from("machine");
+    see(t, true, &[UpBoth, UpBoth], 1.0);
+    t.asked_for(&port, at(11.0));
+    assert_eq!(t.next(at(11.0)), Some(at(11.0) + YIELD));
+    see(t, true, &[UpBoth, UpBoth], 12.0);
+    assert_eq!(t.view(at(12.0)).yielding, [port].into());
+    assert!(t.view(at(11.0) + YIELD).yielding.is_empty(), "the other one did not claim it");
+}
+
+#[test]
 fn a_switch_that_stands_still_is_not_believed() {
     let t = &mut Takeover::default();
     see(t, true, &[UpBoth, UpBoth, UpBoth], 1.0);

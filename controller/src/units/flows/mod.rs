@@ -303,6 +303,18 @@ fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
 /// As what this chassis has a port whose row has been read.
 fn role(view: &mut Seen<'_>, p: &sb::PortBinding) -> Role {
     let input = view.read(Read::Chassis);
+    if let ("external", Some(group)) = (&*p.r#type, p.ha_chassis_group) {
+        read_members(view, group);
+        view.read(Read::Alive);
+        if claims::yields(p, &input.local) {
+            // Another chassis is to answer, as soon as this one does not any more.
+            return Role::None;
+        }
+        if p.chassis.is_none() && crate::units::binding::may_claim(p, input, &input.local) {
+            // Nobody answers. Who sees the claim is to be answered.
+            return Role::Main;
+        }
+    }
     if matches!(&*p.r#type, "" | "mirror") {
         let name = claims::interface_name(p);
         view.read(Read::Vif(name.clone()));
