@@ -75,6 +75,9 @@ async fn flow(w: &World, what: &str, is: impl Fn(&str, &str) -> bool) -> Result<
 
 pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
     let mut put = |line: usize, what: &'static str, ran: &'static str, mut all: Vec<(f64, f64)>| {
+        if all.is_empty() {
+            return;
+        }
         // The first one may find tables to be made.
         if all.len() > 2 {
             all.remove(0);
@@ -84,18 +87,20 @@ pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
         f.insert((line + 1, ran, "ms"), median(&mut used) * 1e3);
         eprintln!("  {what}");
     };
+    let only = std::env::var("CHANGE").ok();
+    let count = |kind: &str| if only.as_ref().is_none_or(|o| o == kind) { n } else { 0 };
     let spare = (0..cloud::LOCAL_TENANTS).flat_map(|t| (0..cloud::SWITCHES).map(move |s| (t, s)));
     let spare =
         spare.flat_map(|(t, s)| (cloud::LOCAL_PORTS..2 * cloud::LOCAL_PORTS - 1).map(move |p| cloud::port(t, s, p)));
     let mut times = Vec::new();
-    for port in spare.take(n) {
+    for port in spare.take(count("port")) {
         times.push(w.change(&port, plug(&w.server, &port)).await?);
     }
     put(10, "a port is plugged in", "plugging in, processor time", times);
 
     let mut acl = flow(w, "an ACL", |m, _| m.contains("@pg1 ") && m.contains("tcp.dst == {80, 443}")).await?;
     let mut times = Vec::new();
-    for i in 0..n {
+    for i in 0..count("acl") {
         let other = format!("tcp.dst == {{80, {}}}", 1000 + i);
         let before = acl["match"].as_str().unwrap_or_default().to_string();
         let at = before.find("tcp.dst == {").context("no port in the match")?;
@@ -114,7 +119,7 @@ pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
     put(12, "an ACL changes", "an ACL, processor time", times);
 
     let mut times = Vec::new();
-    for i in 0..n {
+    for i in 0..count("address") {
         let address = format!("203.0.113.{}", i + 1);
         let op = json!({"op": "mutate", "table": "Address_Set", "where": [["name", "==", "as2"]], "mutations": [["addresses", "insert", address]]});
         times.push(w.change("an address", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
@@ -122,7 +127,7 @@ pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
     put(14, "an address joins a set", "an address, processor time", times);
 
     let mut times = Vec::new();
-    for i in 0..n {
+    for i in 0..count("mac") {
         let op = json!({"op": "update", "table": "MAC_Binding", "where": [["ip", "==", neighbour_ip(i)]], "row": {"mac": neighbour_mac((1 << 24) + i)}});
         times.push(w.change("a MAC", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
     }
@@ -130,7 +135,7 @@ pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
 
     let port = router_port(w).await?;
     let mut times = Vec::new();
-    for i in 0..n {
+    for i in 0..count("neighbour") {
         let op = json!({"op": "insert", "table": "MAC_Binding", "row": {"logical_port": "lrp-0-0", "ip": format!("198.51.100.{i}"),
             "mac": neighbour_mac((2 << 24) + i), "datapath": port["datapath"]}});
         times.push(w.change("a neighbour", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
@@ -139,7 +144,7 @@ pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
 
     let mut lb = flow(w, "a load balancer", |m, a| a.contains("backends=") && m.contains("172.16.3.1")).await?;
     let mut times = Vec::new();
-    for i in 0..n {
+    for i in 0..count("backend") {
         let actions = lb["actions"].as_str().unwrap_or_default().to_string();
         let at = actions.find("backends=").context("no backends")? + "backends=".len();
         let end = actions.get(at..).and_then(|r| r.find([',', ';', ')'])).context("no end")? + at;

@@ -6,7 +6,7 @@
 //! `NORTHD=PROGRAM` has the cloud made by another northd. `ONLY=ours` or `ONLY=theirs` runs one controller, `MONITOR=all` or `MONITOR=local`
 //! one kind of replication. `MADE=DIR` keeps the cloud's database in a folder, for later runs with the same OVN. `QUIET=20` takes a change for over when no flow
 //! has changed for 20 ms, in place of 400: what a controller does without a change counts less then, and a profile shows changes alone.
-//! `FLOOD=no` leaves the floods out. Processor time of starts
+//! `FLOOD=no` leaves the floods out; `CHANGE=acl` makes one kind of change alone (port, acl, address, mac, neighbour, backend). Processor time of starts
 //! is counted in steps of 10 ms, that of changes in nanoseconds, by thread.
 
 mod changes;
