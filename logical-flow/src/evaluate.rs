@@ -6,8 +6,8 @@ use crate::expr::{Comparison, Constant, Expr, Operand, Relation, parse};
 use crate::field::ones;
 use crate::normal::{Boolean, Compare};
 use crate::symbol::Kind;
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 /// What a chassis knows that expressions refer to.
 pub trait Environment {
@@ -79,7 +79,7 @@ impl Environment for NoNames {
 
 thread_local! {
     /// What predicates and prerequisites come to, or their negations: there are some dozens, in nearly each flow a few.
-    static KNOWN: RefCell<HashMap<(&'static str, bool), Boolean>> = RefCell::default();
+    static KNOWN: RefCell<FxHashMap<(&'static str, bool), Boolean>> = RefCell::default();
 }
 
 /// What a predicate or a prerequisite comes to. None of these names a port, a set or a group.
@@ -94,7 +94,7 @@ pub(crate) fn known(text: &'static str, negate: bool) -> Result<Boolean, Error> 
     if let Some(b) = KNOWN.with_borrow(|k| k.get(&(text, negate)).cloned()) {
         return Ok(b);
     }
-    let b = parse(text)?.eval(&NoNames, negate)?;
+    let b = parse(text)?.eval(&NoNames, negate)?.known();
     KNOWN.with_borrow_mut(|k| k.insert((text, negate), b.clone()));
     Ok(b)
 }

@@ -8,8 +8,10 @@
 
 use crate::field::{Field, ones};
 use crate::fields::Fields;
+use rustc_hash::FxHashSet;
+use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
 /// `field & mask == value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +36,15 @@ pub enum Boolean {
     /// One of them; each keeps a match of its own, also where another one includes it. So a member of an address set that comes
     /// or goes changes its own flows alone.
     Any(Vec<Boolean>),
+    /// What a predicate or a prerequisite comes to.
+    Known(Arc<Known>),
+}
+
+/// An expression that many others have in them, with its products.
+#[derive(Debug, PartialEq)]
+pub struct Known {
+    meaning: Boolean,
+    products: Products,
 }
 
 impl Boolean {
@@ -42,12 +53,19 @@ impl Boolean {
         if b { Boolean::And(Vec::new()) } else { Boolean::Or(Vec::new()) }
     }
 
+    /// The same, normalised once for all expressions that it is in.
+    pub(crate) fn known(self) -> Boolean {
+        let products = normalize(&self);
+        Boolean::Known(Arc::new(Known { meaning: self, products }))
+    }
+
     /// Whether a packet with these field values satisfies it: the slow, obvious reference.
     pub fn holds(&self, packet: &dyn Fn(Field) -> u128) -> bool {
         match self {
             Boolean::Compare(c) => packet(c.field) & c.mask == c.value,
             Boolean::And(l) => l.iter().all(|b| b.holds(packet)),
             Boolean::Or(l) | Boolean::Any(l) => l.iter().any(|b| b.holds(packet)),
+            Boolean::Known(k) => k.meaning.holds(packet),
         }
     }
 }
@@ -67,8 +85,46 @@ pub enum Match {
     Conjunction(Fields, u32),
 }
 
-/// A conjunction: each field's alternatives. Fields are the narrow ones: overlays of registers are split.
-pub(crate) type Product = BTreeMap<Field, Vec<Masked>>;
+/// What a field may be; nearly always one value.
+type Alternatives = SmallVec<[Masked; 1]>;
+
+/// A conjunction: each field's alternatives. Fields are the narrow ones: overlays of registers are split. There are a few, which
+/// lie side by side in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Product(Vec<(Field, Alternatives)>);
+
+impl Product {
+    fn of(field: Field, alternatives: Alternatives) -> Product {
+        Product(vec![(field, alternatives)])
+    }
+
+    fn place(&self, field: Field) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&field, |(f, _)| *f)
+    }
+
+    /// What is said of a field.
+    pub(crate) fn get(&self, field: Field) -> Option<&Alternatives> {
+        let at = self.place(field).ok()?;
+        self.0.get(at).map(|(_, l)| l)
+    }
+
+    /// Sets what is said of a field of which nothing is.
+    fn insert(&mut self, field: Field, alternatives: Alternatives) {
+        let (Ok(at) | Err(at)) = self.place(field);
+        self.0.insert(at, (field, alternatives));
+    }
+
+    /// The rest, without a field.
+    fn without(&self, field: Field) -> Product {
+        Product(self.0.iter().filter(|(f, _)| *f != field).cloned().collect())
+    }
+}
+
+/// How many fields most conjunctions have at most.
+const FIELDS: usize = 8;
+
+/// Products, of which there is nearly always one.
+type Products = SmallVec<[Product; 1]>;
 
 /// Clause `k` of `n` (from 0) of the conjunction with a number (from 1): number, `k`, `n`.
 pub type Clause = (u32, u8, u8);
@@ -77,15 +133,22 @@ pub type Clause = (u32, u8, u8);
 /// language, in which clauses are numbered.
 pub(crate) struct Lists<'p> {
     pub(crate) base: Fields,
-    pub(crate) lists: Vec<(Field, &'static str, &'p Vec<Masked>)>,
+    pub(crate) lists: Vec<(Field, &'static str, &'p [Masked])>,
 }
 
 impl Lists<'_> {
     pub(crate) fn of(p: &Product) -> Lists<'_> {
         let name = |f: Field| crate::symbol::name_of(f);
-        let mut lists: Vec<_> = p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, name(*f), l)).collect();
+        let (mut base, mut lists) = (Fields::default(), Vec::new());
+        for (f, l) in &p.0 {
+            match l.as_slice() {
+                [] => {}
+                [one] => base.insert(*f, *one),
+                several => lists.push((*f, name(*f), several)),
+            }
+        }
         lists.sort_by_key(|(_, name, _)| *name);
-        Lists { base: p.iter().filter(|(_, l)| l.len() == 1).map(|(f, l)| (*f, l[0])).collect(), lists }
+        Lists { base, lists }
     }
 }
 
@@ -99,6 +162,7 @@ pub fn matches(e: &Boolean) -> Vec<Match> {
             [(field, _, list)] => plain.extend(list.iter().map(|m| with(&base, *field, *m))),
             _ => {
                 let number = conjunctions.len() as u32 + 1;
+                clauses.reserve(lists.iter().map(|(_, _, list)| list.len()).sum());
                 for (k, (field, _, list)) in (0u8..).zip(&lists) {
                     for m in *list {
                         clauses.push((with(&base, *field, *m), (number, k, lists.len() as u8)));
@@ -144,26 +208,25 @@ pub(crate) fn with(base: &Fields, field: Field, m: Masked) -> Fields {
 /// Most products that an expression may come to; past it the expression is refused as too large by giving up the rest.
 const MAX_PRODUCTS: usize = 65_536;
 
-pub(crate) fn normalize(e: &Boolean) -> Vec<Product> {
+pub(crate) fn normalize(e: &Boolean) -> Products {
     match e {
-        Boolean::Compare(c) => compare(c),
+        Boolean::Compare(c) => smallvec![compare(c)],
+        Boolean::Known(k) => k.products.clone(),
         Boolean::Or(list) | Boolean::Any(list) => {
             let each = |b: &Boolean| matches!(b, Boolean::Any(_));
             let keep = each(e) || list.iter().any(each);
-            let mut out: Vec<Product> = Vec::new();
-            let mut single: BTreeMap<Field, Vec<Masked>> = BTreeMap::new();
+            let mut out = Products::new();
+            let mut single: BTreeMap<Field, Alternatives> = BTreeMap::new();
             for b in list {
                 // Alternatives of one field go together, so that they can be a clause.
                 if let Some((f, m)) = alternative(b) {
-                    single.entry(f).or_default().push(m);
+                    single.entry(f).or_insert_with(|| Alternatives::with_capacity(list.len())).push(m);
                     continue;
                 }
                 for p in normalize(b) {
-                    match p.first_key_value() {
-                        None => return vec![p],
-                        Some((f, l)) if p.len() == 1 && !f.must_crossproduct() => {
-                            single.entry(*f).or_default().extend_from_slice(l);
-                        }
+                    match p.0.as_slice() {
+                        [] => return smallvec![p],
+                        [(f, l)] if !f.must_crossproduct() => single.entry(*f).or_default().extend_from_slice(l),
                         _ => out.push(p),
                     }
                 }
@@ -175,24 +238,24 @@ pub(crate) fn normalize(e: &Boolean) -> Vec<Product> {
                 } else {
                     crush(&mut l);
                 }
-                out.push(Product::from([(f, l)]));
+                out.push(Product::of(f, l));
             }
             out.sort();
             out.dedup();
             gathered(out, keep)
         }
         Boolean::And(list) => {
-            let mut out = vec![Product::new()];
+            let mut out: Products = smallvec![Product(Vec::with_capacity(FIELDS))];
             // The narrow ones first, so that contradictions show early.
-            let mut factors: Vec<Vec<Product>> = list.iter().map(normalize).collect();
-            factors.sort_by_key(Vec::len);
+            let mut factors: Vec<Products> = list.iter().map(normalize).collect();
+            factors.sort_by_key(SmallVec::len);
             for mut f in factors {
                 if out.len() == 1 && f.len() == 1 {
                     let both = out.pop().zip(f.pop()).and_then(|(a, b)| joined(a, b));
                     out.extend(both);
                     continue;
                 }
-                let mut next = Vec::with_capacity(out.len() * f.len());
+                let mut next = Products::with_capacity(out.len() * f.len());
                 for a in &out {
                     next.extend(f.iter().filter_map(|b| join(a, b)));
                     if next.len() > MAX_PRODUCTS {
@@ -209,30 +272,26 @@ pub(crate) fn normalize(e: &Boolean) -> Vec<Product> {
 }
 
 /// Products that differ in the alternatives of one field only, as one product each.
-fn gathered(list: Vec<Product>, keep: bool) -> Vec<Product> {
+fn gathered(list: Products, keep: bool) -> Products {
     if list.len() < 2 {
         return list;
     }
-    let without = |p: &Product, f: Field| {
-        let mut rest = p.clone();
-        rest.remove(&f);
-        (f, rest)
-    };
-    let open = |p: &Product| p.keys().copied().filter(|f| !f.must_crossproduct()).collect::<Vec<_>>();
+    let without = |p: &Product, f: Field| (f, p.without(f));
+    let open = |p: &Product| p.0.iter().map(|(f, _)| *f).filter(|f| !f.must_crossproduct()).collect::<Vec<_>>();
     let mut sizes: BTreeMap<(Field, Product), usize> = BTreeMap::new();
     for p in &list {
         for f in open(p) {
             *sizes.entry(without(p, f)).or_default() += 1;
         }
     }
-    let mut out = Vec::new();
-    let mut groups: BTreeMap<(Field, Product), Vec<Masked>> = BTreeMap::new();
+    let mut out = Products::new();
+    let mut groups: BTreeMap<(Field, Product), Alternatives> = BTreeMap::new();
     for p in list {
         // Where a product could go into several groups, the largest has it.
         let best = open(&p).into_iter().map(|f| without(&p, f)).max_by_key(|k| sizes.get(k).copied().unwrap_or(0));
         match best.filter(|k| sizes.get(k).is_some_and(|n| *n > 1)) {
             Some(key) => {
-                let alternatives = p.get(&key.0).cloned().unwrap_or_default();
+                let alternatives = p.get(key.0).cloned().unwrap_or_default();
                 groups.entry(key).or_default().extend(alternatives);
             }
             None => out.push(p),
@@ -268,18 +327,18 @@ fn join(a: &Product, b: &Product) -> Option<Product> {
 }
 
 fn joined(mut a: Product, b: Product) -> Option<Product> {
-    for (f, l) in b {
-        match a.entry(f) {
-            Entry::Vacant(e) => drop(e.insert(l)),
-            Entry::Occupied(mut have) => {
-                let of = |x: &Masked| l.iter().filter_map(|y| agree(*x, *y)).collect::<Vec<_>>();
-                let mut both: Vec<Masked> = have.get().iter().flat_map(of).collect();
+    for (f, l) in b.0 {
+        match a.place(f).map(|at| a.0.get_mut(at)) {
+            Ok(Some((_, have))) => {
+                let pairs = have.iter().flat_map(|x| l.iter().map(move |y| (*x, *y)));
+                let mut both: Alternatives = pairs.filter_map(|(x, y)| agree(x, y)).collect();
                 crush(&mut both);
                 if both.is_empty() {
                     return None;
                 }
-                have.insert(both);
+                *have = both;
             }
+            _ => a.insert(f, l),
         }
     }
     Some(a)
@@ -291,7 +350,7 @@ fn agree(a: Masked, b: Masked) -> Option<Masked> {
 }
 
 /// Sorts alternatives and drops those that another one includes.
-fn crush(l: &mut Vec<Masked>) {
+fn crush(l: &mut Alternatives) {
     l.sort();
     l.dedup();
     // Of those that look at the same bits none includes another.
@@ -299,34 +358,34 @@ fn crush(l: &mut Vec<Masked>) {
         return;
     }
     // A wider alternative has fewer mask bits; group by mask so that each check is a look-up.
-    let mut by_mask: BTreeMap<u128, std::collections::HashSet<u128>> = BTreeMap::new();
+    let mut by_mask: BTreeMap<u128, FxHashSet<u128>> = BTreeMap::new();
     for (v, m) in l.iter() {
         by_mask.entry(*m).or_default().insert(*v);
     }
-    l.retain(|(v, m)| {
-        !by_mask.iter().any(|(wide, values)| wide != m && wide & m == *wide && values.contains(&(v & wide)))
+    l.retain(|&mut (v, m)| {
+        !by_mask.iter().any(|(wide, values)| *wide != m && wide & m == *wide && values.contains(&(v & wide)))
     });
 }
 
 /// A comparison as products, with register overlays split into 32-bit registers.
-fn compare(c: &Compare) -> Vec<Product> {
+fn compare(c: &Compare) -> Product {
     let (first, count) = match c.field {
         Field::XReg(n) => (n * 2, 2u8),
         Field::XxReg(n) => (n * 4, 4),
         f => {
             // Nothing looked at: true.
-            return vec![if c.mask == 0 { Product::new() } else { Product::from([(f, vec![(c.value, c.mask)])]) }];
+            return if c.mask == 0 { Product::default() } else { Product::of(f, smallvec![(c.value, c.mask)]) };
         }
     };
-    let mut p = Product::new();
+    let mut p = Product::default();
     for k in 0..count {
         let shift = 32 * (count - 1 - k);
         let m = c.mask >> shift & ones(32);
         if m != 0 {
-            p.insert(Field::Reg(first + k), vec![(c.value >> shift & ones(32), m)]);
+            p.insert(Field::Reg(first + k), smallvec![(c.value >> shift & ones(32), m)]);
         }
     }
-    vec![p]
+    p
 }
 
 /// Whether a packet satisfies one of the matches: conjunctions are taken as the flow table would.

@@ -106,7 +106,7 @@ pub fn apart(
         rest.push(e.evaluate(env)?);
     }
     let products = normalize(&Boolean::And(rest));
-    if products.iter().any(|p| asked.iter().any(|a| p.contains_key(&a.field))) {
+    if products.iter().any(|p| asked.iter().any(|a| p.get(a.field).is_some())) {
         return Ok(None);
     }
     asked.sort_by_key(|a| a.name);
@@ -121,7 +121,7 @@ pub fn apart(
     let (mut plain, mut common, mut conjunctions) = (Vec::new(), Vec::new(), Vec::new());
     for p in products {
         let Lists { base, mut lists } = Lists::of(&p);
-        lists.extend(asked.iter().map(|a| (a.field, a.name, &a.others)));
+        lists.extend(asked.iter().map(|a| (a.field, a.name, a.others.as_slice())));
         lists.sort_by_key(|(_, name, _)| *name);
         let of_slot = |f: Field| asked.iter().position(|a| a.field == f);
         if let ([(field, _, others)], Some(slot)) = (lists.as_slice(), slots.first_mut()) {

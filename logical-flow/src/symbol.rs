@@ -1,7 +1,7 @@
 //! The names of ovn-sb(5): fields, subfields and predicates, with prerequisites.
 
 use crate::field::{FLAGS, Field, INPORT, OUTPORT};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::LazyLock;
 
 /// What a name stands for.
@@ -60,8 +60,8 @@ pub fn name_of(field: Field) -> &'static str {
     NAMES.get(&field).copied().unwrap_or_default()
 }
 
-static NAMES: LazyLock<HashMap<Field, &'static str>> = LazyLock::new(|| {
-    let mut names: HashMap<Field, &'static str> = HashMap::new();
+static NAMES: LazyLock<FxHashMap<Field, &'static str>> = LazyLock::new(|| {
+    let mut names: FxHashMap<Field, &'static str> = FxHashMap::default();
     for s in SYMBOLS.values() {
         let field = match s.kind {
             Kind::Field { field, offset: 0 } if s.width == field.width() && !s.name.starts_with('_') => field,
@@ -74,8 +74,8 @@ static NAMES: LazyLock<HashMap<Field, &'static str>> = LazyLock::new(|| {
     names
 });
 
-static SYMBOLS: LazyLock<HashMap<&'static str, Symbol>> = LazyLock::new(|| {
-    let mut t = Table(HashMap::new());
+static SYMBOLS: LazyLock<FxHashMap<&'static str, Symbol>> = LazyLock::new(|| {
+    let mut t = Table(FxHashMap::default());
     registers(&mut t);
     metadata(&mut t);
     packet(&mut t);
@@ -90,7 +90,7 @@ static SYMBOLS: LazyLock<HashMap<&'static str, Symbol>> = LazyLock::new(|| {
     t.0
 });
 
-fn is_nominal(table: &HashMap<&'static str, Symbol>, s: &Symbol) -> bool {
+fn is_nominal(table: &FxHashMap<&'static str, Symbol>, s: &Symbol) -> bool {
     let Kind::Predicate(expansion) = s.kind else { return s.level == Level::Nominal };
     let mut c = crate::lexer::Cursor::new(expansion);
     while !c.at_end() {
@@ -103,7 +103,7 @@ fn is_nominal(table: &HashMap<&'static str, Symbol>, s: &Symbol) -> bool {
     false
 }
 
-struct Table(HashMap<&'static str, Symbol>);
+struct Table(FxHashMap<&'static str, Symbol>);
 
 impl Table {
     fn add(&mut self, s: Symbol) {
