@@ -5,8 +5,9 @@
 use crate::message::{BundleAdd, TooLong, Version};
 use crate::wire::{DecodeError, Put, Reader, flow, oxm};
 use crate::{Action, FlowMod, FlowModCommand, Match, Message, TableId};
+use rustc_hash::FxBuildHasher;
 use std::cell::RefCell;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// A match as its `ofp_match`, padding included.
@@ -38,6 +39,10 @@ impl PackedMatch {
     }
 }
 
+/// Vendor and subtype of `learn`, and of its form with a limit (ovs-actions(7)).
+const LEARN: [u8; 6] = [0, 0, 0x23, 0x20, 0, 16];
+const LEARN2: [u8; 6] = [0, 0, 0x23, 0x20, 0, 45];
+
 /// A list of actions as its instructions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PackedActions(Arc<[u8]>);
@@ -59,7 +64,7 @@ impl From<&[Action]> for PackedActions {
         SHARED.with_borrow_mut(|(octets, recent)| {
             octets.clear();
             flow::put_instructions(octets, list, Version::Of15);
-            let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&octets[..]);
+            let hash = FxBuildHasher.hash_one(&octets[..]);
             let Some(slot) = recent.get_mut(hash as usize % RECENT) else { return PackedActions(octets[..].into()) };
             match slot {
                 Some(same) if same[..] == octets[..] => PackedActions(same.clone()),
@@ -76,6 +81,11 @@ impl PackedActions {
     /// Where an action cannot be sent.
     pub fn unpack(&self) -> Result<Vec<Action>, DecodeError> {
         flow::pull_instructions(Reader::new(&self.0), Version::Of15)
+    }
+
+    /// Whether there can be an action among them that learns flows: one without its octets has none.
+    pub fn may_learn(&self) -> bool {
+        self.0.windows(LEARN.len()).any(|w| w == LEARN || w == LEARN2)
     }
 
     /// Whether the flow drops what it matches.
@@ -152,4 +162,18 @@ fn header(o: &mut Vec<u8>, kind: u8, len: u16, xid: u32) {
     o.p8(kind);
     o.p16(len);
     o.p32(xid);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_learns_is_known_by_its_octets() {
+        let packed = |text: &str| PackedActions::from(&crate::text::parse_actions(text).unwrap()[..]);
+        let learns = ["learn(table=7,NXM_OF_IP_SRC[])", "resubmit(,8),learn(table=7,limit=4,NXM_OF_IP_SRC[])"];
+        assert!(learns.iter().all(|text| packed(text).may_learn()));
+        let others = ["drop", "resubmit(,8)", "conjunction(5,1/2)", "ct(commit,nat(dst=10.0.0.1:80))"];
+        assert!(!others.iter().any(|text| packed(text).may_learn()));
+    }
 }

@@ -5,7 +5,8 @@ use incremental::{Change, Outputs};
 use openflow_rs::mods::{Bucket, FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
 use openflow_rs::{Action, FlowModCommand, GroupId, Message, MeterId, PackedActions, PackedFlow};
 use ovn_schema::{Str, Uuid};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The tables as they should be, and the changes that bring the switch there. The flows are the outputs of the
@@ -13,9 +14,9 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Tables {
     flows: usize,
-    groups: HashMap<GroupId, Arc<Group>>,
-    meters: HashMap<MeterId, Arc<MeterConfig>>,
-    connections: HashSet<Connections>,
+    groups: FxHashMap<GroupId, Arc<Group>>,
+    meters: FxHashMap<MeterId, Arc<MeterConfig>>,
+    connections: FxHashSet<Connections>,
     problems: BTreeMap<Uuid, Str>,
 }
 
@@ -135,12 +136,12 @@ impl Tables {
     }
 
     /// Nothing: for a state that is derived from its start.
-    pub fn restart(&mut self) -> HashSet<Connections> {
+    pub fn restart(&mut self) -> FxHashSet<Connections> {
         std::mem::take(self).connections
     }
 
     /// The connections of `before` that nothing has any more.
-    pub fn left_behind(&self, before: &HashSet<Connections>) -> Vec<Connections> {
+    pub fn left_behind(&self, before: &FxHashSet<Connections>) -> Vec<Connections> {
         before.difference(&self.connections).copied().collect()
     }
 
@@ -256,7 +257,7 @@ impl Sorted {
 /// Whether an action of a list learns flows that go with its own.
 fn deletes_learned(list: &PackedActions) -> bool {
     let deletes = |a: &Action| matches!(a, Action::Learn(l) if l.delete_learned);
-    list.unpack().is_ok_and(|l| l.iter().any(deletes))
+    list.may_learn() && list.unpack().is_ok_and(|l| l.iter().any(deletes))
 }
 
 /// A group that goes. It has no buckets, and no way to choose one.
@@ -273,9 +274,9 @@ const LAST_BUCKET: u32 = 0xffff_fffe;
 /// other.
 fn put_group(command: GroupModCommand, g: &Group) -> Vec<TableChange> {
     let mut lots: Vec<Vec<Bucket>> = vec![Vec::new()];
-    let mut size = 0;
+    let (mut size, mut actions) = (0, Vec::new());
     for b in &g.buckets {
-        let mut actions = Vec::new();
+        actions.clear();
         openflow_rs::wire::encode_actions(&mut actions, &b.actions, openflow_rs::Version::Of15);
         // Header, weight, watched port and group.
         size += actions.len() + 8 + 3 * 8;
@@ -289,7 +290,7 @@ fn put_group(command: GroupModCommand, g: &Group) -> Vec<TableChange> {
     }
     let lots = lots.into_iter().enumerate().map(|(n, buckets)| {
         if n == 0 {
-            let first = Group { buckets, ..Group { buckets: Vec::new(), ..g.clone() } };
+            let first = Group { id: g.id, group_type: g.group_type, selection: g.selection.clone(), buckets };
             return TableChange::other(Message::GroupMod(GroupMod::new(command, first)));
         }
         let group = Group { id: g.id, group_type: g.group_type, buckets, ..Group::default() };

@@ -2,20 +2,21 @@
 
 use openflow_rs::{Action, Group, GroupId, MeterId, Subfield};
 use ovn_schema::{Str, Uuid};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Numbers from 1 by name, the lowest free one first.
 #[derive(Debug)]
 struct Numbers<K> {
-    by_name: HashMap<K, u32>,
-    names: BTreeMap<u32, K>,
+    by_name: FxHashMap<Arc<K>, u32>,
+    names: BTreeMap<u32, Arc<K>>,
 }
 
 impl<K> Default for Numbers<K> {
     fn default() -> Self {
-        Numbers { by_name: HashMap::new(), names: BTreeMap::new() }
+        Numbers { by_name: FxHashMap::default(), names: BTreeMap::new() }
     }
 }
 
@@ -30,8 +31,9 @@ impl<K: Hash + Eq + Clone> Numbers<K> {
             Some((last, _)) if *last == full => full + 1,
             _ => (1..).find(|id| !self.names.contains_key(id)).unwrap_or(full + 1),
         };
+        let name = Arc::new(name.clone());
         self.by_name.insert(name.clone(), id);
-        self.names.insert(id, name.clone());
+        self.names.insert(id, name);
         id
     }
 
@@ -46,7 +48,7 @@ impl<K: Hash + Eq + Clone> Numbers<K> {
 #[derive(Debug, Default)]
 struct Conjunctions {
     ranges: BTreeMap<u32, (u32, Uuid, Uuid)>,
-    starts: HashMap<Uuid, Vec<(Uuid, u32)>>,
+    starts: FxHashMap<Uuid, Vec<(Uuid, u32)>>,
 }
 
 impl Conjunctions {

@@ -18,6 +18,7 @@ use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Group, GroupId, MeterId, PackedActions};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{PortKey, Str, Uuid};
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -307,7 +308,7 @@ fn related(
     view: &mut Seen<'_>,
 ) {
     let register = if egress { OUTPORT } else { INPORT };
-    let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
+    let mut known: FxHashMap<u128, bool> = FxHashMap::default();
     let mut keep = |f: &Fields| {
         let Some(key) = f.get(register).map(|(value, _)| value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
