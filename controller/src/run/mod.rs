@@ -18,6 +18,7 @@ pub use state::{Controller, Exit, INTERNAL_VERSION, Shared, Status};
 
 use crate::plug::Provider;
 use daemon::Daemon;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use tokio::sync::Notify;
@@ -36,11 +37,13 @@ impl Controller {
 
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
+        let (mut exiting, devices) = (pin!(daemon.exiting()), self.devices.clone());
+        let mut devices_changed = pin!(devices.notified());
         loop {
             let wake = self.next_timer(Instant::now());
             let live = !self.paused;
             tokio::select! {
-                () = daemon.exiting() => return,
+                () = &mut exiting => return,
                 Some(r) = self.requests.recv() => {
                     self.look = true;
                     self.answer(r);
@@ -50,7 +53,10 @@ impl Controller {
                 Some(e) = next_switch(&mut self.switch) => self.switch_event(e),
                 Some(r) = next_report(&mut self.packets, self.reports_after) => self.taught(r),
                 Some(d) = self.done_rx.recv() => self.finished(d),
-                () = self.devices.notified() => self.look = true,
+                () = &mut devices_changed => {
+                    self.look = true;
+                    devices_changed.set(devices.notified());
+                }
                 () = self.routing.changed() => self.look = true,
                 () = self.evpn.changed() => self.look = true,
                 () = tokio::time::sleep_until(wake.into()) => self.look = true,

@@ -53,12 +53,14 @@ impl Controller {
     }
 
     /// Whether all is in place, so that events and the times that are known tell of what there is to do. A gateway looks more often:
-    /// what it does follows from others' silence.
+    /// what it does follows from others' silence. That a bundle is in force is an event as well.
     fn is_at_rest(&self) -> bool {
         let nothing_waits = self.learned.is_empty() && self.virtual_ports.is_empty() && self.monitors.events.is_empty();
         self.known
             && !self.waits
-            && self.is_installed()
+            && self.switch_up
+            && self.derived
+            && self.has_all_rows()
             && self.southbound_is_free()
             && self.local_is_free()
             && nothing_waits

@@ -7,6 +7,7 @@ use crate::message_log::{is_logged, log};
 use crate::stream::{BoxStream, Remote, dial};
 use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -471,7 +472,7 @@ impl Task {
                 }
             }
             "update3" => {
-                let (_, last, updates): (Value, Value, &RawValue) = parse(params)?;
+                let (_, last, updates): (IgnoredAny, Value, &RawValue) = parse(params)?;
                 self.remember(&last);
                 self.update(&whole(text, updates.get())?, false)?;
             }
