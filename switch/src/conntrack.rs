@@ -436,6 +436,11 @@ impl Conntrack {
         self.seen_at(i)
     }
 
+    /// A connection as it is now.
+    pub(crate) fn snapshot(&self, id: ConnId) -> Option<ConnSnapshot> {
+        self.seen_at(id.index).filter(|seen| seen.id == id)
+    }
+
     fn seen_at(&self, index: u32) -> Option<ConnSnapshot> {
         self.slots.look(index, |c| {
             let id = ConnId { index, generation: c.generation };

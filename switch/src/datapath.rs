@@ -85,6 +85,10 @@ impl Switch {
                     false => Some(p),
                 }
                 .map(|p| (device, p));
+                if out.held.is_some() {
+                    flowcache.join(backer, &mut outer, out);
+                    held = None;
+                }
                 if first.is_some() {
                     break;
                 }
@@ -121,6 +125,10 @@ impl Switch {
                 *slot = flowcache.cache.replay(key, p, &mut held, outer, out, now).map(|p| (device, p));
                 if slot.is_none() {
                     next += 1;
+                    if out.held.is_some() {
+                        flowcache.join(backer, outer, out);
+                        held = None;
+                    }
                     continue;
                 }
             }
@@ -268,7 +276,7 @@ impl Switch {
     /// Statistics of the flow cache.
     pub fn cache_stats(&self) -> CacheStats {
         let Cache { stats, tallies, .. } = &self.flowcache.cache;
-        CacheStats { hits: stats.hits + tallies.packets(), ..*stats }
+        CacheStats { hits: stats.hits + tallies.packets() - self.flowcache.legs.served, ..*stats }
     }
 
     /// Makes cached flows stale if what they depend on has changed.
@@ -298,6 +306,7 @@ impl Switch {
         flowcache.cache.stats.misses += 1;
         // The record of a walk that opens a connection serves no other packet.
         let expected = recorded.is_some() && flowcache.connection_predictor.expected();
+        let keeps_legs = recorded.is_some();
         let recorded = recorded.filter(|_| !expected);
         // Tunnels may end at a device that belongs to no bridge.
         let arrived = backer.devices.get(&device).copied();
@@ -313,6 +322,7 @@ impl Switch {
             x.packet.key.set(F::InPort, no.0.into());
         }
         x.pipeline.last = true;
+        x.observer.keeps_legs = keeps_legs;
         if let Some(r) = recorded {
             x.record(r, arrived);
         }
@@ -321,8 +331,9 @@ impl Switch {
         } else if !x.tunnel_end() {
             x.because(DropReason::UnknownPort);
         }
-        let (record, opened) = (x.recorded(), x.observer.opened);
+        let (record, opened, failed) = (x.recorded(), x.observer.opened, x.pipeline.failed);
         x.end();
+        let record = self.flowcache.keep_legs(&self.backer, failed, record);
         if expected && !opened {
             self.flowcache.connection_predictor.none();
         }
@@ -679,6 +690,17 @@ impl Switch {
                 continue;
             }
             key.hash = table.hash(key.blocks());
+            // Only here are flows of fragments that wait.
+            let at = ReplayContext { at: now.as_nanos() as u64, ct: Some(&backer.conntrack) };
+            let mut p = Some(p);
+            if key.is_fragment() {
+                key.candidate = flowcache.cache.table.candidate(key.blocks(), key.hash);
+                p = p.and_then(|p| flowcache.cache.replay(&mut key, p, &mut None, &mut outer, out, at));
+                if out.held.is_some() {
+                    flowcache.join(backer, &mut outer, out);
+                }
+            }
+            let Some(p) = p else { continue };
             let mut run = [Some((device, p))];
             let keep = |cache: &mut Cache, hash, entry| {
                 cache.note(hash, &entry, None);
@@ -688,6 +710,9 @@ impl Switch {
             let [Some((_, p))] = run else { continue };
             let record = self.walk(device, p, out, Some((key.inner_at != 0, key.kind())));
             match self.flowcache.entry(&mut self.backer, &key, record) {
+                Some((entry, _)) if entry.held().is_some() => {
+                    self.flowcache.cache.insert(&self.backer.conntrack, now, key.hash, entry);
+                }
                 Some((entry, mask)) => {
                     let mask = mask.and_then(|m| Some((key.kind()?, m)));
                     let cache = &mut self.flowcache.cache;

@@ -1,11 +1,14 @@
 //! What comes out of the switch beside counters: packets, and events for the control plane.
 
+use crate::conntrack::reassembly::Suspended;
+use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::Outer;
 use openflow_rs::message::{FlowRemoved, PacketIn};
 use openflow_rs::{FlowKey, PortNo};
 use packet::Headers;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Whether a packet-in is of a packet that no flow, or only the one that matches everything, had an answer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +105,23 @@ pub struct Outputs<P> {
     pub events: Vec<Event>,
     /// BFD packets for ports' sessions, without a tunnel's headers; they never reach the tables.
     pub bfd: Vec<(BridgeId, PortNo, P)>,
+    /// A fragment that a flow put by until its datagram is complete. The switch takes it at once.
+    pub(crate) held: Option<HeldFragment<P>>,
+    /// The same while the flow is carried out.
+    pub(crate) left: Option<P>,
+}
+
+/// A fragment for reassembly, how it goes on, and why it is dropped if nothing of it is sent.
+#[derive(Debug)]
+pub(crate) struct HeldFragment<P> {
+    pub(crate) packet: P,
+    pub(crate) rest: Arc<Suspended>,
+    pub(crate) why: Option<DropReason>,
 }
 
 impl<P> Default for Outputs<P> {
     fn default() -> Self {
-        Outputs { packets: Vec::new(), events: Vec::new(), bfd: Vec::new() }
+        Outputs { packets: Vec::new(), events: Vec::new(), bfd: Vec::new(), held: None, left: None }
     }
 }
 

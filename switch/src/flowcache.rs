@@ -10,7 +10,9 @@
 //! Walks that open or change a connection, or that a group chooses for, are repeated from templates, if they are TCP, UDP
 //! or ICMP's echo ([`ct_template`]).
 //!
-//! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
+//! Of fragments that pass connection tracking each way to the next `ct` is cached by itself ([`fragments`]).
+//!
+//! Never cached: malformed packets; ICMP errors that pass connection tracking; other packets that open or
 //! change a connection; walks with `controller`, `learn`, meters, truncated output or any event. Packets for BFD sessions
 //! are no events: they are cached. Frames of our own that leave again and again have an entry each ([`own`]).
 
@@ -19,6 +21,7 @@ pub(crate) mod depend;
 pub(crate) mod dump;
 pub(crate) mod entry;
 pub(crate) mod exec;
+pub(crate) mod fragments;
 pub(crate) mod key;
 pub(crate) mod megaflow;
 pub(crate) mod observer;
@@ -38,7 +41,7 @@ use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::{ConnSnapshot, Tuple, Zone};
 use crate::dependency::Dependency;
-use crate::drops::DropCounters;
+use crate::drops::{DropCounters, DropReason};
 use crate::events::Outputs;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::SourcePorts;
@@ -46,6 +49,7 @@ use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
 use dump::Installed;
 use entry::Entry;
+use fragments::Legs;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
 use openflow_rs::PortNo;
@@ -146,6 +150,8 @@ pub(crate) enum Step {
     },
     /// Goes back to the packet that the last `Encap` or `Decap` was made of.
     Pop,
+    /// The fragment waits for the rest of its datagram.
+    Hold,
 }
 
 /// What a walk depended on for this packet.
@@ -282,6 +288,8 @@ pub(crate) struct FlowCache {
     pub(crate) megaflows: bool,
     /// Segments of earlier walks.
     segments: SegmentCache,
+    /// How fragments go on.
+    pub(crate) legs: Legs,
 }
 
 impl FlowCache {
@@ -301,17 +309,28 @@ impl FlowCache {
             megaflow_predictor: MegaflowPredictor::default(),
             megaflows: true,
             segments: SegmentCache::new(true),
+            legs: Legs::default(),
         }
+    }
+
+    /// Moves when all cached flows become stale.
+    fn epoch(backer: &Backer) -> u64 {
+        // Every summand only grows, so the sum changes when one of them does.
+        backer.bridges.iter().fold(backer.opened + backer.underlay.epoch, |e, b| e + b.epoch) + 1
+    }
+
+    /// Whether nothing has changed on which cached flows depend.
+    fn is_settled(&self, backer: &Backer) -> bool {
+        let changed = backer.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
+        self.xcaches.epoch() == FlowCache::epoch(backer) && !changed && backer.underlay.touched.is_empty()
     }
 
     /// Makes cached flows stale if what they depend on has changed.
     pub(crate) fn settle(&mut self, backer: &mut Backer) {
-        // Every summand only grows, so the sum changes when one of them does.
-        let epoch = backer.bridges.iter().fold(backer.opened + backer.underlay.epoch, |e, b| e + b.epoch) + 1;
-        let changed = backer.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
-        if self.xcaches.epoch() == epoch && !changed && backer.underlay.touched.is_empty() {
+        if self.is_settled(backer) {
             return;
         }
+        let epoch = FlowCache::epoch(backer);
         self.pay_out(backer);
         let stale = self.xcaches.epoch() != epoch;
         self.xcaches.now = backer.now;
@@ -442,6 +461,12 @@ impl Tallies {
         }
         *t = Tally { generation, ..Tally::default() };
         t.add(lengths);
+    }
+
+    /// A packet is dropped.
+    fn drop(&mut self, why: DropReason) {
+        self.drops.add(why);
+        self.dropped = true;
     }
 
     pub(crate) fn is_empty(&self) -> bool {

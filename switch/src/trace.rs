@@ -14,10 +14,14 @@ use crate::buf::PacketBuf;
 use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::Zone;
 use crate::conntrack::flag;
+use crate::conntrack::reassembly::Suspended;
 use crate::dependency::Dependency;
+use crate::drops::DropReason;
 use crate::events::Outputs;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
+use crate::xlate::controller::SoFar;
+use crate::xlate::ct::Joint;
 use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
@@ -323,6 +327,14 @@ impl Observer for Tracer {
     fn ct_exec_done(&mut self) {}
 
     fn ct_marks(&mut self, _: Zone, _: u32, _: u128) {}
+
+    fn holds(&mut self, _: &FlowKey, _: &Arc<Suspended>, _: Option<SoFar>, _: Option<DropReason>) {}
+
+    type Begun = ();
+
+    fn resumes<P: PacketBuf>(_: &mut Xlate<'_, P, Self>, _: &Arc<Suspended>, _: &Joint) {}
+
+    fn resumed<P: PacketBuf>(_: &mut Xlate<'_, P, Self>, (): ()) {}
 
     fn translations(&self) -> usize {
         0

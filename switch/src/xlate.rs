@@ -10,7 +10,7 @@
 mod actions;
 pub(crate) mod backer;
 pub(crate) mod continuation;
-mod controller;
+pub(crate) mod controller;
 pub(crate) mod ct;
 pub(crate) mod encap;
 pub(crate) mod groups;

@@ -362,7 +362,7 @@ impl MainPmd {
     /// Whether the `n` packets of this round were BFD's and nothing else. Of a thousand peers some always say something: they do
     /// not keep this thread awake in between.
     fn is_bfd_alone(&self, n: usize) -> bool {
-        let Outputs { events, packets, bfd } = &self.out;
+        let Outputs { events, packets, bfd, .. } = &self.out;
         bfd.len() == n && packets.is_empty() && events.is_empty()
     }
 

@@ -7,10 +7,12 @@ use super::Zone;
 use crate::classifier::{Frames, Origin};
 use crate::conntrack::Pass;
 use crate::ids::BridgeId;
+use crate::tunnel::Outer;
+use hashbrown::HashMap;
 use openflow_rs::action::{Action, CtAction};
 use openflow_rs::{FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum};
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long fragments wait for the rest of their datagram.
@@ -19,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const MOST: usize = 1000;
 /// The longest frame of a reassembled datagram, in bytes.
 const LONGEST: usize = 0xffff;
+/// For so many fragments storage is kept.
+const SPARE: usize = 256;
 /// Most fragments of one datagram.
 const MOST_OF_ONE: usize = 64;
 /// The least size of a fragment that is not the last, IPv4 and IPv6, in bytes from the IP header on, as in Open
@@ -36,10 +40,20 @@ struct Datagram {
     proto: u8,
 }
 
-/// A waiting fragment, and how its walk continues.
+/// A waiting fragment.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
+    pub(crate) rest: Arc<Suspended>,
+}
+
+/// How the walk of a fragment continues. Fragments whose flow says where they wait share one.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    /// No other has this number.
+    pub(crate) number: u64,
+    /// An earlier `ct` let it go on, so the number tells of its datagram's ports, too.
+    pub(crate) resumed: bool,
     pub(crate) key: FlowKey,
     /// What an earlier `ct` said of its datagram.
     pub(crate) pass: Option<Pass>,
@@ -51,6 +65,10 @@ pub(crate) struct Held {
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) frames: Frames,
+    /// The queue, the tunnel that it came by, and the mirrors that have their copy.
+    pub(crate) queue: Option<u16>,
+    pub(crate) tunnel: Option<Outer>,
+    pub(crate) mirrored: u32,
 }
 
 /// Where a fragment's payload lies.
@@ -80,7 +98,7 @@ pub(crate) enum Taken {
     /// The datagram is complete: its bytes, and its fragments in order.
     Whole(Vec<u8>, Vec<Held>),
     /// The fragment is invalid: too small, of a bad length, or a duplicate.
-    Invalid(Box<Held>),
+    Invalid(Held),
     /// It overlaps another: the datagram is dropped with so many fragments.
     Overlap(u64),
     /// Too many fragments wait.
@@ -119,6 +137,11 @@ pub struct Fragments {
     pub enabled: [bool; 2],
     /// The least size of fragments that are not the last, IPv4 and IPv6.
     pub least: [usize; 2],
+    /// The number of the last [`Suspended`].
+    last: u64,
+    /// Storage for the next fragments, and for a datagram.
+    spare: Vec<Vec<u8>>,
+    whole: Vec<u8>,
 }
 
 impl Default for Fragments {
@@ -130,6 +153,9 @@ impl Default for Fragments {
             most: MOST,
             enabled: [true; 2],
             least: LEAST,
+            last: 0,
+            spare: Vec::new(),
+            whole: Vec::new(),
         }
     }
 }
@@ -177,9 +203,30 @@ impl Fragments {
         self.count == 0
     }
 
+    /// A number for a [`Suspended`].
+    pub(crate) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A fragment's bytes, to be kept.
+    pub(crate) fn store(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut stored = self.spare.pop().unwrap_or_default();
+        stored.clear();
+        stored.extend_from_slice(bytes);
+        stored
+    }
+
+    /// Takes back the storage of a datagram and its fragments.
+    pub(crate) fn reuse(&mut self, whole: Vec<u8>, list: Vec<Held>) {
+        self.whole = whole;
+        self.spare.extend(list.into_iter().map(|held| held.bytes));
+        self.spare.truncate(SPARE);
+    }
+
     /// Takes a fragment.
     pub(crate) fn take(&mut self, held: Held, h: &Headers, now: Duration) -> Taken {
-        let Some((datagram, place)) = place(&held.bytes, h, held.zone) else { return Taken::Invalid(Box::new(held)) };
+        let Some((datagram, place)) = place(&held.bytes, h, held.rest.zone) else { return Taken::Invalid(held) };
         let size = place.end.saturating_sub(h.l3);
         let payload = place.end.saturating_sub(place.at);
         let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
@@ -189,7 +236,7 @@ impl Fragments {
         let counts = &mut self.counts[usize::from(!h.is_ipv4())];
         if odd {
             counts.small += u64::from(!off && place.more && size < least);
-            return Taken::Invalid(Box::new(held));
+            return Taken::Invalid(held);
         }
         if self.count >= self.most {
             return Taken::Full;
@@ -201,7 +248,7 @@ impl Fragments {
         let (from, to) = (place.offset, place.offset + payload);
         // A duplicate is no overlap.
         if waiting.parts.iter().any(|(o, _)| (o.offset, o.end - o.at, o.more) == (from, payload, place.more)) {
-            return Taken::Invalid(Box::new(held));
+            return Taken::Invalid(held);
         }
         let clash = waiting.parts.iter().any(|(o, _)| from < o.offset + (o.end - o.at) && o.offset < to);
         if clash {
@@ -220,12 +267,44 @@ impl Fragments {
         let Some(w) = self.list.remove(&datagram) else { return Taken::Waits };
         self.count -= w.parts.len();
         counts.completed += w.parts.len() as u64;
-        let joined = join(&w.parts);
+        let mut joined = std::mem::take(&mut self.whole);
+        join(w.parts.iter().map(|(p, h)| (*p, h)), &mut joined);
         if joined.len() > LONGEST {
             counts.big += w.parts.len() as u64;
             return Taken::Big(w.parts.len() as u64);
         }
         Taken::Whole(joined, w.parts.into_iter().map(|(_, h)| h).collect())
+    }
+
+    /// Takes all fragments of a datagram, in order, which have just passed another zone together; false, without effect,
+    /// if they have to be taken one by one.
+    pub(crate) fn take_whole(&mut self, list: &[Held]) -> bool {
+        let (mut of, mut next, mut length) = (None, 0, 0);
+        for (i, held) in list.iter().enumerate() {
+            let Some(h) = Headers::parse(&held.bytes) else { return false };
+            let Some((datagram, p)) = place(&held.bytes, &h, held.rest.zone) else { return false };
+            let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
+            let fits = p.offset == next && p.more == (i + 1 < list.len());
+            if !fits || *of.get_or_insert(datagram) != datagram || p.more && p.end.saturating_sub(h.l3) < least {
+                return false;
+            }
+            let payload = p.end.saturating_sub(p.at);
+            length += if i == 0 { p.header.unwrap_or(p.at) } else { 0 } + payload;
+            next += payload;
+        }
+        let Some(datagram) = of else { return false };
+        let at = usize::from(datagram.v6);
+        let room = self.count + list.len() <= self.most && list.len() <= MOST_OF_ONE;
+        let alone = self.list.is_empty() || !self.list.contains_key(&datagram);
+        let Some(counts) = self.counts.get_mut(at).filter(|_| self.enabled.get(at) == Some(&true)) else {
+            return false;
+        };
+        if !(room && alone && next <= 0xffff && length <= LONGEST) {
+            return false;
+        }
+        counts.accepted += list.len() as u64;
+        counts.completed += list.len() as u64;
+        true
     }
 
     /// Incomplete datagrams, in the format of ovs-dpctl(8).
@@ -287,15 +366,25 @@ fn whole(parts: &[(Place, Held)]) -> bool {
     parts.last().is_some_and(|(p, _)| !p.more)
 }
 
+/// The datagram of these fragments, which are all of it, in order.
+pub(crate) fn datagram(list: &[Held], into: &mut Vec<u8>) {
+    let parts = list.iter().filter_map(|held| {
+        let (_, place) = place(&held.bytes, &Headers::parse(&held.bytes)?, held.rest.zone)?;
+        Some((place, held))
+    });
+    join(parts, into);
+}
+
 /// Joins the first fragment's headers and all payloads.
-fn join(parts: &[(Place, Held)]) -> Vec<u8> {
-    let Some((first, held)) = parts.first() else { return Vec::new() };
+fn join<'a>(parts: impl Iterator<Item = (Place, &'a Held)> + Clone, out: &mut Vec<u8>) {
+    out.clear();
+    let Some((first, held)) = parts.clone().next() else { return };
     let head = first.header.unwrap_or(first.at);
-    let mut out = held.bytes.get(..head).unwrap_or_default().to_vec();
+    out.extend_from_slice(held.bytes.get(..head).unwrap_or_default());
     for (p, h) in parts {
         out.extend_from_slice(h.bytes.get(p.at..p.end).unwrap_or_default());
     }
-    let Some(l3) = Headers::parse(&held.bytes).map(|h| h.l3) else { return out };
+    let Some(l3) = Headers::parse(&held.bytes).map(|h| h.l3) else { return };
     let total = out.len() - l3;
     let mut put = |at: usize, b: &[u8]| {
         if let Some(d) = out.get_mut(at..at + b.len()) {
@@ -306,7 +395,7 @@ fn join(parts: &[(Place, Held)]) -> Vec<u8> {
         None => {
             put(l3 + 2, &(total as u16).to_be_bytes());
             put(l3 + 6, &[0, 0]);
-            checksum::set_ipv4(&mut out, l3);
+            checksum::set_ipv4(out, l3);
         }
         Some(header) => {
             let next = held.bytes.get(header).copied().unwrap_or(59);
@@ -316,5 +405,4 @@ fn join(parts: &[(Place, Held)]) -> Vec<u8> {
             put(l3 + 4, &(total.saturating_sub(40) as u16).to_be_bytes());
         }
     }
-    out
 }

@@ -262,6 +262,10 @@ pub struct Installed {
 
 /// A flow as text; its mask is this one, or the one that its key names, or none.
 pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Shown> {
+    // A half of what becomes of a fragment is no flow.
+    if e.held().is_some() || super::key::is_leg(e.key()) {
+        return None;
+    }
     let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);

@@ -10,12 +10,14 @@
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
+use crate::conntrack::reassembly::Suspended;
 use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::SourcePorts;
 use openflow_rs::PortNo;
 use packet::{be16, checksum, ipproto};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Words of a check.
@@ -50,6 +52,8 @@ struct Rare {
     absent: Vec<(Zone, Tuple)>,
     /// The words, if there are more of them than there is room for.
     words: Box<[u64]>,
+    /// Its packets are fragments, which wait with this left to do.
+    held: Option<Arc<Suspended>>,
 }
 
 /// Something that must hold before a flow's steps are repeated.
@@ -156,6 +160,8 @@ pub(crate) mod op {
     pub(crate) const TRANSLATE: u64 = 8 << 56;
     /// Goes to a BFD session: [`super::session`].
     pub(crate) const SESSION: u64 = 9 << 56;
+    /// The packet, a fragment, waits.
+    pub(crate) const HOLD: u64 = 10 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -505,6 +511,7 @@ impl Entry {
                     words.push(op::POP);
                     now = left.pop().unwrap_or(now);
                 }
+                Step::Hold => words.push(op::HOLD),
             }
         }
         let mut room = [0; ROOM];
@@ -517,8 +524,9 @@ impl Entry {
             checks: checks.len().try_into().ok()?,
             len: if fits { words.len() as u8 } else { 0 },
             tracked: checks.iter().any(|c| matches!(c, Check::Connection { .. })),
-            rare: (!fits || !absent.is_empty())
-                .then(|| Box::new(Rare { absent, words: if fits { Box::default() } else { words.into() } })),
+            rare: (!fits || !absent.is_empty()).then(|| {
+                Box::new(Rare { absent, words: if fits { Box::default() } else { words.into() }, held: None })
+            }),
             words: room,
         })
     }
@@ -595,6 +603,16 @@ impl Entry {
         {
             r.words.iter().step_by(8).for_each(&near);
         }
+    }
+
+    /// Its packets wait with this left to do.
+    pub(crate) fn hold(&mut self, rest: Arc<Suspended>) {
+        self.rare.get_or_insert_default().held = Some(rest);
+    }
+
+    /// What is left to do with its packets, which wait.
+    pub(crate) fn held(&self) -> Option<&Arc<Suspended>> {
+        self.rare.as_ref()?.held.as_ref()
     }
 
     /// Tuples that had no connection, by zone.

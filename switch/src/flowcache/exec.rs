@@ -10,7 +10,7 @@ use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
-use crate::events::Outputs;
+use crate::events::{HeldFragment, Outputs};
 use crate::ids::{DeviceId, Target};
 use crate::xlate::Backer;
 use packet::{be16, checksum};
@@ -98,8 +98,16 @@ pub(super) fn serve<P: PacketBuf>(
     let before = out.packets.len() + out.bfd.len();
     run(steps, packet, end, tuples, outer, out);
     if out.packets.len() + out.bfd.len() == before {
-        sums.drops.add(e.drop.unwrap_or(DropReason::NoBuffer));
-        sums.dropped = true;
+        unsent(e, out, sums);
+    }
+}
+
+/// Nothing of a packet was sent: it waits, or is dropped.
+#[inline(never)]
+fn unsent<P>(e: &Entry, out: &mut Outputs<P>, sums: &mut Tallies) {
+    match (out.left.take(), e.held()) {
+        (Some(packet), Some(rest)) => out.held = Some(HeldFragment { packet, rest: rest.clone(), why: e.drop }),
+        _ => sums.drop(e.drop.unwrap_or(DropReason::NoBuffer)),
     }
 }
 
@@ -274,6 +282,23 @@ impl Cache {
         None
     }
 
+    /// The number of the entry that serves a packet with this key.
+    pub(super) fn number(
+        &mut self,
+        key: &PackedKey,
+        lengths: [usize; 2],
+        at: u64,
+        ct: &SharedConntrack,
+    ) -> Option<usize> {
+        let Cache { table, views, .. } = self;
+        let number = table.candidate(key.blocks(), key.hash) as usize;
+        let serves = |e: &Entry| e.is(key.blocks()) && table.fresh(e) && passes(e.checks(), views, &lengths, at);
+        if table.entries.get(number).is_some_and(serves) {
+            return Some(number);
+        }
+        self.find(key, lengths, at, Some(ct))
+    }
+
     /// Searches an entry for a packet whose candidate does not fit; returns its number.
     pub(super) fn find(
         &mut self,
@@ -417,7 +442,7 @@ impl FlowCache {
 /// Executes steps on a packet that ends at `end` according to its network header. `tuples` are those before and after
 /// each translation.
 #[inline(always)]
-fn run<P: PacketBuf>(
+pub(super) fn run<P: PacketBuf>(
     mut steps: Steps<'_>,
     first: P,
     end: usize,
@@ -460,6 +485,7 @@ fn run<P: PacketBuf>(
                     crate::extract::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
+            op::HOLD => out.left = now.take(),
             op::TRANSLATE => {
                 if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
                     translate(p.data_mut(), head, t);

@@ -23,6 +23,8 @@ const TRACKED_FLAGS: u16 = 0x17;
 const RAW: u64 = 1 << 63;
 /// In the first word, of eight bits from this one on: the kind of frame.
 const KIND: u32 = 32;
+/// The first word of a key that is no packet's, but of how a fragment goes on.
+const LEG: u64 = 0xff << KIND;
 /// In the second word of a key of fields: from this bit on, its number of words.
 const LENGTH: u32 = 24;
 /// In the same word: `IpFrag`, bit 0 for a fragment, bit 1 for a later one.
@@ -44,7 +46,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    fn of(h: &Headers) -> Option<Layout> {
+    pub(crate) fn of(h: &Headers) -> Option<Layout> {
         Some(Layout {
             l3: h.l3.try_into().ok()?,
             l4: h.l4.unwrap_or(0).try_into().ok()?,
@@ -432,6 +434,20 @@ impl PackedKey {
         *head
     }
 
+    /// Whether it is the key of a fragment, or of one in a tunnel that ends here.
+    pub(crate) fn is_fragment(&self) -> bool {
+        let kind = self.kind().and_then(|k| k.checked_sub(SHAPES)).map_or(fields::OTHER, |k| (k % FIELD_KINDS) as u64);
+        matches!(kind, fields::FRAGMENT4 | fields::FRAGMENT6)
+    }
+
+    /// Becomes the key of how a fragment goes on ([`super::fragments`]), whose headers are in these places.
+    pub(crate) fn leg(&mut self, words: [u64; 3], layout: Layout) {
+        let [first, ..] = &mut self.blocks;
+        let [number, of, transport] = words;
+        *first = [LEG, number, of, transport, 0, 0, 0, 0];
+        (self.len, self.found, self.outer, self.inner_at) = (1, Found::Exact, layout, 0);
+    }
+
     /// The shape of that kind.
     pub(crate) fn shape(&self) -> Option<&'static Shape> {
         ALL.get(self.kind()?)
@@ -677,6 +693,11 @@ pub(crate) fn within(words: &[u64], at: usize) -> Option<usize> {
     let size = (words.get(at)? & 0xff) as usize;
     // Eight bytes each; what is left of four has a word of its own.
     Some(at + 1 + size.div_ceil(8))
+}
+
+/// Whether a key is of how a fragment goes on.
+pub(crate) fn is_leg(words: &[u64]) -> bool {
+    words.first() == Some(&LEG)
 }
 
 /// `IpFrag` of a key of fields.

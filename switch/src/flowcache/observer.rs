@@ -2,16 +2,21 @@
 //! which speed up other walks.
 
 use super::FlowCache;
+use super::fragments::Begun;
 use super::recorder::Recorder;
 use super::segment::{self, SegmentBuilder};
 use super::{Condition, Count, Encap};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
+use crate::conntrack::reassembly::Suspended;
 use crate::conntrack::{Bits, Commit, Outcome, Zone, flag};
 use crate::dependency::Dependency;
+use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, TunnelConfig};
+use crate::xlate::controller::SoFar;
+use crate::xlate::ct::Joint;
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
@@ -34,6 +39,8 @@ pub(crate) struct CacheObserver<'a> {
     pub(super) tcp_flags: u64,
     /// The packet has opened a connection.
     pub(crate) opened: bool,
+    /// How fragments go on is kept for the next ones.
+    pub(crate) keeps_legs: bool,
     /// What was known of marks and labels when a `ct` action's `exec` began.
     marks_before_exec: Option<[[u64; 3]; 4]>,
 }
@@ -49,6 +56,7 @@ impl FlowCache {
             lost: false,
             tcp_flags: 0,
             opened: false,
+            keeps_legs: false,
             marks_before_exec: None,
         }
     }
@@ -455,6 +463,23 @@ impl Observer for CacheObserver<'_> {
         if let Some(r) = &mut self.recorder {
             r.marked(zone, (mark, label));
         }
+    }
+
+    fn holds(&mut self, base: &FlowKey, rest: &Arc<Suspended>, so_far: Option<SoFar>, why: Option<DropReason>) {
+        match &mut self.recorder {
+            Some(r) if so_far == Some(r.begun) => r.hold(base, rest.clone(), why),
+            _ => self.side_effect(),
+        }
+    }
+
+    type Begun = Option<Box<Begun>>;
+
+    fn resumes<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, rest: &Arc<Suspended>, joint: &Joint) -> Self::Begun {
+        x.begin_leg(rest, joint)
+    }
+
+    fn resumed<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, begun: Self::Begun) {
+        x.end_leg(begun);
     }
 
     #[inline]

@@ -13,11 +13,13 @@ use super::{At, Cache, Condition, Count, Encap, FlowCache, Step};
 use crate::bridge::Bridges;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
+use crate::conntrack::reassembly::Suspended;
 use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
+use crate::xlate::controller::SoFar;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
@@ -66,6 +68,20 @@ pub(crate) struct Recorder {
     pub(crate) translated: Vec<[Tuple; 2]>,
     /// Packets with the same key do the same.
     pub(crate) exact: bool,
+    /// What had come out of the walk when the record began.
+    pub(super) begun: SoFar,
+    /// The packet is a fragment that waits.
+    pub(crate) held: Option<HeldRecord>,
+}
+
+/// What a record says of a fragment that waits.
+#[derive(Debug)]
+pub(crate) struct HeldRecord {
+    rest: Arc<Suspended>,
+    /// Why it is dropped if nothing of it is sent.
+    pub(crate) why: Option<DropReason>,
+    /// How much had been noted by then: nothing may come behind it.
+    noted: [usize; 5],
 }
 
 /// A segment that the packet was carried through. Its lookups are listed only when the record is kept.
@@ -154,6 +170,32 @@ impl Recorder {
         self.choices.clear();
         self.translated.clear();
         self.around.clear();
+        self.held = None;
+    }
+
+    /// The fragment waits from here on.
+    pub(super) fn hold(&mut self, base: &FlowKey, rest: Arc<Suspended>, why: Option<DropReason>) {
+        self.ok &= self.held.is_none() && self.sends == 0;
+        self.sync(base);
+        self.steps.push(Step::Hold);
+        self.looked.only = false;
+        self.held = Some(HeldRecord { rest, why, noted: self.noted() });
+    }
+
+    /// How many steps there are but for those that go back to another packet, and what else is noted.
+    fn noted(&self) -> [usize; 5] {
+        let steps = self.steps.iter().filter(|s| !matches!(s, Step::Pop)).count();
+        [steps, self.conditions.len(), self.counts.len(), self.segments.len(), self.needs.len()]
+    }
+
+    /// How many packets are sent.
+    pub(super) fn sends(&self) -> usize {
+        self.sends
+    }
+
+    /// Whether all of what follows is that the fragment waits.
+    pub(super) fn ends_held(&self) -> bool {
+        self.held.as_ref().is_some_and(|h| h.noted == self.noted())
     }
 
     /// The current length, as a difference to the length on arrival.
@@ -481,7 +523,9 @@ impl Recorder {
         let (checks, absent) = self.checks(true, learned)?;
         let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
         let steps = settled(&self.steps, &self.translated);
-        Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
+        let mut e = Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)?;
+        self.held.iter().for_each(|h| e.hold(h.rest.clone()));
+        Some(e)
     }
 
     /// Compiles a megaflow; checks of connections are added per packet. `hash` is that of the megaflow if it is to have
@@ -571,7 +615,9 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let n = self.packet.buf.data().len();
         let spare = self.observer.flowcache.spare.take();
         let wide = self.observer.flowcache.megaflow_predictor.ask(kind);
-        self.observer.recorder = Some(Recorder::new(&self.packet.base, n, (tunnel, wide), spare));
+        let mut r = Recorder::new(&self.packet.base, n, (tunnel, wide), spare);
+        r.begun = self.so_far();
+        self.observer.recorder = Some(r);
         if let Some((bridge, no)) = port {
             self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
         }
@@ -586,7 +632,17 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
             + self.out.bfd.len().saturating_sub(self.pipeline.before.2)
             + usize::from(self.packet.target.is_some());
-        rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
+        rec.ok &= self.pipeline.frozen.is_none();
+        if let Some(h) = &rec.held {
+            let why = h.why;
+            if !rec.ok || self.pipeline.failed || why == Some(DropReason::NoBuffer) || !rec.ends_held() {
+                self.observer.flowcache.put_back(rec);
+                return None;
+            }
+            self.put_lookups(&mut rec);
+            return Some((rec, why));
+        }
+        rec.ok &= self.pipeline.drop != Some(DropReason::NoBuffer);
         if self.pipeline.failed {
             // Nothing leaves. Lookups of a segment that was left early are not known.
             rec.steps.clear();
@@ -607,7 +663,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
     }
 
     /// Inserts the lookups of segments among the others, in the order of the walk.
-    fn put_lookups(&mut self, rec: &mut Recorder) {
+    pub(super) fn put_lookups(&mut self, rec: &mut Recorder) {
         if rec.segments.is_empty() {
             return;
         }
@@ -674,8 +730,9 @@ impl FlowCache {
         // Nothing comes or goes between what the entry says of connections and the look whether that is so.
         let held = conntrack.lock();
         let learned = Learned { ct: &held, bridges, now: *now };
+        let waits = rec.held.is_some();
         let wide = match key.shape() {
-            _ if tracked || !self.megaflows => None,
+            _ if tracked || waits || !self.megaflows => None,
             Some(s) => rec.looked.mask(s),
             None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };

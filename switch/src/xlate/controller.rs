@@ -3,27 +3,35 @@
 use crate::buf::PacketBuf;
 use crate::classifier::Frames;
 use crate::conntrack::flag;
-use crate::conntrack::reassembly::Held;
+use crate::conntrack::reassembly::{Held, Suspended};
 use crate::drops::DropReason;
 use crate::events::{Event, Miss};
 use crate::extract;
-use crate::xlate::{Observer, Xlate, continuation};
+use crate::xlate::{Observer, Within, Xlate, continuation};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::message::PacketIn;
 use openflow_rs::{ALL_FIELDS, FieldId as F, Match, TableId};
+use std::sync::Arc;
 
 /// What a packet's walk waits for.
 pub(crate) enum Wait {
     /// The controller, which gets this.
     Controller(u16, Box<PacketIn>),
     /// The rest of its datagram.
-    Fragment(Box<Held>),
+    Fragment(Box<Suspended>),
 }
 
 /// A packet whose walk waits, and what is left to do.
 pub(crate) struct Frozen {
     pub(crate) wait: Wait,
     pub(crate) frames: Frames,
+}
+
+/// What has come out of a walk: packets, events and BFD packets in all, and how many of them are the walk's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SoFar {
+    pub(crate) out: [usize; 3],
+    pub(crate) sent: u32,
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
@@ -144,6 +152,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
+    /// What has come out of the walk.
+    pub(crate) fn so_far(&self) -> SoFar {
+        let out = &self.out;
+        SoFar { out: [out.packets.len(), out.events.len(), out.bfd.len()], sent: self.pipeline.sent }
+    }
+
     /// Hands a frozen packet over to the controller or to reassembly.
     #[inline]
     pub(crate) fn thaw(&mut self) {
@@ -168,11 +182,17 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     miss: Miss::No,
                 });
             }
-            Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {
-                held.frames = frames;
-                held.stack = self.pipeline.stack.clone();
-                held.action_set = self.pipeline.action_set.clone();
-                self.not_last(|x| x.reassemble(*held));
+            Some(Frozen { wait: Wait::Fragment(mut rest), frames }) => {
+                rest.frames = frames;
+                rest.stack = self.pipeline.stack.clone();
+                rest.action_set = self.pipeline.action_set.clone();
+                let held = Held { bytes: self.packet.buf.data().to_vec(), rest: Arc::new(*rest) };
+                let (so_far, plain) = (self.so_far(), self.pipeline.within == Within::Flow && !self.pipeline.failed);
+                let why = self.pipeline.drop;
+                self.observer.holds(&self.packet.base, &held.rest, plain.then_some(so_far), why);
+                let own = self.observer.mute();
+                self.not_last(|x| x.reassemble(held));
+                self.observer.unmute(own);
             }
             None => {}
         }

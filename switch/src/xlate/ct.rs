@@ -2,8 +2,8 @@
 
 use crate::buf::PacketBuf;
 use crate::classifier::Origin;
-use crate::conntrack::reassembly::{Held, Taken};
-use crate::conntrack::{ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
+use crate::conntrack::reassembly::{Held, Suspended, Taken};
+use crate::conntrack::{ConnId, ConnSnapshot, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
 use crate::drops::DropReason;
 use crate::extract::{address, length_holds, put, put_icmp_id, store};
 use crate::xlate::controller::{Frozen, Wait};
@@ -114,6 +114,61 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
     Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
 }
 
+/// A datagram that was put together, as connection tracking sees it; `None` if it is invalid.
+fn seen_whole(datagram: &[u8], windows: bool) -> Option<Packet> {
+    let (p, inner) = seen(datagram, &Headers::parse(datagram)?, windows, false, &mut false)?;
+    // The packet quoted in a fragmented ICMP error cannot be translated.
+    inner.is_none().then_some(p)
+}
+
+/// A datagram's pass through a zone, as far as the next ones like it may repeat it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) zone: Zone,
+    pub(crate) tuple: Tuple,
+    /// Ports, TCP flags, and type and code of ICMP.
+    pub(crate) transport: u64,
+    /// The connection before and behind it.
+    pub(crate) connection: [Option<ConnSnapshot>; 2],
+}
+
+impl Passed {
+    fn new(zone: Zone, p: &Packet, connection: [Option<ConnSnapshot>; 2]) -> Passed {
+        Passed { zone, tuple: p.tuple, transport: transport(p), connection }
+    }
+}
+
+/// What of a datagram's transport header may decide.
+fn transport(p: &Packet) -> u64 {
+    let t = &p.tuple;
+    let ports = u64::from(t.sport) << 48 | u64::from(t.dport) << 32;
+    ports | u64::from(p.tcp_flags) << 16 | u64::from(t.icmp_type) << 8 | u64::from(t.icmp_code)
+}
+
+/// The same of a whole datagram, if it is valid and no window counts.
+pub(crate) fn transport_of(datagram: &[u8], windows: bool) -> Option<u64> {
+    let p = seen_whole(datagram, windows)?;
+    (p.segment.is_none() && !p.error).then(|| transport(&p))
+}
+
+/// What a datagram's fragments go on with.
+pub(crate) struct Joint {
+    verdict: Verdict,
+    tuple: Option<Tuple>,
+    pass: Option<Pass>,
+    /// None: the next ones have to be tracked as well.
+    pub(crate) passed: Option<Passed>,
+    /// The number of the first fragment's [`Suspended`].
+    pub(crate) first: u64,
+}
+
+impl Joint {
+    /// Of a fragment that is invalid by itself.
+    fn invalid() -> Joint {
+        Joint { verdict: invalid(), tuple: None, pass: None, passed: None, first: 0 }
+    }
+}
+
 /// `good`: the device has verified the checksum of TCP or UDP.
 fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     let header = h.is_ipv6() || {
@@ -186,7 +241,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.packet.headers.fragment && self.packet.headers.ip_ok {
             return self.hold(c, zone);
         }
-        let (verdict, tuple) = self.track(c, zone, None);
+        let (verdict, tuple, _) = self.track(c, zone, None);
         self.tracked(c, zone, &verdict, tuple);
     }
 
@@ -200,8 +255,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Freezes a fragment until its datagram is complete.
     fn hold(&mut self, c: &CtAction, zone: Zone) {
-        let held = Held {
-            bytes: self.packet.buf.data().to_vec(),
+        let rest = Suspended {
+            number: self.backer.fragments.number(),
+            resumed: self.pipeline.resumed,
             key: self.packet.key.clone(),
             pass: self.packet.conn,
             ct: Box::new(c.clone()),
@@ -212,9 +268,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             stack: Vec::new(),
             action_set: Vec::new(),
             frames: Vec::new(),
+            queue: self.packet.queue,
+            tunnel: self.packet.tunnel,
+            mirrored: self.packet.mirrored,
         };
-        self.observer.side_effect();
-        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
+        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(rest)), frames: Vec::new() });
     }
 
     /// Hands a frozen fragment to reassembly; if its datagram is complete, all of its fragments go on.
@@ -233,44 +291,82 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.backer.drops.add_many(DropReason::FragmentOverlap, n - 1);
                 self.because(DropReason::FragmentOverlap);
             }
-            Taken::Invalid(held) => self.release(*held, &invalid(), None),
-            Taken::Whole(whole, list) => {
-                let Some(first) = list.first() else { return };
-                // The datagram is what its first fragment says, which alone has ports.
-                let (c, zone, key) = (first.ct.clone(), first.zone, first.key.clone());
-                let own = (std::mem::replace(&mut self.packet.key, key), self.packet.conn);
-                self.packet.conn = first.pass;
-                let (verdict, tuple) = self.track(&c, zone, Some(&whole));
-                let pass = self.packet.conn;
-                (self.packet.key, self.packet.conn) = own;
-                for held in list {
-                    self.release(Held { pass, ..held }, &verdict, tuple);
-                }
-            }
+            Taken::Invalid(held) => self.resume_invalid(&held),
+            Taken::Whole(whole, list) => self.datagram(&whole, &list),
         }
     }
 
+    /// All fragments of a datagram go on.
+    pub(crate) fn datagram(&mut self, whole: &[u8], list: &[Held]) {
+        // Each of them is counted as it goes on.
+        self.pipeline.sent += 1;
+        let Some(first) = list.first().map(|held| &held.rest) else { return };
+        // The datagram is what its first fragment says, which alone has ports.
+        let own = (std::mem::replace(&mut self.packet.key, first.key.clone()), self.packet.conn);
+        self.packet.conn = first.pass;
+        let (verdict, tuple, passed) = self.track(&first.ct, first.zone, Some(whole));
+        let joint = Joint { verdict, tuple, passed, pass: self.packet.conn, first: first.number };
+        (self.packet.key, self.packet.conn) = own;
+        for held in list {
+            self.apart(None, |x| x.release(held, &joint));
+        }
+    }
+
+    /// Does something with another packet, which has been given a reason to be dropped, or none: it is counted if nothing
+    /// of it is sent.
+    pub(crate) fn apart(&mut self, why: Option<DropReason>, body: impl FnOnce(&mut Self)) {
+        let (sent, drop) = (std::mem::take(&mut self.pipeline.sent), std::mem::replace(&mut self.pipeline.drop, why));
+        body(self);
+        if self.pipeline.failed {
+            // All of the walk is, when it ends.
+            self.pipeline.sent = sent;
+            return;
+        }
+        if self.pipeline.sent == 0 {
+            self.backer.drops.add(self.pipeline.drop.unwrap_or(DropReason::Action));
+        }
+        (self.pipeline.sent, self.pipeline.drop) = (sent, drop);
+    }
+
+    /// A fragment goes on that is invalid by itself.
+    pub(crate) fn resume_invalid(&mut self, held: &Held) {
+        self.pipeline.sent += 1;
+        self.apart(None, |x| x.release(held, &Joint { pass: held.rest.pass, ..Joint::invalid() }));
+    }
+
     /// Resumes a fragment after its `ct`.
-    fn release(&mut self, held: Held, verdict: &Verdict, tuple: Option<Tuple>) {
+    fn release(&mut self, held: &Held, joint: &Joint) {
         let Some(p) = self.packet.buf.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
-        let depth = std::mem::take(&mut self.pipeline.depth);
-        self.with_packet(p, |x| {
-            x.isolated(|x| {
-                (x.packet.key, x.packet.conn) = (held.key, held.pass);
-                (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (held.bridge, held.table, held.cookie);
-                (x.pipeline.stack, x.pipeline.action_set) = (held.stack, held.action_set);
-                if let Some(t) = verdict.translated {
+        let rest = &held.rest;
+        let (depth, resubmits) =
+            (std::mem::take(&mut self.pipeline.depth), std::mem::take(&mut self.pipeline.resubmits));
+        let resumed = std::mem::replace(&mut self.pipeline.resumed, true);
+        let (tunnel, mirrored) = (self.packet.tunnel, self.packet.mirrored);
+        self.isolated(|x| {
+            x.with_packet(p, |x| {
+                // Of TCP flags a number does not tell.
+                let flags = x.packet.base.get(F::TcpFlags);
+                x.packet.key.clone_from(&rest.key);
+                x.packet.key.set(F::TcpFlags, flags);
+                (x.packet.conn, x.packet.queue) = (joint.pass, rest.queue);
+                (x.packet.tunnel, x.packet.mirrored) = (rest.tunnel, rest.mirrored);
+                (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (rest.bridge, rest.table, rest.cookie);
+                (x.pipeline.stack, x.pipeline.action_set) = (rest.stack.clone(), rest.action_set.clone());
+                let begun = O::resumes(x, rest, joint);
+                if let Some(t) = joint.verdict.translated {
                     x.translate(&t, None);
                 }
-                x.tracked(&held.ct, held.zone, verdict, tuple);
-                x.go_on(held.frames);
+                x.tracked(&rest.ct, rest.zone, &joint.verdict, joint.tuple);
+                x.go_on(rest.frames.clone());
+                O::resumed(x, begun);
             });
         });
-        self.pipeline.depth = depth;
+        (self.packet.tunnel, self.packet.mirrored) = (tunnel, mirrored);
+        (self.pipeline.depth, self.pipeline.resubmits, self.pipeline.resumed) = (depth, resubmits, resumed);
     }
 
     /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it.
-    fn track(&mut self, c: &CtAction, zone: Zone, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
+    fn track(&mut self, c: &CtAction, zone: Zone, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>, Option<Passed>) {
         let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let windows = self.backer.conntrack.lock().windows;
@@ -282,16 +378,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.buf.checksum_good(),
                 &mut self.packet.checksums_hold,
             ),
-            // The packet quoted in a fragmented ICMP error cannot be translated.
-            Some(b) => {
-                Headers::parse(b).and_then(|h| seen(b, &h, windows, false, &mut false)).filter(|(_, i)| i.is_none())
-            }
+            Some(b) => seen_whole(b, windows).map(|p| (p, None)),
         };
         let Some((p, inner)) = seen else {
             // Wrong checksums may be the reason, and the next packet may have right ones.
             self.observer.side_effect();
             self.packet.conn = None;
-            return (invalid(), None);
+            return (invalid(), None, None);
         };
         if self.packet.conn.is_none() && !p.error {
             self.packet.conn = self.remembered(zone, &p.tuple);
@@ -321,7 +414,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             if let (None, Some(t)) = (whole, v.translated) {
                 self.translate(&t, inner.as_ref());
             }
-            return (v, Some(p.tuple));
+            let same = whole.and_then(|_| self.backer.conntrack.lock().snapshot(pass.id));
+            let passed = same.filter(|_| p.segment.is_none()).map(|same| Passed::new(zone, &p, [Some(same); 2]));
+            return (v, Some(p.tuple), passed);
         }
         let mut conntrack = self.backer.conntrack.lock();
         let (v, [before, after]) = conntrack.process_seen(&p, &req, now);
@@ -340,7 +435,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }
-        (v, Some(p.tuple))
+        let odd = p.segment.is_some() || v.state & flag::INV != 0 && after.is_some() || c.commit && after.is_none();
+        let passed = (whole.is_some() && !odd).then(|| Passed::new(zone, &p, [before, after]));
+        (v, Some(p.tuple), passed)
     }
 
     /// The connection of a packet that was translated before a pause, found by its fields.

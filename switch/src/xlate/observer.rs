@@ -10,10 +10,14 @@
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
+use crate::conntrack::reassembly::Suspended;
 use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
+use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
+use crate::xlate::controller::SoFar;
+use crate::xlate::ct::Joint;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Xlate};
@@ -240,6 +244,14 @@ pub(crate) trait Observer: Sized {
     fn ct_exec_done(&mut self);
     /// The packet's connection in a zone gets a mark and a label.
     fn ct_marks(&mut self, zone: Zone, mark: u32, label: u128);
+    /// The walk of a fragment waits with this left to do. So far the walk has done what `so_far` says, if that is all that
+    /// there is to it, and the packet would be dropped for the reason `why`.
+    fn holds(&mut self, base: &FlowKey, rest: &Arc<Suspended>, so_far: Option<SoFar>, why: Option<DropReason>);
+    /// A fragment begins to go on.
+    type Begun;
+    fn resumes<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, rest: &Arc<Suspended>, joint: &Joint) -> Self::Begun;
+    /// It is done, or waits once more.
+    fn resumed<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, begun: Self::Begun);
     /// How often the packet was translated so far.
     fn translations(&self) -> usize;
     /// The packet is restored to what it was when it had been translated so often.

@@ -64,6 +64,8 @@ pub(crate) struct Pipeline {
     pub(crate) exit: bool,
     /// A meter has dropped the packet, or the copy that is at hand.
     pub(crate) metered: bool,
+    /// The packet is a fragment that went on behind a `ct`.
+    pub(crate) resumed: bool,
     /// The walk waits.
     pub(crate) frozen: Option<Frozen>,
     /// Packets sent, to ports or the controller.
@@ -98,6 +100,7 @@ impl Pipeline {
             last: false,
             exit: false,
             metered: false,
+            resumed: false,
             frozen: None,
             sent: 0,
             drop: None,

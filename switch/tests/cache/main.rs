@@ -1,6 +1,8 @@
 //! The flow cache is invisible: with it and without it, the same packets, events, counters and connections, whatever
 //! changes underneath.
 
+mod cut;
+mod datagrams;
 mod gateway;
 mod openings;
 mod ops;

@@ -1,5 +1,6 @@
 //! What happens to it: packets, and changes underneath.
 
+use super::cut::cut;
 use super::gateway::*;
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
@@ -89,6 +90,8 @@ pub enum Op {
         ttl: u8,
         tagged: bool,
     },
+    /// A fragment.
+    Part(Datagram, usize),
     Later(u64),
     Flush(u16),
     /// A zone holds so many connections.
@@ -121,6 +124,67 @@ pub enum Op {
     Session(u16, Option<u8>),
     /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
     Bond(Option<(u8, bool, bool)>),
+}
+
+/// A datagram in fragments.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// From a host, its answer from the uplink, from a tunnel, from another host.
+    pub way: u8,
+    pub proto: u8,
+    pub v6: bool,
+    pub src: u8,
+    pub port: u16,
+    /// TCP's flags.
+    pub flags: u8,
+    pub ttl: u8,
+    pub parts: usize,
+    /// Bytes of its payload in each fragment but the last.
+    pub size: usize,
+    pub id: u16,
+    /// Its checksum is right.
+    pub right: bool,
+}
+
+impl Datagram {
+    /// The device that it comes from, and its fragments.
+    fn cut(&self) -> (u32, Vec<Vec<u8>>) {
+        let Datagram { way, proto, v6, src, port, flags, ttl, parts, size, id, right } = *self;
+        let host = if v6 { host6(src) } else { IpAddr::from([10, 0, 0, src]) };
+        let (far, own) = if v6 { (ip("2001::8:8"), host) } else { (ip("8.8.8.8"), ip("172.16.0.1")) };
+        let (macs, ends) =
+            if way == 1 { ((VIF, PEER), [(far, 80), (own, port)]) } else { ((ROUTER, VIF), [(host, port), (far, 80)]) };
+        let [source, destination] = ends.map(|(_, port): (IpAddr, u16)| port.to_be_bytes());
+        let mut body = match proto {
+            6 => [&[0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0, 9, 0, 0, 0, 0][..]].concat(),
+            17 => vec![0; 4],
+            _ => Vec::new(),
+        };
+        let (question, answer) = if v6 { (128, 129) } else { (8, 0) };
+        let head = match proto {
+            1 | 58 => [[if way == 1 { answer } else { question }, 0], [0; 2], port.to_be_bytes(), [0, 1]].concat(),
+            _ => [source, destination].concat(),
+        };
+        body.splice(0..0, head);
+        body.resize(size * (parts - 1) + 13, id as u8);
+        if proto == 17 {
+            let n = body.len() as u16;
+            body[4..6].copy_from_slice(&n.to_be_bytes());
+        }
+        let proto = if proto == 1 && v6 { 58 } else { proto };
+        let mut p = build::ip_packet(macs.0, macs.1, ends[0].0, ends[1].0, proto, ttl, &body).expect("datagram");
+        let h = packet::Headers::parse(&p).expect("headers");
+        packet::checksum::set_l4(&mut p, &h);
+        let end = p.len() - 1;
+        p[end] ^= if right { 0 } else { 0x55 };
+        let list = cut(&p, size, id);
+        match way {
+            0 => (1, list),
+            1 => (50, list),
+            2 => (50, list.iter().zip(5000..).map(|(f, sport)| in_tunnel(0x1234, sport, f)).collect()),
+            _ => (2, list),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -457,6 +521,10 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
                 tag(&mut p, 0x8100, 5);
             }
             (3, p)
+        }
+        Op::Part(d, n) => {
+            let (device, mut list) = d.cut();
+            (device, list.swap_remove(*n % list.len()))
         }
         Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
         _ => return None,
