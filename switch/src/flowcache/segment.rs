@@ -333,6 +333,13 @@ pub(super) fn ends_segment(a: &Action, key: &FlowKey, builder: Option<&mut Segme
     if !follows(a) || matches!(a, Action::DecTtl(_)) && key.get(F::IpTtl) <= 1 {
         return true;
     }
+    // Segments of fragments do not know their ports, which lookups do not see.
+    if let Action::Move { src, .. } | Action::Push(src) = a
+        && src.field.words() & F::TcpSrc.words() != 0
+        && key.get(F::IpFrag) != 0
+    {
+        return true;
+    }
     if let Some(b) = builder {
         match a {
             Action::Move { src, .. } | Action::Push(src) => b.reads(src.field),
@@ -370,7 +377,7 @@ impl CacheObserver<'_> {
         // A record that is to become a megaflow needs each search.
         let asked = self.recorder.as_ref().is_some_and(|r| r.looked.only);
         let segments = &mut self.flowcache.segments;
-        if !segments.on || !there || asked || start.key.get(F::IpFrag) != 0 {
+        if !segments.on || !there || asked {
             return None;
         }
         let version = backer.tables_version();

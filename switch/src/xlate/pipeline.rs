@@ -251,7 +251,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.because(DropReason::TooManyResubmits);
             return Err(None);
         }
-        let Some(ports) = self.hide_ports() else {
+        let Some(ports) = self.hide_ports(self.pipeline.bridge) else {
             self.observer.open(Kind::Table, || {
                 format!("{table:2}. Packets are IP fragments and the fragment handling mode is \"drop\".")
             });
@@ -291,10 +291,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if original {
             self.swap_tuples();
         }
-        if let Some((source, destination)) = ports {
-            self.packet.key.set(F::TcpSrc, source);
-            self.packet.key.set(F::TcpDst, destination);
-        }
+        self.show_ports(ports);
         if let Some(r) = &rule
             && !dry
         {
@@ -425,11 +422,16 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Hides transport ports (and ICMP type and code) of a fragment from a lookup, as the bridge's mode wants, and
     /// returns them. `None`: the bridge drops fragments.
-    fn hide_ports(&mut self) -> Option<Option<(u128, u128)>> {
+    #[inline]
+    pub(super) fn hide_ports(&mut self, bridge: BridgeId) -> Option<Option<(u128, u128)>> {
         if self.packet.key.get(F::IpFrag) == 0 {
             return Some(None);
         }
-        match self.backer.bridges.get(self.pipeline.bridge).map(|b| b.fragments).unwrap_or_default() {
+        self.hide_ports_of_fragment(bridge)
+    }
+
+    fn hide_ports_of_fragment(&mut self, bridge: BridgeId) -> Option<Option<(u128, u128)>> {
+        match self.backer.bridges.get(bridge).map(|b| b.fragments).unwrap_or_default() {
             Fragments::Drop => None,
             Fragments::Match => Some(None),
             Fragments::Normal => {
@@ -438,6 +440,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.key.set(F::TcpDst, 0);
                 Some(Some(ports))
             }
+        }
+    }
+
+    /// Undoes [`Xlate::hide_ports`].
+    #[inline]
+    pub(super) fn show_ports(&mut self, ports: Option<(u128, u128)>) {
+        if let Some((source, destination)) = ports {
+            self.packet.key.set(F::TcpSrc, source);
+            self.packet.key.set(F::TcpDst, destination);
         }
     }
 }

@@ -215,13 +215,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// The segment that begins here, if it is known and passes no limit.
     #[inline]
     pub(super) fn known_segment(&mut self, table: TableId, in_port: PortNo, deepens: u32) -> Option<Arc<Segment>> {
+        let Some(ports) = self.hide_ports(self.pipeline.bridge) else {
+            self.observer.segment_is_lost();
+            return None;
+        };
         let start = SegmentStart { bridge: self.pipeline.bridge, table, in_port, key: &self.packet.key };
         let at = &self.pipeline;
-        self.observer.segment(self.backer, &start, |s| {
+        let known = self.observer.segment(self.backer, &start, |s| {
             at.depth + deepens + s.most.0 <= MAX_DEPTH
                 && at.levels + s.most.1 < MAX_LEVELS
                 && at.resubmits as usize + s.hops.len() <= MAX_RESUBMITS as usize
-        })
+        });
+        self.show_ports(ports);
+        known
     }
 
     /// Executes a segment and the lists that continue at its end; if the outermost of these ends in a lookup, returns
@@ -325,7 +331,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let at = (self.pipeline.table, self.pipeline.flow);
         self.undone(|x| {
             x.packet.key.clone_from(key);
-            x.perform(s, &s.each, |x, h| met(x.backer, &x.packet.key, h))
+            x.perform(s, &s.each, |x, h| {
+                let ports = x.hide_ports(h.bridge);
+                met(x.backer, &x.packet.key, h);
+                x.show_ports(ports.flatten());
+            })
         });
         (self.pipeline.table, self.pipeline.flow) = at;
     }
@@ -334,10 +344,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn check(&mut self, s: &Segment) {
         let one = self.undone(|x| {
             let on = x.perform(s, &s.each, |x, h| {
+                let ports = x.hide_ports(h.bridge);
                 let table = x.backer.bridges.get(h.bridge).and_then(|b| b.tables.get(h.table.index()));
                 let found = table.and_then(|t| t.lookup(&x.packet.key, &mut [0; WORDS]));
                 let same = (h.bridge, h.in_port) == (x.pipeline.bridge, x.own_port())
                     && found.map(Arc::as_ptr) == h.rule.as_ref().map(Arc::as_ptr);
+                x.show_ports(ports.flatten());
                 debug_assert!(same, "table {}: a segment says {:?}", h.table, h.rule);
             });
             (on, x.packet.key.clone())

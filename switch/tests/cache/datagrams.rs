@@ -160,3 +160,22 @@ fn fragments_of_a_connection_need_no_walk() {
         assert_eq!(settled, [0; 2], "{proto} v6 {v6} way {way} lane {lane}: {lookups:?}");
     }
 }
+
+/// What walks needs no search, as soon as fragments of other connections have walked there.
+#[test]
+fn fragments_of_new_connections_need_no_search() {
+    let mut s = rig(Rig::with_segments());
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    let lookups = |s: &Rig| -> u64 { s.bridges().flat_map(|(_, b)| &b.table_stats).map(|t| t.0).sum() };
+    for port in 1000..1004 {
+        let before = (lookups(&s), s.cache_stats().segment_lookups);
+        for part in 0..3 {
+            let (flags, ttl, parts, size, id) = (0, 64, 3, 40, 1);
+            let (way, proto, v6, src, right) = (0, 17, false, 1, true);
+            let d = Datagram { way, proto, v6, src, port, flags, ttl, parts, size, id, right };
+            step(&mut s, &Op::Part(d, part), &mut now, &mut last);
+        }
+        let (all, known) = (lookups(&s) - before.0, s.cache_stats().segment_lookups - before.1);
+        assert!(all > 12 && (port == 1000 || known == all), "port {port}: {all} lookups, {known} of them by segments");
+    }
+}
