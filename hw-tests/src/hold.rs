@@ -36,12 +36,14 @@ const IDLE: Duration = Duration::from_secs(10);
 /// once would wait for each other, and TCP would take that for the time of a round trip for as long as it is idle: what
 /// is lost later is sent again after three such times.
 const TURNS: u32 = 4;
-/// The longest time for that: connections that wait for their last question say nothing, and are to be known still.
-const TURNS_MAX: Duration = Duration::from_secs(20);
+/// How long a connection may say nothing so that switches know it still, with two seconds to spare
+/// (ovs-vswitchd.conf.db(5), `CT_Timeout_Policy:timeouts`, udp_multiple).
+const KNOWN: Duration = Duration::from_secs(28);
 
-/// In which time connections that ask so often open one after the other, and end so.
+/// In which time connections that ask so often open one after the other, and end so. Who has just not asked waits for that
+/// time with its last question.
 pub fn turns(every: Duration) -> Duration {
-    (every * TURNS).min(TURNS_MAX)
+    (every * TURNS).min(KNOWN.saturating_sub(every))
 }
 /// For how long the server speaks by itself over UDP, which has no end.
 const PUSHES: Duration = Duration::from_secs(300);
