@@ -158,6 +158,22 @@ fn packets_go_to_the_holder_of_a_gateway_port_until_another_has_claimed_it() {
     assert_eq!(bundle(&flows), "101,102", "who has it now is not known");
 }
 
+/// Adds a logical flow.
+fn logical_flow(input: &mut Input, id: u128, datapath: Uuid, matches: &str, actions: &str) {
+    let flow = sb::LogicalFlow {
+        logical_datapath: Some(datapath),
+        pipeline: "ingress".into(),
+        table_id: 3,
+        priority: 90,
+        r#match: matches.into(),
+        actions: actions.into(),
+        ..Default::default()
+    };
+    let (uuid, new) = (Uuid::from_u128(id), Arc::new(flow));
+    input.sb.logical_flow.insert(uuid, new.clone());
+    input.changed(&AnyChange::LogicalFlow(Change { uuid, old: None, new: Some(new) }));
+}
+
 /// The answers to who asks for an address come from the new gateway alone, as its announcements do.
 #[test]
 fn a_gateway_that_is_relieved_answers_nobody() {
@@ -165,18 +181,8 @@ fn a_gateway_that_is_relieved_answers_nobody() {
     let reply = "eth.dst = eth.src; arp.op = 2; arp.tpa <-> arp.spa; outport = inport; flags.loopback = 1; output;";
     let advert = "nd_na_router { eth.src = xxreg0[0..47]; outport = inport; flags.loopback = 1; output; };";
     for (n, matches, actions) in [(1, "arp.op == 1", reply), (2, "nd_ns", advert), (3, "ip4", "ip.ttl--; next;")] {
-        let flow = sb::LogicalFlow {
-            logical_datapath: Some(ROUTER),
-            pipeline: "ingress".into(),
-            table_id: 3,
-            priority: 90,
-            r#match: format!("{matches} && is_chassis_resident(\"cr-lrp\")").as_str().into(),
-            actions: actions.into(),
-            ..Default::default()
-        };
-        let (uuid, new) = (Uuid::from_u128(50 + n), Arc::new(flow));
-        input.sb.logical_flow.insert(uuid, new.clone());
-        input.changed(&AnyChange::LogicalFlow(Change { uuid, old: None, new: Some(new) }));
+        let matches = format!("{matches} && is_chassis_resident(\"cr-lrp\")");
+        logical_flow(&mut input, 50 + n, ROUTER, &matches, actions);
     }
     claim(&mut input, Some(GW2));
     let mut flows = Flows::new(&input);
@@ -196,18 +202,7 @@ fn a_gateway_that_is_relieved_answers_nobody() {
 #[test]
 fn a_port_that_another_asks_for_is_not_served_any_more() {
     let mut input = input("gw1", true);
-    let flow = sb::LogicalFlow {
-        logical_datapath: Some(SWITCH),
-        pipeline: "ingress".into(),
-        table_id: 3,
-        priority: 100,
-        r#match: "udp.src == 68 && is_chassis_resident(\"bm1\")".into(),
-        actions: "ip.ttl--; next;".into(),
-        ..Default::default()
-    };
-    let (uuid, new) = (Uuid::from_u128(50), Arc::new(flow));
-    input.sb.logical_flow.insert(uuid, new.clone());
-    input.changed(&AnyChange::LogicalFlow(Change { uuid, old: None, new: Some(new) }));
+    logical_flow(&mut input, 50, SWITCH, "udp.src == 68 && is_chassis_resident(\"bm1\")", "ip.ttl--; next;");
     let mut flows = Flows::new(&input);
     let serves = |flows: &Flows| !flows.with("dec_ttl").is_empty();
     assert!(serves(&flows), "{:#?}", flows.all);

@@ -93,7 +93,12 @@ impl Controller {
 
     /// Whether the switch has all that follows from what is here.
     pub(super) fn is_installed(&self) -> bool {
-        self.switch_up && self.derived && self.installed >= self.sequence && self.has_all_rows()
+        self.is_sent() && self.installed >= self.sequence
+    }
+
+    /// Whether the switch has been sent all that follows from what is known.
+    pub(super) fn is_sent(&self) -> bool {
+        self.switch_up && self.derived && self.has_all_rows()
     }
 
     pub(super) fn can_announce(&self) -> bool {

@@ -58,9 +58,7 @@ impl Controller {
         let nothing_waits = self.learned.is_empty() && self.virtual_ports.is_empty() && self.monitors.events.is_empty();
         self.known
             && !self.waits
-            && self.switch_up
-            && self.derived
-            && self.has_all_rows()
+            && self.is_sent()
             && self.southbound_is_free()
             && self.local_is_free()
             && nothing_waits
