@@ -34,10 +34,10 @@ pub async fn neighbours(w: &World, macs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a logical flow by one that differs from it.
-async fn replace(w: &World, flow: &Value, edit: impl Fn(&mut Value)) -> Result<Value> {
+/// Replaces a logical flow by one that differs from it in one column.
+async fn replace(w: &World, flow: &mut Value, column: &str, value: String) -> Result<()> {
     let mut row = flow.clone();
-    edit(&mut row);
+    row[column] = json!(value);
     let id = row.as_object_mut().and_then(|o| o.remove("_uuid")).context("no row")?;
     let results = w
         .sb(vec![
@@ -45,11 +45,18 @@ async fn replace(w: &World, flow: &Value, edit: impl Fn(&mut Value)) -> Result<V
             json!({"op": "insert", "table": "Logical_Flow", "row": row}),
         ])
         .await?;
-    let new = results.get(1).map(|r| r["uuid"].clone()).context("no new row")?;
-    if let Some(o) = row.as_object_mut() {
-        o.insert("_uuid".into(), new);
-    }
-    Ok(row)
+    row["_uuid"] = results.get(1).map(|r| r["uuid"].clone()).context("no new row")?;
+    *flow = row;
+    Ok(())
+}
+
+/// A text with something else between `begin` and the next of `ends`.
+fn with(text: &Value, begin: &str, ends: &[char], other: &str) -> Result<String> {
+    let text = text.as_str().context("no text")?;
+    let (head, rest) = text.split_once(begin).with_context(|| format!("no {begin:?} in {text}"))?;
+    let tail =
+        rest.find(ends).and_then(|end| rest.get(end..)).with_context(|| format!("no end of {begin:?} in {text}"))?;
+    Ok(format!("{head}{begin}{other}{tail}"))
 }
 
 /// The first logical flow of which this holds.
@@ -73,97 +80,106 @@ async fn flow(w: &World, what: &str, is: impl Fn(&str, &str) -> bool) -> Result<
         .with_context(|| format!("no logical flow for {what}"))
 }
 
-pub async fn all(w: &World, n: usize, f: &mut Figures) -> Result<()> {
-    let mut put = |line: usize, what: &'static str, ran: &'static str, mut all: Vec<(f64, f64)>| {
-        if all.is_empty() {
-            return;
+/// A kind of change, and how many are there of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Port,
+    Acl,
+    Address,
+    Mac,
+    Neighbour,
+    Backend,
+}
+
+/// What is changed in one world, as it is now.
+struct Now {
+    router_port: Value,
+    acl: Value,
+    balancer: Value,
+}
+
+impl Now {
+    async fn of(w: &World) -> Result<Now> {
+        Ok(Now {
+            router_port: router_port(w).await?,
+            acl: flow(w, "an ACL", |m, _| m.contains("@pg1 ") && m.contains("tcp.dst == {80, 443}")).await?,
+            balancer: flow(w, "a load balancer", |m, a| a.contains("backends=") && m.contains("172.16.3.1")).await?,
+        })
+    }
+
+    /// Makes one change.
+    async fn change(&mut self, w: &World, kind: Kind, i: usize, spare: &str) -> Result<(f64, f64)> {
+        let sb = |op: Value| async { w.sb(vec![op]).await.map(|_| ()) };
+        match kind {
+            Kind::Port => w.change(spare, plug(&w.server, spare)).await,
+            Kind::Acl => {
+                let m = with(&self.acl["match"], "tcp.dst == {", &['}'], &format!("80, {}", 1000 + i))?;
+                w.change("an ACL", replace(w, &mut self.acl, "match", m)).await
+            }
+            Kind::Address => {
+                let address = format!("203.0.113.{}", i + 1);
+                let op = json!({"op": "mutate", "table": "Address_Set", "where": [["name", "==", "as2"]], "mutations": [["addresses", "insert", address]]});
+                w.change("an address", sb(op)).await
+            }
+            Kind::Mac => {
+                let op = json!({"op": "update", "table": "MAC_Binding", "where": [["ip", "==", neighbour_ip(i)]], "row": {"mac": neighbour_mac((1 << 24) + i)}});
+                w.change("a MAC", sb(op)).await
+            }
+            Kind::Neighbour => {
+                let op = json!({"op": "insert", "table": "MAC_Binding", "row": {"logical_port": "lrp-0-0", "ip": format!("198.51.100.{i}"),
+                    "mac": neighbour_mac((2 << 24) + i), "datapath": self.router_port["datapath"]}});
+                w.change("a neighbour", sb(op)).await
+            }
+            Kind::Backend => {
+                let backends = format!("10.0.6.{}:8080", 50 + i);
+                let a = with(&self.balancer["actions"], "backends=", &[',', ';', ')'], &backends)?;
+                w.change("a backend", replace(w, &mut self.balancer, "actions", a)).await
+            }
         }
-        // The first one may find tables to be made.
-        if all.len() > 2 {
-            all.remove(0);
-        }
-        let (mut times, mut used): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
-        f.insert((line, what, "ms"), median(&mut times) * 1e3);
-        f.insert((line + 1, ran, "ms"), median(&mut used) * 1e3);
-        eprintln!("  {what}");
-    };
+    }
+}
+
+/// Makes changes of each kind in all worlds in turn, so that what else happens on the machine meets all alike.
+pub async fn all(worlds: &[World], n: usize, figures: &mut [Figures]) -> Result<()> {
+    let kinds = [
+        (Kind::Port, "port", "a port is plugged in", "plugging in, processor time"),
+        (Kind::Acl, "acl", "an ACL changes", "an ACL, processor time"),
+        (Kind::Address, "address", "an address joins a set", "an address, processor time"),
+        (Kind::Mac, "mac", "a neighbour's MAC changes", "a neighbour's MAC, processor time"),
+        (Kind::Neighbour, "neighbour", "a neighbour is learned", "a neighbour, processor time"),
+        (Kind::Backend, "backend", "a load balancer's backend changes", "a backend, processor time"),
+    ];
     let only = std::env::var("CHANGE").ok();
-    let count = |kind: &str| if only.as_ref().is_none_or(|o| o == kind) { n } else { 0 };
+    let mut now = Vec::new();
+    for w in worlds {
+        now.push(Now::of(w).await?);
+    }
     let spare = (0..cloud::LOCAL_TENANTS).flat_map(|t| (0..cloud::SWITCHES).map(move |s| (t, s)));
-    let spare =
-        spare.flat_map(|(t, s)| (cloud::LOCAL_PORTS..2 * cloud::LOCAL_PORTS - 1).map(move |p| cloud::port(t, s, p)));
-    let mut times = Vec::new();
-    for port in spare.take(count("port")) {
-        times.push(w.change(&port, plug(&w.server, &port)).await?);
+    let spare: Vec<String> = spare
+        .flat_map(|(t, s)| (cloud::LOCAL_PORTS..2 * cloud::LOCAL_PORTS - 1).map(move |p| cloud::port(t, s, p)))
+        .collect();
+    for (line, (kind, name, what, ran)) in kinds.into_iter().enumerate() {
+        if only.as_ref().is_some_and(|o| o != name) {
+            continue;
+        }
+        let count = if kind == Kind::Port { n.min(spare.len()) } else { n };
+        let mut times = vec![Vec::new(); worlds.len()];
+        for i in 0..count {
+            let port = spare.get(i).map_or("", String::as_str);
+            for ((w, now), times) in worlds.iter().zip(&mut now).zip(&mut times) {
+                times.push(now.change(w, kind, i, port).await?);
+            }
+        }
+        for (mut all, f) in times.into_iter().zip(&mut *figures) {
+            // The first one may find tables to be made.
+            if all.len() > 2 {
+                all.remove(0);
+            }
+            let (mut times, mut used): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
+            f.insert((10 + 2 * line, what, "ms"), median(&mut times) * 1e3);
+            f.insert((11 + 2 * line, ran, "ms"), median(&mut used) * 1e3);
+        }
+        eprintln!("  {what}");
     }
-    put(10, "a port is plugged in", "plugging in, processor time", times);
-
-    let mut acl = flow(w, "an ACL", |m, _| m.contains("@pg1 ") && m.contains("tcp.dst == {80, 443}")).await?;
-    let mut times = Vec::new();
-    for i in 0..count("acl") {
-        let other = format!("tcp.dst == {{80, {}}}", 1000 + i);
-        let before = acl["match"].as_str().unwrap_or_default().to_string();
-        let at = before.find("tcp.dst == {").context("no port in the match")?;
-        let end = before.get(at..).and_then(|r| r.find('}')).context("no end")? + at + 1;
-        let m = format!("{}{other}{}", before.get(..at).unwrap_or_default(), before.get(end..).unwrap_or_default());
-        let mut new = Value::Null;
-        times.push(
-            w.change("an ACL", async {
-                new = replace(w, &acl, |r| r["match"] = json!(m)).await?;
-                Ok(())
-            })
-            .await?,
-        );
-        acl = new;
-    }
-    put(12, "an ACL changes", "an ACL, processor time", times);
-
-    let mut times = Vec::new();
-    for i in 0..count("address") {
-        let address = format!("203.0.113.{}", i + 1);
-        let op = json!({"op": "mutate", "table": "Address_Set", "where": [["name", "==", "as2"]], "mutations": [["addresses", "insert", address]]});
-        times.push(w.change("an address", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
-    }
-    put(14, "an address joins a set", "an address, processor time", times);
-
-    let mut times = Vec::new();
-    for i in 0..count("mac") {
-        let op = json!({"op": "update", "table": "MAC_Binding", "where": [["ip", "==", neighbour_ip(i)]], "row": {"mac": neighbour_mac((1 << 24) + i)}});
-        times.push(w.change("a MAC", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
-    }
-    put(16, "a neighbour's MAC changes", "a neighbour's MAC, processor time", times);
-
-    let port = router_port(w).await?;
-    let mut times = Vec::new();
-    for i in 0..count("neighbour") {
-        let op = json!({"op": "insert", "table": "MAC_Binding", "row": {"logical_port": "lrp-0-0", "ip": format!("198.51.100.{i}"),
-            "mac": neighbour_mac((2 << 24) + i), "datapath": port["datapath"]}});
-        times.push(w.change("a neighbour", async { w.sb(vec![op]).await.map(|_| ()) }).await?);
-    }
-    put(18, "a neighbour is learned", "a neighbour, processor time", times);
-
-    let mut lb = flow(w, "a load balancer", |m, a| a.contains("backends=") && m.contains("172.16.3.1")).await?;
-    let mut times = Vec::new();
-    for i in 0..count("backend") {
-        let actions = lb["actions"].as_str().unwrap_or_default().to_string();
-        let at = actions.find("backends=").context("no backends")? + "backends=".len();
-        let end = actions.get(at..).and_then(|r| r.find([',', ';', ')'])).context("no end")? + at;
-        let new = format!(
-            "{}10.0.6.{}:8080{}",
-            actions.get(..at).unwrap_or_default(),
-            50 + i,
-            actions.get(end..).unwrap_or_default()
-        );
-        let mut row = Value::Null;
-        times.push(
-            w.change("a backend", async {
-                row = replace(w, &lb, |r| r["actions"] = json!(new)).await?;
-                Ok(())
-            })
-            .await?,
-        );
-        lb = row;
-    }
-    put(20, "a load balancer's backend changes", "a backend, processor time", times);
     Ok(())
 }

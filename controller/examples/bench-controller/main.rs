@@ -3,8 +3,8 @@
 //!
 //! `make bench-controller` (`SCALE=40` for a quick look), or `bench-controller [TENANTS] [MAC_BINDINGS] [CHANGES]`; 400 tenants make 200,000
 //! logical flows. Without more the OVN is the installed one (Debian's 23.03); `OVN=DIR` takes that of a tree that was built there, and
-//! `NORTHD=PROGRAM` has the cloud made by another northd. `ONLY=ours` or `ONLY=theirs` runs one controller, `MONITOR=all` or `MONITOR=local`
-//! one kind of replication. `MADE=DIR` keeps the cloud's database in a folder, for later runs with the same OVN. `QUIET=20` takes a change for over when no flow
+//! `NORTHD=PROGRAM` has the cloud made by another northd, `BESIDE=PROGRAM` takes another controller in C's place, as one of before a change. `ONLY=ours` or `ONLY=theirs` runs one controller, `MONITOR=all` or `MONITOR=local`
+//! one kind of replication. Single changes are made in both clouds in turn, so that what else happens on the machine meets both alike. `MADE=DIR` keeps the cloud's database in a folder, for later runs with the same OVN. `QUIET=20` takes a change for over when no flow
 //! has changed for 20 ms, in place of 400: what a controller does without a change counts less then, and a profile shows changes alone.
 //! `FLOOD=no` leaves the floods out; `CHANGE=acl` makes one kind of change alone (port, acl, address, mac, neighbour, backend). Processor time of starts
 //! is counted in steps of 10 ms, that of changes in nanoseconds, by thread.
@@ -33,8 +33,15 @@ struct Size {
 /// What was measured, by line of the report, and what it is measured in.
 type Figures = BTreeMap<(usize, &'static str, &'static str), f64>;
 
-async fn measure(program: &Path, made: &Path, folder: &Path, size: Size, monitor_all: bool) -> Result<Figures> {
-    let mut f = Figures::new();
+/// Starts a chassis with this controller, and tells it of the neighbours.
+async fn start(
+    program: &Path,
+    made: &Path,
+    folder: &Path,
+    size: Size,
+    monitor_all: bool,
+    f: &mut Figures,
+) -> Result<World> {
     let begin = Instant::now();
     let mut w = World::new(made, folder, program, monitor_all).await?;
     let (at, flows, ran) = w.settle(1000).await?;
@@ -55,12 +62,34 @@ async fn measure(program: &Path, made: &Path, folder: &Path, size: Size, monitor
     f.insert((7, "memory with neighbours, at most", "MB"), peak);
     f.insert((8, "memory with neighbours", "MB"), now);
     w.watch().await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    changes::all(&w, size.changes, &mut f).await?;
-    if std::env::var_os("FLOOD").is_none_or(|v| v != "no") {
-        flood::run(&w, &mut f).await?;
+    Ok(w)
+}
+
+/// Measures these controllers: starts one after the other, single changes in turn, floods one after the other.
+async fn measure(
+    programs: &[(&str, &Path)],
+    made: &Path,
+    folder: &Path,
+    size: Size,
+    monitor_all: bool,
+) -> Result<Vec<Figures>> {
+    let mut figures = vec![Figures::new(); programs.len()];
+    let mut worlds = Vec::new();
+    for ((name, program), f) in programs.iter().zip(&mut figures) {
+        eprintln!("{name}, {}", json!({"ovn-monitor-all": monitor_all}));
+        worlds.push(
+            start(program, made, &folder.join(name), size, monitor_all, f).await.with_context(|| name.to_string())?,
+        );
     }
-    Ok(f)
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    changes::all(&worlds, size.changes, &mut figures).await?;
+    if std::env::var_os("FLOOD").is_none_or(|v| v != "no") {
+        for ((w, f), (name, _)) in worlds.iter().zip(&mut figures).zip(programs) {
+            eprintln!("{name}, floods");
+            flood::run(w, f).await.with_context(|| name.to_string())?;
+        }
+    }
+    Ok(figures)
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -90,7 +119,8 @@ impl Ovn {
             },
         };
         let northd = std::env::var_os("NORTHD").map_or(found.northd, PathBuf::from);
-        Ok(Ovn { northd, ..found })
+        let controller = std::env::var_os("BESIDE").map_or(found.controller, PathBuf::from);
+        Ok(Ovn { northd, controller, ..found })
     }
 }
 
@@ -148,25 +178,22 @@ async fn main() -> Result<()> {
         if monitor.as_ref().is_some_and(|m| m != kind) {
             continue;
         }
-        let mut both = Vec::new();
-        for (name, program) in [("theirs", &ovn.controller), ("ours", &ours)] {
-            if only.as_ref().is_some_and(|o| o != name) {
-                both.push(Figures::new());
-                continue;
-            }
-            eprintln!("{name}, {}", json!({"ovn-monitor-all": monitor_all}));
-            let folder = tempfile::tempdir()?;
-            let measured = measure(program, made, folder.path(), size, monitor_all).await;
-            if measured.is_err() {
-                eprintln!("left for inspection: {}", folder.keep().display());
-            }
-            both.push(measured.context(name)?);
+        let programs: Vec<(&str, &Path)> = [("theirs", ovn.controller.as_path()), ("ours", ours.as_path())]
+            .into_iter()
+            .filter(|(name, _)| only.as_ref().is_none_or(|o| o == name))
+            .collect();
+        let folder = tempfile::tempdir()?;
+        let measured = measure(&programs, made, folder.path(), size, monitor_all).await;
+        if measured.is_err() {
+            eprintln!("left for inspection: {}", folder.keep().display());
         }
+        let measured: BTreeMap<&str, Figures> = programs.iter().map(|(name, _)| *name).zip(measured?).collect();
         println!("\nreplicated: {kind}\n{:<50} {:>12} {:>12} {:<4} {:>8}", "", "C", "ours", "", "ratio");
-        let keys: std::collections::BTreeSet<_> = both.iter().flat_map(|f| f.keys().copied()).collect();
+        let keys: std::collections::BTreeSet<_> = measured.values().flat_map(|f| f.keys().copied()).collect();
         for key in keys {
-            let of = |n: usize| both.get(n).and_then(|f| f.get(&key)).copied().unwrap_or(f64::NAN);
-            println!("{:<50} {:>12.2} {:>12.2} {:<4} {:>8.2}", key.1, of(0), of(1), key.2, of(0) / of(1));
+            let of = |name: &str| measured.get(name).and_then(|f| f.get(&key)).copied().unwrap_or(f64::NAN);
+            let (theirs, ours) = (of("theirs"), of("ours"));
+            println!("{:<50} {theirs:>12.2} {ours:>12.2} {:<4} {:>8.2}", key.1, key.2, theirs / ours);
         }
     }
     Ok(())
