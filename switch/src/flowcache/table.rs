@@ -24,9 +24,9 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// The first place with a tag.
+    /// A bit for each place with a tag, at 16 times the place and 15; bits above the first may be of others.
     #[inline(always)]
-    fn first(&self, tag: u16) -> Option<usize> {
+    fn found(&self, tag: u16) -> u128 {
         const ONES: u64 = 0x0001_0001_0001_0001;
         let found = |w: u64| {
             let x = w ^ u64::from(tag).wrapping_mul(ONES);
@@ -34,8 +34,26 @@ impl Set {
             x.wrapping_sub(ONES) & !x & ONES << 15
         };
         let [a, b] = self.tags.map(found);
-        let bits = u128::from(b) << 64 | u128::from(a);
+        u128::from(b) << 64 | u128::from(a)
+    }
+
+    /// The first place with a tag.
+    #[inline(always)]
+    fn first(&self, tag: u16) -> Option<usize> {
+        let bits = self.found(tag);
         if bits == 0 { None } else { Some(bits.trailing_zeros() as usize / 16) }
+    }
+
+    /// All places with a tag, and their entries.
+    #[inline(always)]
+    fn all(&self, tag: u16) -> impl Iterator<Item = (usize, u32)> {
+        let mut bits = self.found(tag);
+        let places = std::iter::from_fn(move || {
+            let way = bits.trailing_zeros() as usize / 16;
+            bits &= bits.wrapping_sub(1);
+            (way < WAYS).then_some(way)
+        });
+        places.filter(move |way| self.tag(*way) == tag).filter_map(|way| Some((way, *self.entries.get(way)?)))
     }
 
     fn tag(&self, way: usize) -> u16 {
@@ -162,8 +180,8 @@ impl Table {
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
         (0..=self.level).rev().flat_map(move |level| {
             let (at, tag) = self.place(hash, level);
-            let ways = self.sets.get(at).into_iter().flat_map(Set::ways).enumerate();
-            ways.filter(move |(_, (t, _))| *t == tag).map(move |(i, (_, e))| (at * WAYS + i, e))
+            let found = self.sets.get(at).into_iter().flat_map(move |s| s.all(tag));
+            found.map(move |(way, e)| (at * WAYS + way, e))
         })
     }
 
@@ -315,6 +333,27 @@ mod tests {
     use super::*;
     use crate::ids::BridgeId;
     use openflow_rs::PortNo;
+
+    /// Against a look at each place. Tags that differ in their lowest bit are those that could be taken for each other.
+    #[test]
+    fn places_with_a_tag_are_all_found() {
+        let tags = [0u16, 1, 2, 3, 0x8000, 0xffff];
+        let mut seed = 1u64;
+        for _ in 0..20_000 {
+            let mut set = Set::default();
+            for way in 0..WAYS {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                set.set_tag(way, tags[(seed >> 33) as usize % tags.len()]);
+                set.entries[way] = way as u32 + 100;
+            }
+            for tag in tags {
+                let each: Vec<(usize, u32)> =
+                    set.ways().enumerate().filter(|(_, (t, _))| *t == tag).map(|(i, (_, e))| (i, e)).collect();
+                assert_eq!(set.all(tag).collect::<Vec<_>>(), each, "{tag} in {set:?}");
+                assert_eq!(set.first(tag), each.first().map(|(i, _)| *i));
+            }
+        }
+    }
 
     /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found,
     /// also after it moved, and newer epochs find nothing.

@@ -10,10 +10,10 @@
 //! follows a change of flows (a zone is emptied) finds no connection that old flows open later.
 
 use super::Cache;
-use super::ct_template::CtTemplateCache;
+use super::ct_template::{CtTemplateCache, turn};
 use super::entry::Entry;
 use super::exec::{ReplayContext, serve};
-use super::key::{self, PackedKey};
+use super::key::{self, KINDS, PackedKey};
 use super::megaflow::TupleBits;
 use super::table::Table;
 use crate::buf::PacketBuf;
@@ -145,8 +145,9 @@ struct Known {
     tuple: Option<Tuple>,
     seen: Option<Packet>,
     lengths: [usize; 2],
-    /// Its share of [`TemplateRuns::buckets`].
-    buckets: std::ops::Range<usize>,
+    /// The mask that is tried first, and the first one under which there are templates: in its turn, with their bucket.
+    first: usize,
+    bucket: Option<(usize, u32)>,
     plan: Plan,
     /// Its template.
     template: Option<u32>,
@@ -214,7 +215,8 @@ pub(crate) struct RunOutcome {
 #[derive(Debug)]
 pub(crate) struct TemplateRuns {
     list: Vec<Known>,
-    buckets: Vec<u32>,
+    /// Under which mask the last packet of each kind had its template.
+    served: Box<[usize; KINDS]>,
     values: Vec<TupleBits>,
     /// How long a run may be: where its first packet is likely to need a walk, looking at more is of no use.
     pub(crate) most: usize,
@@ -222,7 +224,7 @@ pub(crate) struct TemplateRuns {
 
 impl Default for TemplateRuns {
     fn default() -> TemplateRuns {
-        TemplateRuns { list: Vec::new(), buckets: Vec::new(), values: Vec::new(), most: MOST }
+        TemplateRuns { list: Vec::new(), served: Box::new([0; KINDS]), values: Vec::new(), most: MOST }
     }
 }
 
@@ -255,13 +257,13 @@ impl TemplateRuns {
                     self.prefetch::<P>(&table, n);
                 }
                 self.look_at(templates, cache, keys, packets);
-                self.decide(templates, cache, &mut ct.lock(), now, n)
+                self.decide((templates, keys), cache, &mut ct.lock(), now, n)
             }
             Some(Sharing { waiting, stash }) => {
                 let hold = Hold::for_run(ct, stash);
                 hold.iter().for_each(|h| self.prefetch::<P>(h.table(), n));
                 self.look_at(templates, cache, keys, packets);
-                self.decide_beside(templates, cache, (ct, hold, stash), now, n, waiting)
+                self.decide_beside((templates, keys), cache, (ct, hold, stash), now, n, waiting)
             }
         };
         self.finish(templates, cache, now, ((keys, packets), outcome.done), (outer, out), &mut own);
@@ -295,18 +297,15 @@ impl TemplateRuns {
         keys: &[PackedKey],
         packets: &[Option<(DeviceId, P)>],
     ) {
-        self.buckets.clear();
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets) {
-            (k.template, k.own, k.waits, k.seen) = (None, false, None, None);
-            let first = self.buckets.len();
-            k.buckets = first..first;
+            (k.template, k.own, k.waits, k.seen, k.bucket) = (None, false, None, None, None);
             let (Some((_, p)), Some(tuple)) = (slot, k.tuple) else { continue };
-            self.buckets.extend(templates.buckets(key, &cache.table));
-            if self.buckets.len() == first {
+            k.first = key.kind().and_then(|kind| self.served.get(kind)).map_or(0, |n| *n);
+            k.bucket = templates.next_bucket(key, &cache.table, k.first, 0);
+            if k.bucket.is_none() {
                 continue;
             }
             k.seen = seen(p, key, tuple);
-            k.buckets.end = self.buckets.len();
             k.lengths = key.lengths(p.data().len());
         }
     }
@@ -314,16 +313,17 @@ impl TemplateRuns {
     /// Has the packets find, open and change their connections, up to the first that has no template.
     fn decide(
         &mut self,
-        templates: &CtTemplateCache,
+        (templates, keys): (&CtTemplateCache, &[PackedKey]),
         cache: &mut Cache,
         ct: &mut Conntrack,
         now: Duration,
         n: usize,
     ) -> RunOutcome {
-        let TemplateRuns { list, buckets, values, .. } = self;
+        let TemplateRuns { list, served, values, .. } = self;
         let mut outcome = RunOutcome::default();
-        for k in list.iter_mut().take(n) {
-            let Ok(opened) = k.choose(templates, cache, &mut Access::Alone(ct), now, buckets, values) else { break };
+        for (k, key) in list.iter_mut().zip(keys).take(n) {
+            let access = &mut Access::Alone(ct);
+            let Ok(opened) = k.choose((templates, key), cache, access, now, served, values) else { break };
             outcome.opened += usize::from(opened);
             outcome.done += 1;
         }
@@ -333,20 +333,20 @@ impl TemplateRuns {
     /// The same beside other threads, for all packets: those that are not served wait.
     fn decide_beside<'a>(
         &mut self,
-        templates: &CtTemplateCache,
+        (templates, keys): (&CtTemplateCache, &[PackedKey]),
         cache: &mut Cache,
         (ct, mut hold, stash): (&'a SharedConntrack, Option<Hold<'a>>, &mut Stash),
         now: Duration,
         n: usize,
         waiting: &mut Waiting,
     ) -> RunOutcome {
-        let TemplateRuns { list, buckets, values, .. } = self;
+        let TemplateRuns { list, served, values, .. } = self;
         let mut outcome = RunOutcome { done: n, opened: 0 };
-        for k in list.iter_mut().take(n) {
+        for (k, key) in list.iter_mut().zip(keys).take(n) {
             let behind = k.tuple.as_ref().is_some_and(|t| waiting.is_at(Waiting::place(t, &cache.table)));
             let mut choose = |mut access: Access<'_>| match behind {
                 true => Err(NotNow::Otherwise),
-                false => k.choose(templates, cache, &mut access, now, buckets, values),
+                false => k.choose((templates, key), cache, &mut access, now, served, values),
             };
             let mut served = match &mut hold {
                 None => Err(NotNow::Otherwise),
@@ -413,18 +413,27 @@ impl Known {
     /// Finds the packet's template and makes its changes; says whether it opened a connection. If not, nothing has changed.
     fn choose(
         &mut self,
-        templates: &CtTemplateCache,
+        (templates, key): (&CtTemplateCache, &PackedKey),
         cache: &mut Cache,
         access: &mut Access<'_>,
         now: Duration,
-        buckets: &[u32],
+        served: &mut [usize; KINDS],
         values: &mut Vec<TupleBits>,
     ) -> Result<bool, NotNow> {
-        let Known { lengths, plan, found, .. } = self;
+        let Known { lengths, plan, found, first, .. } = self;
         let (seen, at) = (self.seen.as_ref().ok_or(NotNow::Otherwise)?, now.as_nanos() as u64);
         let Cache { table, views, stats, .. } = cache;
-        let buckets = buckets.get(self.buckets.clone()).unwrap_or_default().iter();
-        for g in buckets.filter_map(|n| templates.bucket(*n)).flat_map(|b| b.groups(&seen.tuple)) {
+        let (bucket, mut last) = (self.bucket, None);
+        let buckets = std::iter::from_fn(|| {
+            let next = match last {
+                None => bucket?,
+                Some(n) => templates.next_bucket(key, table, *first, n + 1)?,
+            };
+            last = Some(next.0);
+            Some(next)
+        });
+        let buckets = buckets.filter_map(|(n, number)| Some((n, templates.bucket(number)?)));
+        for (n, g) in buckets.flat_map(|(n, b)| b.groups(&seen.tuple).map(move |g| (n, g))) {
             let mut joint = None;
             let planned = match access {
                 Access::Alone(ct) => ct.foresee(seen, &g.passes, now, plan),
@@ -461,6 +470,9 @@ impl Known {
             }
             stats.ct_template_packets += 1;
             self.template = Some(number);
+            if let Some(place) = key.kind().and_then(|kind| served.get_mut(kind)) {
+                *place = turn(*first, n);
+            }
             return Ok(opens);
         }
         Err(NotNow::Otherwise)
