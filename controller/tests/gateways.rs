@@ -7,7 +7,7 @@ use controller::input::model::{Input, Local, Read, Tunnel};
 use controller::units::flows::{ChassisFlows, Key, merge};
 use incremental::Engine;
 use openflow_rs::mods::FlowMod;
-use ovn_schema::sb::{self, AnyChange};
+use ovn_schema::sb::{self, AnyChange, TableId};
 use ovn_schema::{Change, Map, Str, Uuid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ fn port(db: &mut sb::Database, id: u128, datapath: Uuid, name: &str, kind: &str,
 fn input(me: &str, localnet: bool) -> Input {
     let mut db = sb::Database::default();
     for (id, name) in [(ME, "hv1"), (GW1, "gw1"), (GW2, "gw2")] {
-        db.chassis.insert(id, Arc::new(sb::Chassis { name: name.into(), ..Default::default() }));
+        let other_config = map(&[("isthmus-orderly", "true")]);
+        db.chassis.insert(id, Arc::new(sb::Chassis { name: name.into(), other_config, ..Default::default() }));
     }
     for (id, name, key) in [(SWITCH, "logical-switch", 5), (ROUTER, "logical-router", 6)] {
         let row = sb::DatapathBinding { tunnel_key: key, external_ids: map(&[(name, "x")]), ..Default::default() };
@@ -52,7 +53,9 @@ fn input(me: &str, localnet: bool) -> Input {
         |chassis| sb::PortBinding { ha_chassis_group: Some(GROUP), chassis: Some(chassis), ..Default::default() };
     port(&mut db, EXTERNAL.as_u128(), SWITCH, "bm1", "external", 3, grouped(GW1));
     port(&mut db, 32, SWITCH, "vm1", "", 4, sb::PortBinding { chassis: Some(ME), ..Default::default() });
-    port(&mut db, 30, ROUTER, "cr-lrp", "chassisredirect", 7, grouped(GW1));
+    let redirect = sb::PortBinding { options: map(&[("distributed-port", "lrp")]), ..grouped(GW1) };
+    port(&mut db, 30, ROUTER, "cr-lrp", "chassisredirect", 7, redirect);
+    port(&mut db, 34, ROUTER, "lrp", "patch", 8, sb::PortBinding::default());
     let mut ports = vec![Uuid::from_u128(31), Uuid::from_u128(32)];
     if localnet {
         port(&mut db, 33, SWITCH, "ln", "localnet", 5, sb::PortBinding::default());
@@ -75,7 +78,10 @@ fn input(me: &str, localnet: bool) -> Input {
     let chassis = db.chassis.iter().find(|(_, c)| &*c.name == me).map(|(id, _)| *id);
     let mut local = Local { chassis_name: me.into(), chassis, datapaths: [SWITCH, ROUTER].into(), ..Local::default() };
     local.southbound = true;
-    local.tunnels = [tunnel("gw1", 101), tunnel("gw2", 102)].into_iter().filter(|t| &*t.chassis != me).collect();
+    local.tunnels = [tunnel("gw1", 101), tunnel("gw2", 102), tunnel("hv1", 103)]
+        .into_iter()
+        .filter(|t| &*t.chassis != me)
+        .collect();
     local.gateways.alive = ["gw1", "gw2"].into_iter().filter(|n| *n != me).map(Into::into).collect();
     if localnet {
         local.localnets = [("ln".into(), 200)].into();
@@ -225,21 +231,111 @@ fn a_port_that_another_asks_for_is_not_served_any_more() {
     assert!(bind(&mut flows, None), "that has let go: this one answers, and then says so");
 }
 
-#[test]
-fn a_gateway_that_is_relieved_serves_on_for_a_moment() {
-    // What a gateway does that serves the port, by whether it is the one.
-    let serves = |flows: &Flows| flows.with("bundle(").is_empty() && flows.with("output:101").is_empty();
-    let mut input = input("gw2", true);
+/// gw2, which gw1 relieves of the gateway port, or has relieved as `change` says; its flows before and after.
+fn relieved(mut input: Input, change: impl FnOnce(&mut Input)) -> (BTreeMap<String, String>, Flows, Input) {
     claim(&mut input, Some(GW2));
     let mut flows = Flows::new(&input);
     let served = flows.all.clone();
-    let reads = claim(&mut input, Some(GW1));
+    let mut reads = claim(&mut input, Some(GW1));
     input.local.gateways.lingering.insert("cr-lrp".into());
-    flows.update(&input, reads.into_iter().chain([Read::Alive]).collect());
-    assert_eq!(flows.all, served);
+    change(&mut input);
+    reads.extend([Read::Alive, Read::Tunnels]);
+    reads.extend([ME, GW1, GW2].map(|c| Read::Row(TableId::Chassis, c)));
+    flows.update(&input, reads);
+    (served, flows, input)
+}
+
+/// What becomes of packets for the gateway port: those of this chassis (table 54), and those that tunnels bring (56).
+fn for_the_port(flows: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+    let of = |k: &str| {
+        (k.starts_with("54 ") || k.starts_with("56 ")) && k.contains("reg15=0x7") && k.contains("metadata=0x6")
+    };
+    flows.iter().filter(|(k, _)| of(k)).map(|(k, a)| (k.as_str(), a.as_str())).collect()
+}
+
+const TO_GW1: &str = "set_field:0x6/0xffffff->tun_id,set_field:0x7->tun_metadata0,\
+                      move:NXM_NX_REG14[0..14]->NXM_NX_TUN_METADATA0[16..30],output:101";
+
+/// What hypervisors still send to it goes on to the new gateway, and so do its own machines' packets.
+#[test]
+fn a_gateway_that_is_relieved_passes_packets_on_to_the_new_one() {
+    let (served, flows, _) = relieved(input("gw2", true), |_| {});
+    let [(arrives, _)] = for_the_port(&served)[..] else { panic!("{served:#?}") };
+    let wanted = [("54 100 reg15=0x7,metadata=0x6", TO_GW1), (arrives, TO_GW1)];
+    assert_eq!(for_the_port(&flows.all), wanted);
+    // All else is as it was: what comes in from outside is served.
+    let rest = |all: &BTreeMap<String, String>| {
+        let of_port: Vec<String> = for_the_port(all).into_iter().map(|(k, _)| k.to_string()).collect();
+        all.clone().into_iter().filter(|(k, _)| !of_port.contains(k)).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(rest(&flows.all), rest(&served));
+}
+
+#[test]
+fn a_gateway_passes_nothing_on_to_one_that_may_not_be_ready() {
+    let chassis = |input: &mut Input, config: &[(&str, &str)]| {
+        let c = sb::Chassis { name: "gw1".into(), other_config: map(config), ..Default::default() };
+        input.sb.chassis.insert(GW1, Arc::new(c));
+    };
+    type Change<'a> = &'a dyn Fn(&mut Input);
+    let cases: [(&str, Change<'_>); 4] = [
+        ("ovn-controller claims first", &|i| chassis(i, &[])),
+        ("it is dead", &|i| i.local.gateways.alive.clear()),
+        ("there is no tunnel to it", &|i| i.local.tunnels.retain(|t| &*t.chassis != "gw1")),
+        ("this one is preferred, and will claim", &|i| {
+            let rank = |n, chassis, priority| {
+                let row = sb::HaChassis { chassis: Some(chassis), priority, ..Default::default() };
+                (Uuid::from_u128(n), Arc::new(row))
+            };
+            i.sb.ha_chassis.extend([rank(21, GW1, 20), rank(22, GW2, 30)]);
+        }),
+    ];
+    for (what, change) in cases {
+        let (served, flows, _) = relieved(input("gw2", true), change);
+        assert_eq!(for_the_port(&flows.all), for_the_port(&served), "{what}");
+    }
+}
+
+/// A tunnel's port for all chassis: packets go out where they came in.
+#[test]
+fn packets_go_on_by_the_tunnel_that_leads_to_all() {
+    let mut all = input("gw2", true);
+    for (n, chassis, name) in [(60, ME, "hv1"), (61, GW1, "gw1"), (62, GW2, "gw2")] {
+        let (id, ip) = (Uuid::from_u128(n), format!("192.0.2.{n}"));
+        let e = sb::Encap {
+            r#type: "vxlan".into(),
+            ip: ip.as_str().into(),
+            chassis_name: name.into(),
+            ..Default::default()
+        };
+        all.sb.encap.insert(id, Arc::new(e));
+        let c = sb::Chassis { encaps: [id].into(), ..(*all.sb.chassis[&chassis]).clone() };
+        all.sb.chassis.insert(chassis, Arc::new(c));
+    }
+    let flow = |s: &str| -> Str { s.into() };
+    let tunnel = Tunnel {
+        chassis: flow("flow"),
+        kind: flow("vxlan"),
+        remote_ip: flow("flow"),
+        local_ip: flow("flow"),
+        ofport: 9,
+    };
+    all.local.tunnels = [tunnel].into();
+    let (_, flows, _) = relieved(all, |_| {});
+    let relay = "set_field:ANY->in_port,set_field:0x7006/0xffffff->tun_id,\
+                 set_field:192.0.2.62->tun_src,set_field:192.0.2.61->tun_dst,output:9";
+    assert_eq!(for_the_port(&flows.all)[1].1, relay, "{:#?}", flows.all);
+}
+
+/// When it is a gateway no more, nothing of it stays.
+#[test]
+fn a_gateway_that_is_relieved_serves_on_for_a_moment() {
+    let never = Flows::new(&input("gw2", true)).all;
+    let (_, mut flows, mut input) = relieved(input("gw2", true), |_| {});
+    assert_ne!(flows.all, never);
     input.local.gateways.lingering.clear();
     flows.update(&input, vec![Read::Alive]);
-    assert!(!serves(&flows) && flows.all != served, "{:#?}", flows.all);
+    assert_eq!(flows.all, never);
 }
 
 /// A transit switch: a router's port and a switch's port here, a port of another zone behind a tunnel.

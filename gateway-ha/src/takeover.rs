@@ -48,7 +48,8 @@
 //!
 //! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim. A
 //! machine's question by an external port is to have one answer: there a chassis lets go first when another one asks it to,
-//! and does not claim the port back for [`YIELD`].
+//! and does not claim the port back for [`YIELD`]. Of what it serves on it sends nothing outside: packets from hypervisors go
+//! on to the new one. That says nothing outside by itself for [`HUSH`], until the other one has come to that.
 //!
 //! A switch may stand still while its controller and its database live, and then what the database says of sessions is what
 //! they were. So a chassis claims a port only if its switch has answered a question within [`FRESH`]
@@ -80,6 +81,9 @@ const DOUBT: Duration = Duration::from_secs(2);
 /// busy ones, and what waits in queues has come. The new one announces its addresses after it once more, which moves what
 /// the physical network learned meanwhile.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long a chassis that took a port from one which serves on does not announce it: by then that one has changed its flows,
+/// and the physical network learns the port's address at one place only.
+const HUSH: Duration = Duration::from_millis(200);
 /// How long an external port is left to the chassis that has asked for it.
 const YIELD: Duration = Duration::from_secs(2);
 /// How long a chassis' connections are waited for before a port is claimed from it: a dump of a million takes 3 s.
@@ -275,6 +279,8 @@ pub struct Takeover {
     confirm: Option<Instant>,
     /// Ports that another chassis has claimed from this one, and until when they are served on.
     lingering: BTreeMap<Arc<str>, Instant>,
+    /// Ports that this chassis took from another one, which serves on, and until when it does not announce them.
+    hushed: BTreeMap<Arc<str>, (Arc<str>, Instant)>,
     /// External ports that another chassis has asked for, and until when they are left to it.
     yielding: BTreeMap<Arc<str>, Instant>,
     /// Chassis whose connections are not all here, and until when they are waited for.
@@ -350,6 +356,7 @@ impl Takeover {
             (n, p)
         }));
         [&mut self.lingering, &mut self.yielding].into_iter().for_each(|list| list.retain(|_, end| now < *end));
+        self.hushed.retain(|_, (_, end)| now < *end);
         self.follow_switch(switch_is_there && self.asked.is_none_or(|t| now < t + LATE), now);
         // Its sessions are down because it has resigned. When they come up again, it is as after a start.
         let summary = if self.has_resigned() { Sessions::Held } else { self.summary(switch_is_there, watched) };
@@ -428,6 +435,16 @@ impl Takeover {
         self.lingering.insert(port.clone(), now + LINGER);
     }
 
+    /// This chassis writes that it claims a port: the port is its own from then on, even if it was relieved of it a moment ago.
+    pub fn claims(&mut self, port: &Arc<str>) {
+        self.lingering.remove(port);
+    }
+
+    /// This chassis has claimed a port from another one, which serves on for a moment.
+    pub fn relieved(&mut self, port: &Arc<str>, chassis: &Arc<str>, now: Instant) {
+        self.hushed.insert(port.clone(), (chassis.clone(), now + HUSH));
+    }
+
     /// Another chassis asks for an external port that this one has.
     pub fn asked_for(&mut self, port: &Arc<str>, now: Instant) {
         self.yielding.insert(port.clone(), now + YIELD);
@@ -456,8 +473,13 @@ impl Takeover {
         let resigned = self.has_resigned();
         let cut_off = self.is_cut_off();
         let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
+        let alive: BTreeSet<Arc<str>> =
+            names(&|p| p.is_up() || [p.trusted(), p.new, p.grace].into_iter().flatten().any(|end| now < end));
+        // Nobody speaks for the port of one that has died.
+        let hushed = self.hushed.iter().filter(|(_, (from, end))| now < *end && alive.contains(from));
         View {
-            alive: names(&|p| p.is_up() || [p.trusted(), p.new, p.grace].into_iter().flatten().any(|end| now < end)),
+            hushed: hushed.map(|(n, _)| n.clone()).collect(),
+            alive,
             doubted: names(&|p| !p.is_up() && p.last_claim.is_some_and(|t| now < t + DOUBT)),
             starting: !resigned && matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
             cut_off,
@@ -481,8 +503,9 @@ impl Takeover {
             Uplink::Back(end) => Some(end),
             Uplink::There | Uplink::Lost => None,
         };
-        let ports =
-            self.lingering.values().chain(self.yielding.values()).chain(self.behind.values()).copied().chain(uplink);
+        let hushed = self.hushed.values().map(|(_, end)| end);
+        let lists = [&self.lingering, &self.yielding, &self.behind].into_iter().flat_map(BTreeMap::values);
+        let ports = lists.chain(hushed).copied().chain(uplink);
         let late = self.asked.map(|t| t + LATE);
         let all = peers.chain(ports).chain(phase).chain(confirm).chain(late);
         all.filter(|t| *t > now).min()

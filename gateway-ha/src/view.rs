@@ -42,6 +42,8 @@ pub struct View {
     pub resigned: bool,
     /// Ports that another chassis claimed from this one a moment ago: this one serves them on until everybody has seen it.
     pub lingering: BTreeSet<Arc<str>>,
+    /// Ports that this chassis took a moment ago from one that lives and serves on: it does not announce them yet.
+    pub hushed: BTreeSet<Arc<str>>,
     /// External ports that another chassis asked for a moment ago: this one lets go of them.
     pub yielding: BTreeSet<Arc<str>>,
     /// Chassis whose connections this one is told and has not all yet: no port is taken from them while they are alive.
@@ -79,6 +81,13 @@ impl View {
         let contested = holder.is_some_and(|h| self.doubted.contains(h));
         let waits = holder.is_some_and(|h| self.behind.contains(h) && self.alive.contains(h));
         !self.starting && !contested && !waits && self.active(me, members, holder).is_some_and(|m| &*m.name == me)
+    }
+
+    /// Whether chassis `me`, which was relieved of a port of the group a moment ago, passes packets for it on to the holder.
+    /// Where the holder is dead, or this chassis is to take the port back, it serves as before.
+    pub fn passes_on(&self, me: &str, port: &str, members: &[Member], holder: &str) -> bool {
+        let mine = || self.active(me, members, Some(holder)).is_some_and(|m| &*m.name == me);
+        holder != me && self.lingering.contains(port) && self.alive.contains(holder) && !mine()
     }
 
     /// The members in the order in which a chassis outside the group tries them: by priority, but the one that holds the

@@ -53,6 +53,8 @@ struct Node {
     grace_until: u64,
     /// When its controller asked the switch for a sign of life.
     asked: Option<u64>,
+    /// To whom packets for the port go on from it.
+    passes_on: Option<usize>,
 }
 
 struct World {
@@ -117,6 +119,7 @@ impl World {
             ups: vec![(None, false); n],
             grace_until: 0,
             asked: None,
+            passes_on: None,
         };
         let nodes = (0..n).map(|_| node()).collect();
         let start = Instant::now();
@@ -269,6 +272,8 @@ impl World {
             let holder = node.holder.map(|h| &*names[h]);
             let active = view.active(&names[i], &self.members, holder).is_some_and(|m| m.name == names[i]);
             let serves = active || view.lingering.contains("cr");
+            let other = node.holder.filter(|h| view.passes_on(&names[i], "cr", &self.members, &names[*h]));
+            node.passes_on = other;
             node.active_since = serves.then(|| node.active_since.unwrap_or(ms)).filter(|_| connected);
             let installed = node.active_since.is_some_and(|t| ms >= t + 30);
             if view.starting || ms < node.quiet_until || !connected {
@@ -286,6 +291,7 @@ impl World {
                 node.quiet_until = ms + 100;
             }
             if claim {
+                node.takeover.claims(&"cr".into());
                 self.nobody_claims_who_stands_still(i);
                 self.others_send_here(i);
                 self.write(Some(i));
@@ -302,6 +308,7 @@ impl World {
             self.sessions();
             self.controllers();
             self.nobody_serves_who_is_cut_off();
+            self.no_packet_goes_round();
         }
     }
 
@@ -326,6 +333,18 @@ impl World {
                     self.names[i],
                     self.now
                 );
+            }
+        }
+    }
+
+    /// What is passed on comes to one who does not pass it on further in a circle.
+    fn no_packet_goes_round(&self) {
+        for first in 0..self.gateways {
+            let mut at = first;
+            for _ in 0..self.gateways {
+                let Some(next) = self.nodes[at].passes_on else { break };
+                assert_ne!(next, first, "packets for the port go round at {} ms", self.now);
+                at = next;
             }
         }
     }

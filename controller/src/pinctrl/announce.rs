@@ -57,12 +57,12 @@ fn parse(text: &str) -> Option<(Mac, Vec<IpAddr>, Option<&str>)> {
     Some((mac, ips, condition))
 }
 
-/// Whether a port resides here, as the match language means it.
+/// Whether this chassis speaks for a port: it is here, of a gateway port as [`binding::speaks`] says.
 pub(crate) fn resident(input: &Input, name: &str) -> bool {
     let Some((_, p)) = input.port(name) else { return false };
     let me = input.local.chassis;
     match p.ha_chassis_group {
-        Some(_) if &*p.r#type == "chassisredirect" => binding::active(p, input, &input.local) == me && me.is_some(),
+        Some(_) if &*p.r#type == "chassisredirect" => binding::speaks(p, input, &input.local),
         _ => p.chassis.is_some() && p.chassis == me,
     }
 }

@@ -28,9 +28,10 @@ const CT_LABEL_FLUSH: &str = "ct-label-flush";
 const SAMPLE_WITH_REGISTERS: &str = "ovn-sample-with-registers";
 
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 23] = [
     CT_LABEL_FLUSH,
     SAMPLE_WITH_REGISTERS,
+    crate::rows::claims::ORDERLY,
     crate::rows::ha_peers::PUBLISHED,
     crate::rows::ha_peers::STATE,
     crate::rows::uplinks::PUBLISHED,
@@ -77,6 +78,7 @@ fn other_config(here: &Here<'_>, before: Option<&Map<Str, Str>>) -> Map<Str, Str
         (key.into(), features.map_or_else(|| could(key), is).to_string().into())
     };
     m.extend([can(CT_LABEL_FLUSH, |f| f.ct_label_flush), can(SAMPLE_WITH_REGISTERS, |f| f.sample_with_registers)]);
+    m.insert(crate::rows::claims::ORDERLY.into(), "true".into());
     m.insert("is-interconn".into(), settings.interconnection.to_string().into());
     for (k, v) in &settings.other {
         m.insert(k.clone(), v.clone());

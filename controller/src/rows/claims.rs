@@ -117,6 +117,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// commas). Two that serve a port at once would both answer its machine: so the one that has it stops, says so by a
 /// release, and only then the other one claims it.
 pub const ASKED: &str = "isthmus-asks-for";
+/// `Chassis:other_config`: this chassis claims a gateway port when its flows are in, and serves it on for a moment after
+/// another one's claim. Of ovn-controller neither is so.
+pub const ORDERLY: &str = "isthmus-orderly";
+
+/// Whether a chassis changes gateways so.
+pub fn is_orderly(c: &sb::Chassis) -> bool {
+    ovn_schema::options::flag(&c.other_config, ORDERLY)
+}
+
 /// How long one that lives is waited for. ovn-controller lets go by itself.
 const RELIEF: Duration = Duration::from_secs(1);
 /// How long one that is taken for dead is: it may only be cut off, and sees that by its own sessions a packet later.
@@ -172,6 +181,11 @@ impl Claims {
             self.next = self.next.into_iter().chain([until]).min();
         }
         now < until
+    }
+
+    /// The ports that were claimed at a moment.
+    pub fn claimed_at(&self, now: Instant) -> impl Iterator<Item = &Str> {
+        self.claimed.iter().filter(move |(_, t)| **t == now).map(|(name, _)| name)
     }
 
     /// Whether a gateway port is claimed as soon as the switch has shown that it lives.

@@ -163,6 +163,9 @@ impl Controller {
             self.takeover.overtaken(&new.logical_port, now);
         }
         if new.chassis.is_some() && new.chassis == me {
+            if let Some(before) = other(old.chassis).filter(|c| claims::is_orderly(c)) {
+                self.takeover.relieved(&new.logical_port, &before.name, now);
+            }
             // Until now the other one may have spoken for the port as well, and bridges have learned it there.
             self.announcer.restart(now);
         }

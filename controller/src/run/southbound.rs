@@ -23,6 +23,7 @@ impl Controller {
         let (input, lines) = (&self.input, &mut self.in_line);
         let switch = claims::Switch { installed, answers: self.takeover.switch_answers(now) };
         self.claims.reconcile(input, &self.presence, switch, now, &mut plan);
+        self.claims.claimed_at(now).for_each(|port| self.takeover.claims(port));
         let (lost, asked) = (&unreached, &self.claims.asked());
         let own = (self.interfaces.plumbing(), input.own_rows(), lost.clone(), asked.clone(), self.features);
         lines.chassis.unless(own, &mut plan, |plan| {

@@ -97,3 +97,25 @@ pub fn order(port: &PortBinding, input: &Input, local: &Local) -> Vec<(Uuid, Str
     local.gateways.order(&mut members, g.holder.filter(|_| local.southbound));
     members.iter().filter_map(|m| Some((g.id(m)?, m.name.clone()))).collect()
 }
+
+/// The other chassis that has claimed a gateway port, if it changes gateways in order ([`claims::ORDERLY`]): it has its flows,
+/// and until it sees another one's claim it serves the port.
+fn orderly_holder<'a>(port: &PortBinding, input: &'a Input, local: &Local) -> Option<(Uuid, &'a Str)> {
+    let holder = port.chassis.filter(|c| Some(*c) != local.chassis)?;
+    let c = input.sb.chassis.get(&holder).filter(|c| claims::is_orderly(c))?;
+    Some((holder, &c.name))
+}
+
+/// The chassis to which packets for a gateway port go on from this one, which was relieved of it a moment ago.
+pub fn successor(port: &PortBinding, input: &Input, local: &Local) -> Option<Uuid> {
+    let (id, holder) = orderly_holder(port, input, local)?;
+    let g = group(port, input)?;
+    local.gateways.passes_on(&local.chassis_name, &port.logical_port, &g.members, holder).then_some(id)
+}
+
+/// Whether this chassis speaks for a gateway port on the provider network: it serves the port, and nobody else sends there.
+pub fn speaks(port: &PortBinding, input: &Input, local: &Local) -> bool {
+    let serves = local.chassis.is_some() && active(port, input, local) == local.chassis;
+    let other = || orderly_holder(port, input, local).is_some_and(|(_, name)| local.gateways.alive.contains(name));
+    serves && !local.gateways.hushed.contains(&port.logical_port) && !other()
+}

@@ -30,13 +30,13 @@ pub enum Step {
     Localnet(usize, u8, bool),
     /// Who is in the group of gateways.
     Gateways(u8),
-    /// Which chassis are alive, and whether this one is still starting.
+    /// Which chassis are alive, whether this one is still starting, and whether ports change hands.
     Alive(u8),
     /// The encapsulations of this chassis.
     Encaps(u8),
     /// A row of names: of which datapaths, and what it says.
     Names(usize, u8, u8),
-    /// The other chassis: how many addresses it has, and what else is said of it.
+    /// The other chassis: how many addresses it has, and what else it says.
     Peer(u8),
     /// What the operator wants of tunnels.
     Tunnelling(u8),
@@ -114,6 +114,12 @@ impl Chassis {
                         (p.r#type, p.chassis) = (text("chassisredirect"), Some(ME));
                         p.options.insert(text("dynamic-routing"), text("true"));
                         p.options.insert(text("dynamic-routing-redistribute-local-only"), text("true"));
+                    }
+                    // A gateway port that the other chassis has claimed.
+                    18 => {
+                        (p.r#type, p.chassis) = (text("chassisredirect"), Some(OTHER));
+                        p.ha_chassis_group = Some(id(12, 0));
+                        p.options.insert(text("distributed-port"), text("vm3"));
                     }
                     _ => {}
                 }
@@ -220,6 +226,9 @@ impl Chassis {
             Step::Alive(bits) => self.change_local(|l| {
                 l.gateways.alive = (bits & 1 == 1).then(|| text("hv2")).into_iter().collect();
                 l.gateways.starting = bits & 2 == 2;
+                let ports =
+                    |bit: u8| (0..PORTS).filter(|_| bits & bit == bit).map(|n| text(format!("vm{n}"))).collect();
+                (l.gateways.lingering, l.gateways.hushed) = (ports(4), ports(8));
             }),
             Step::Encaps(n) => {
                 let mut me = (*self.input.sb.chassis[&ME]).clone();
@@ -246,6 +255,7 @@ impl Chassis {
                     self.set(id(21, e), c.encaps.contains(&id(21, e)).then_some(encap));
                 }
                 match kind {
+                    0 | 2 => drop(c.other_config.insert(text("isthmus-orderly"), text("true"))),
                     3 => drop(c.other_config.insert(text("is-remote"), text("true"))),
                     4 => c.transport_zones = [text("z")].into(),
                     5 => c.other_config.extend(["is-vtep", "vtep-bfd"].map(|k| (text(k), text("true")))),
@@ -305,13 +315,13 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let b = any::<bool>;
     let one = prop_oneof![
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
-        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
-        (0..PORTS, 0..18u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..19u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..PORTS, 0..19u8).prop_map(|(n, k)| Step::Port(n, k)),
         (0..SWITCHES, 0..3u8, b()).prop_map(|(n, k, p)| Step::Localnet(n, k, p)),
         (0..8u8).prop_map(Step::Gateways),
         (0..7u8).prop_map(Step::Peer),
         (0..5u8).prop_map(Step::Tunnelling),
-        (0..4u8).prop_map(Step::Alive),
+        (0..16u8).prop_map(Step::Alive),
         (0..3u8).prop_map(Step::Encaps),
         (0..2usize, 0..16u8, 0..3u8).prop_map(|(n, d, w)| Step::Names(n, d, w)),
         (0..SWITCHES, 0..SWITCHES, b()).prop_map(|(a, c, t)| Step::Patch(a, c, t)),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Member;
 
 const GW1: &str = "gw1";
 
@@ -278,6 +279,36 @@ fn a_port_that_another_claimed_is_served_on_for_a_moment() {
     see(t, true, &[UpBoth, UpBoth], 20.5);
     assert!(t.view(at(20.5)).lingering.contains(&port));
     assert!(t.view(at(20.0) + LINGER).lingering.is_empty());
+}
+
+#[test]
+fn a_port_that_is_claimed_back_is_not_passed_on_any_more() {
+    let t = &mut Takeover::default();
+    let port: Arc<str> = Arc::from("cr-lr0-public");
+    let member = |name: &str, priority| Member { name: name.into(), priority };
+    let (gw2_first, gw1_first) = ([member("gw2", 10), member(GW1, 5)], [member("gw2", 10), member(GW1, 20)]);
+    see(t, true, &[UpBoth, UpBoth], 1.0);
+    let passes_on = |t: &Takeover, m: &[Member], s| t.view(at(s)).passes_on("gw2", &port, m, GW1);
+    assert!(!passes_on(t, &gw1_first, 10.9), "it was not relieved");
+    t.overtaken(&port, at(11.0));
+    assert!(passes_on(t, &gw1_first, 11.1));
+    assert!(!passes_on(t, &gw2_first, 11.1), "it will claim the port");
+    t.claims(&port);
+    assert!(!passes_on(t, &gw1_first, 11.2), "it has claimed the port, and sees the other one's claim of before");
+}
+
+#[test]
+fn a_port_is_not_announced_while_the_other_one_may_still_send() {
+    let t = &mut Takeover::default();
+    let (port, gw1): (Arc<str>, Arc<str>) = (Arc::from("cr-lr0-public"), Arc::from(GW1));
+    see(t, true, &[UpBoth, UpBoth], 1.0);
+    t.relieved(&port, &gw1, at(11.0));
+    assert_eq!(t.view(at(11.1)).hushed, [port.clone()].into());
+    assert_eq!(t.next(at(11.1)), Some(at(11.0) + HUSH));
+    assert!(t.view(at(11.0) + HUSH).hushed.is_empty());
+    t.relieved(&port, &gw1, at(20.0));
+    see(t, true, &[Down, UpBoth], 20.1);
+    assert!(t.view(at(20.1)).hushed.is_empty(), "it has died");
 }
 
 #[test]

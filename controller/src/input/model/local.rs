@@ -164,11 +164,17 @@ impl Input {
 
     /// Takes over which chassis are alive, and whether the southbound database is connected.
     pub fn set_alive(&mut self, gateways: gateway_ha::View, southbound: bool) -> Vec<Read> {
-        if (&self.local.gateways, self.local.southbound) == (&gateways, southbound) {
-            return Vec::new();
+        let l = &mut self.local;
+        let mut reads = Vec::new();
+        if l.gateways.hushed != gateways.hushed {
+            l.gateways.hushed.clone_from(&gateways.hushed);
+            reads.push(Read::Hushed);
         }
-        (self.local.gateways, self.local.southbound) = (gateways, southbound);
-        self.count(vec![Read::Alive])
+        if (&l.gateways, l.southbound) != (&gateways, southbound) {
+            (l.gateways, l.southbound) = (gateways, southbound);
+            reads.push(Read::Alive);
+        }
+        self.count(reads)
     }
 
     /// Takes over the interfaces of some logical ports.

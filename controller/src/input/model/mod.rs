@@ -95,6 +95,8 @@ pub enum Read {
     Collectors,
     /// Which chassis are alive.
     Alive,
+    /// Which gateway ports this chassis serves and does not announce yet.
+    Hushed,
     /// This chassis.
     Chassis,
     /// What is known of the fabric.

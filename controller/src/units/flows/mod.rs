@@ -407,6 +407,16 @@ fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding, purpose: Purpose) 
     crate::units::binding::active(port, input, &input.local)
 }
 
+/// The chassis that has relieved this one of a gateway port a moment ago ([`crate::units::binding::successor`]). The port's row
+/// has been read.
+fn successor(view: &mut Seen<'_>, port: &sb::PortBinding) -> Option<Uuid> {
+    read_members(view, port.ha_chassis_group?);
+    row::<sb::Chassis>(view, TableId::Chassis, port.chassis?);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::units::binding::successor(port, input, &input.local)
+}
+
 /// The chassis of a port's HA chassis group in the order in which packets for the port are sent to them. The port's row
 /// has been read.
 fn gateways(view: &mut Seen<'_>, port: &sb::PortBinding) -> Vec<(Uuid, Str)> {

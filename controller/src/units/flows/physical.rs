@@ -4,6 +4,7 @@ use super::tunnel::{self, Way};
 use super::{Purpose, activation, chassis_mac, function, here, large, probes, resident, row, security, zone};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
+    successor,
 };
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
@@ -300,7 +301,24 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     actions.extend(set_zones(0, b.zones));
     actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
     actions.push(Action::resubmit(t::CHECK_LOOPBACK));
-    emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
+    let way = successor(view, b.row).and_then(|chassis| tunnel::to(view, chassis));
+    match way.filter(|_| !chassis_mac::is_bridged(b.row)) {
+        Some(way) => relay(b, &way, view),
+        None => emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions),
+    }
+}
+
+/// This chassis was relieved of a gateway port a moment ago. Packets for the port go on to the new gateway, also those of chassis
+/// that have not seen its claim: two that send into a provider network from the router's address have its bridges learn the
+/// address at one place and the other, and a bridge drops what comes by the port at which it has just learned the receiver.
+/// What comes in from there is served as before. None goes round: a gateway that has claimed a port passes nothing on until it
+/// sees its claim ([`gateway_ha::Takeover::claims`]), and another one's after that.
+fn relay(b: &Bound<'_>, way: &Way, view: &mut Seen<'_>) {
+    let actions: Vec<Action> = way.metadata(b.dp, b.key).into_iter().chain(way.output()).collect();
+    emit(view, t::REMOTE_OUTPUT, 100, b.toward(), cookie(b.id), actions.clone());
+    // A tunnel's port that leads to all is the one by which they came.
+    let hidden = way.flow.map(|_| of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
+    emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), hidden.into_iter().chain(actions).collect());
 }
 
 /// Whether packets between chassis go through tunnels even where a provider network joins them (ovn-nb(5),

@@ -481,6 +481,10 @@ fn look<'a>(view: &mut Seen<'a>, p: &'a PortBinding) -> &'a Input {
     if let Some(g) = p.ha_chassis_group {
         view.read(Read::Alive);
         members(view, g);
+        // Who has it may be no member any more.
+        if let Some(c) = p.chassis {
+            row::<sb::Chassis>(view, TableId::Chassis, c);
+        }
     }
     input
 }
@@ -706,6 +710,7 @@ fn addresses(p: &PortBinding, dp: &Datapath, view: &mut Seen<'_>) {
     for condition in announce::conditions(p) {
         if let Some(r) = named(view, &condition.into()) {
             look(view, r);
+            view.read(Read::Hushed);
         }
     }
     let input = view.read(Read::Chassis);
