@@ -38,6 +38,9 @@ const LATE: Duration = Duration::from_secs(10);
 /// How long the databases are away when a gateway dies meanwhile.
 const HEADLESS: Duration = Duration::from_secs(6);
 
+/// How late hypervisors see that another gateway serves.
+const UNSEEN: Duration = Duration::from_millis(300);
+
 /// How a gateway is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Loss {
@@ -49,6 +52,8 @@ pub enum Loss {
     Uplink,
     /// Another gateway is preferred from now on.
     Order,
+    /// So it is, and the hypervisors' controllers stand still for a moment, so that they see it late.
+    Unseen,
     /// It is drained (`isthmusctl gateways drain`).
     Drain,
     /// Its switch stands still for some seconds, and then goes on as if nothing had been: it takes itself for active.
@@ -63,11 +68,12 @@ pub enum Loss {
 
 impl Loss {
     /// All real ones.
-    pub const ALL: [Loss; 8] = [
+    pub const ALL: [Loss; 9] = [
         Loss::Kill,
         Loss::Underlay,
         Loss::Uplink,
         Loss::Order,
+        Loss::Unseen,
         Loss::Drain,
         Loss::Pause,
         Loss::Suspend,
@@ -81,6 +87,7 @@ impl Loss {
             Loss::Underlay => drop(n.lab.ip("fabric", &["link", "set", "u-gw1", "down"])?),
             Loss::Uplink => drop(n.lab.ip("tor", &["link", "set", "p-gw1", "down"])?),
             Loss::Order => prefer(n, "gw2")?,
+            Loss::Unseen => prefer_unseen(n, "gw2")?,
             Loss::Drain => drop(n.ctl("central", &["gateways", "drain", "gw1"])?),
             Loss::Pause => n.lab.signal("gw1", "switch", Signal::SIGSTOP),
             Loss::Suspend => ["switch", "controller"].iter().for_each(|p| n.lab.signal("gw1", p, Signal::SIGSTOP)),
@@ -110,6 +117,7 @@ impl Loss {
             Loss::Underlay => n.lab.ip("fabric", &["link", "set", "u-gw1", "up"]).map(drop),
             Loss::Uplink => n.lab.ip("tor", &["link", "set", "p-gw1", "up"]).map(drop),
             Loss::Order => prefer(n, "gw1"),
+            Loss::Unseen => prefer_unseen(n, "gw1"),
             Loss::Drain => n.ctl("central", &["gateways", "undrain", "gw1"]).map(drop),
             Loss::Pause => {
                 n.lab.signal("gw1", "switch", Signal::SIGCONT);
@@ -127,12 +135,27 @@ impl Loss {
 /// The description of the network.
 const YAML: &str = include_str!("../survive.yaml");
 
-/// Applies the network with this gateway as the preferred one.
+/// Applies the network with this gateway as the preferred one, and waits for the chassis.
 fn prefer(n: &Network, gateway: &str) -> Result<()> {
+    n.apply(&preferring(n, gateway)?).map(drop)
+}
+
+/// The description of the network with this gateway as the preferred one.
+fn preferring(n: &Network, gateway: &str) -> Result<PathBuf> {
     let (usual, priority) = ("gw1: 20", if gateway == "gw1" { 20 } else { 5 });
     let file = n.lab.machine_dir("central").join("survive.yaml");
     std::fs::write(&file, YAML.replace(usual, &format!("gw1: {priority}")))?;
-    n.apply(&file).map(drop)
+    Ok(file)
+}
+
+/// Likewise, while the hypervisors' controllers stand still.
+fn prefer_unseen(n: &mut Network, gateway: &str) -> Result<()> {
+    let all = |n: &mut Network, signal| ["hv1", "hv2"].iter().for_each(|hv| n.lab.signal(hv, "controller", signal));
+    let file = preferring(n, gateway)?.display().to_string();
+    all(n, Signal::SIGSTOP);
+    let done = n.ctl("central", &["apply", "--no-wait", "-f", &file]).and_then(|_| n.lab.pause(UNSEEN));
+    all(n, Signal::SIGCONT);
+    done
 }
 
 /// Starts the network: machines have their addresses, and gw1 serves.

@@ -32,8 +32,16 @@ fn of_a_gateway_that_is_lost_and_comes_back() {
     }
     let mut n = start("issurv", Cast::default()).expect("network");
     share_connections(&n).expect("peers");
-    let one_after_the_other =
-        [Loss::Kill, Loss::Underlay, Loss::Uplink, Loss::Drain, Loss::Pause, Loss::Suspend, Loss::Headless];
+    let one_after_the_other = [
+        Loss::Kill,
+        Loss::Underlay,
+        Loss::Uplink,
+        Loss::Unseen,
+        Loss::Drain,
+        Loss::Pause,
+        Loss::Suspend,
+        Loss::Headless,
+    ];
     survive(&mut n, &one_after_the_other);
 }
 
