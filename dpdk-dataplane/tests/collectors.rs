@@ -104,7 +104,7 @@ impl Heard {
                     header = p.take(n).to_vec();
                     assert!(p.0.len() < 4);
                 }
-                (other @ (1024 | 1030), p) => drop(self.tunnels.insert(other, p.0.to_vec())),
+                (other @ (1023 | 1024 | 1029 | 1030), p) => drop(self.tunnels.insert(other, p.0.to_vec())),
                 (other, _) => panic!("record {other}"),
             }
         }

@@ -188,8 +188,10 @@ pub struct Departure {
     pub bridge: BridgeId,
     /// The port.
     pub port: PortNo,
-    /// As it left.
+    /// As it left, without a tunnel's headers.
     pub packet: Glimpse,
+    /// The tunnel that it left by, or was to: without a route its sender is not known.
+    pub outer: Option<Outer>,
 }
 
 /// The first bytes of a packet, and its length.

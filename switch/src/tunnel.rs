@@ -202,6 +202,36 @@ impl TunnelConfig {
         self.sequence || self.kind == TunnelKind::Erspan
     }
 
+    /// The sender that is asked for, if one is, and the receiver of a packet's outer header; none without a receiver.
+    fn ends(&self, key: &FlowKey) -> Option<(Option<IpAddr>, IpAddr)> {
+        let of = |v4: F, v6: F| match (key.get(v4), key.get(v6)) {
+            (0, 0) => None,
+            (0, v) => Some(IpAddr::from(v.to_be_bytes())),
+            (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
+        };
+        let dst = self.remote.or_else(|| of(F::TunDst, F::TunIpv6Dst))?;
+        let src = self.local.or_else(|| of(F::TunSrc, F::TunIpv6Src).filter(|_| self.local_of_flow));
+        Some((src.filter(|a| a.is_ipv4() == dst.is_ipv4()), dst))
+    }
+
+    /// The key of a packet that leaves.
+    fn key_of(&self, key: &FlowKey) -> TunnelKey {
+        self.key.unwrap_or(TunnelKey(key.get(F::TunId) as u32))
+    }
+
+    /// What is known of a packet's outer header before there is one; none without a receiver.
+    pub(crate) fn outer(&self, key: &FlowKey) -> Option<Outer> {
+        let (src, dst) = self.ends(key)?;
+        let unknown = if dst.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+        Some(Outer {
+            kind: self.kind,
+            addresses: [src.unwrap_or(unknown), dst],
+            ports: [0, self.udp_port],
+            key: self.key_of(key),
+            tos: self.tos_ttl(key).0,
+        })
+    }
+
     /// A tunnel with keys and, without `remote`, destinations from flows.
     pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
         let udp_port = match kind {
@@ -309,19 +339,8 @@ pub(crate) fn outer_headers(
     (entropy, sequence, now): (u16, u32, Duration),
     mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
-    let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
-        (0, 0) => None,
-        (0, v) => Some(IpAddr::from(v.to_be_bytes())),
-        (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
-    };
-    let dst = cfg.remote.or(flow_dst).ok_or(Unreachable::Destination)?;
-    let flow_src = match (key.get(F::TunSrc), key.get(F::TunIpv6Src)) {
-        (0, 0) => None,
-        (0, v) => Some(IpAddr::from(v.to_be_bytes())),
-        (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
-    };
+    let (asked, dst) = cfg.ends(key).ok_or(Unreachable::Destination)?;
     needs(Dependency::Routes);
-    let asked = cfg.local.or(flow_src.filter(|_| cfg.local_of_flow)).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
     let mark = key.get(F::PktMark) as u32;
     let route = underlay.route_from(dst, asked, mark).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
@@ -330,7 +349,7 @@ pub(crate) fn outer_headers(
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
     let (tos, ttl) = cfg.tos_ttl(key);
-    let id = cfg.key.unwrap_or(TunnelKey(key.get(F::TunId) as u32));
+    let id = cfg.key_of(key);
     if cfg.kind.is_gre() {
         let payload = gre_packet(cfg, key, (id, kind), (sequence, now), inner).ok_or(Unreachable::Erspan(id))?;
         let mut whole = build::ip_packet(mac, route.source_mac, src, dst, ipproto::GRE, ttl, &payload)

@@ -156,10 +156,13 @@ fn build(words: &[Word<'_>], payload: Option<usize>) -> Result<Vec<u8>, String> 
     if let Some(labels) = word("mpls") {
         put_labels(&mut f, labels)?;
     }
-    match (kind, word("ipv4"), word("ipv6"), word("arp")) {
-        (ethertype::IPV4, Some(ip), ..) => ipv4(&mut f, ip, words, payload)?,
-        (ethertype::IPV6, _, Some(ip), _) => ipv6(&mut f, ip, words, payload)?,
-        (ethertype::ARP | ethertype::RARP, .., Some(arp)) => {
+    // A header that the EtherType says and no word describes has zeros.
+    let header = |name| word(name).unwrap_or(&none);
+    match kind {
+        ethertype::IPV4 => ipv4(&mut f, header("ipv4"), words, payload)?,
+        ethertype::IPV6 => ipv6(&mut f, header("ipv6"), words, payload)?,
+        ethertype::ARP | ethertype::RARP => {
+            let arp = header("arp");
             let mac = |key| arp.parsed(key, Mac::ZERO);
             let ip = |key| arp.parsed(key, Ipv4Addr::UNSPECIFIED);
             f.extend_from_slice(&[0, 1, 8, 0, 6, 4]);

@@ -9,12 +9,13 @@ use crate::pmd::{MainPmd, port_statistics};
 use crate::ports::bond::Bond;
 use crate::ports::bond::lacp::{Member, state};
 use openflow_rs::PortNo;
+use openflow_rs::action::is_mpls;
 use ovn_schema::{Map, Str};
-use packet::Mac;
+use packet::{Headers, Mac, ipproto};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
-use switch::{BridgeId, CacheStats, Passage, TunnelKey};
+use switch::{BridgeId, CacheStats, Glimpse, Outer, Passage, TunnelKey, TunnelKind};
 
 /// A datagram is sent once it has so many bytes.
 const FULL: usize = 1100;
@@ -25,16 +26,15 @@ const STRIPPED: u32 = 4;
 /// The value of a counter that is not kept.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The IP protocol UDP.
-const UDP: u32 = 17;
+/// The last entry of a label stack is marked so (RFC 3032 section 2.1).
+const BOTTOM: u32 = 0x100;
 
 /// Formats of samples and records.
 const FLOW_SAMPLE: u32 = 1;
 const COUNTERS_SAMPLE: u32 = 2;
 const RAW_HEADER: u32 = 1;
 const EXTENDED_SWITCH: u32 = 1001;
-const TUNNEL_INGRESS: u32 = 1024;
-const VNI_INGRESS: u32 = 1030;
+const EXTENDED_MPLS: u32 = 1006;
 const GENERIC_COUNTERS: u32 = 1;
 const ETHERNET_COUNTERS: u32 = 2;
 const LACP: u32 = 7;
@@ -42,6 +42,11 @@ const OPENFLOW_PORT: u32 = 1004;
 const PORT_NAME: u32 = 1005;
 const APP_RESOURCES: u32 = 2203;
 const OVS_DATAPATH: u32 = 2207;
+
+/// Records of tunnels (sflow.org, "sFlow Tunnel Structures"): over IPv4, over IPv6, and the number of the network.
+struct TunnelFormats([u32; 2], u32);
+const EGRESS: TunnelFormats = TunnelFormats([1023, 1025], 1029);
+const INGRESS: TunnelFormats = TunnelFormats([1024, 1026], 1030);
 
 /// Counters at one time.
 #[derive(Debug, Default)]
@@ -127,6 +132,47 @@ impl Xdr {
         self
     }
 
+    /// A tunnel's header, and its key if it has one. Gives the number of records.
+    fn tunnel(&mut self, t: Option<&Outer>, TunnelFormats([v4, v6], vni): TunnelFormats) -> u32 {
+        let Some(t) = t else { return 0 };
+        let [src, dst] = t.addresses;
+        self.part(if dst.is_ipv4() { v4 } else { v6 }, |x| {
+            // The outer packet's length is not known.
+            x.words(&[0, protocol(t.kind).into()]);
+            for a in [src, dst] {
+                match a {
+                    IpAddr::V4(a) => x.0.extend(a.octets()),
+                    IpAddr::V6(a) => x.0.extend(a.octets()),
+                }
+            }
+            // None of them is TCP, so there are no flags.
+            x.words(&t.ports.map(u32::from)).words(&[0, t.tos.into()]);
+        });
+        if t.key == TunnelKey::NONE {
+            return 1;
+        }
+        self.part(vni, |x| {
+            x.words(&[t.key.0]);
+        });
+        2
+    }
+
+    /// The labels of a packet that came with the first stack and leaves with the second, if there are any. Gives the
+    /// number of records.
+    fn labels(&mut self, [came, left]: [Vec<u32>; 2]) -> u32 {
+        if came.is_empty() && left.is_empty() {
+            return 0;
+        }
+        self.part(EXTENDED_MPLS, |x| {
+            // No next hop is known; no address is one of IPv4.
+            x.words(&[1, 0]);
+            for stack in [came, left] {
+                x.words(&[stack.len() as u32]).words(&stack);
+            }
+        });
+        1
+    }
+
     /// A structure, after its format and length.
     fn part(&mut self, format: u32, fill: impl FnOnce(&mut Xdr)) -> &mut Xdr {
         let mut inner = Xdr::default();
@@ -135,6 +181,24 @@ impl Xdr {
         self.0.extend(inner.0);
         self
     }
+}
+
+/// The IP protocol of a tunnel's packets; 0 where that depends on what is in them.
+fn protocol(kind: TunnelKind) -> u8 {
+    match kind {
+        TunnelKind::Gre | TunnelKind::Erspan => ipproto::GRE,
+        TunnelKind::Geneve | TunnelKind::Vxlan | TunnelKind::Gtpu => ipproto::UDP,
+        TunnelKind::Srv6 => 0,
+    }
+}
+
+/// The label stack of a packet.
+fn stack(g: &Glimpse) -> Vec<u32> {
+    let Some(h) = Headers::parse(&g.head).filter(|h| is_mpls(h.ethertype)) else { return Vec::new() };
+    let (entries, _) = g.head.get(h.l3..).unwrap_or_default().as_chunks();
+    let entries = entries.iter().map(|e| u32::from_be_bytes(*e));
+    let mut above = true;
+    entries.take_while(|e| std::mem::replace(&mut above, e & BOTTOM == 0)).collect()
 }
 
 /// The sFlow agent of a bridge.
@@ -187,34 +251,24 @@ impl Agent {
             [d] => index(d.bridge, d.port).unwrap_or(0x8000_0001),
             many => 0x8000_0000 | many.len() as u32,
         };
-        let tag = |g: &switch::Glimpse| {
-            let tci = packet::Headers::parse(&g.head).and_then(|h| h.vlans[0]).map_or(0, |v| u32::from(v.tci));
+        let tag = |g: &Glimpse| {
+            let tci = Headers::parse(&g.head).and_then(|h| h.vlans[0]).map_or(0, |v| u32::from(v.tci));
             [tci & 0xfff, tci >> 13]
         };
         let [from, to] = [tag(&p.packet), p.outputs.last().map_or(tag(&p.packet), |d| tag(&d.packet))];
         let head = p.packet.head.get(..self.spec.header).unwrap_or(&p.packet.head);
         let (samples, pool, rate, input) =
             (self.samples, self.pool, self.spec.sampling, index(bridge, p.in_port).unwrap_or(0));
+        // What a packet left with is told if it left once.
+        let mut more = Xdr::default();
+        let mut records = more.tunnel(p.outer.as_ref(), INGRESS);
+        if let [d] = p.outputs.as_slice() {
+            records += more.tunnel(d.outer.as_ref(), EGRESS);
+            records += more.labels([stack(&p.packet), stack(&d.packet)]);
+        }
         self.waiting.part(FLOW_SAMPLE, |x| {
-            let outer = p.outer.as_ref().and_then(|o| match o.addresses {
-                [IpAddr::V4(from), IpAddr::V4(to)] => Some((o, from.to_bits(), to.to_bits())),
-                _ => None,
-            });
-            let key = outer.map_or(TunnelKey::NONE, |o| o.0.key);
-            x.words(&[samples, SOURCE, rate, pool, 0, input, output]);
-            x.words(&[2 + u32::from(outer.is_some()) + u32::from(key != TunnelKey::NONE)]);
-            if let Some((o, from, to)) = outer {
-                x.part(TUNNEL_INGRESS, |x| {
-                    let [source, destination] = o.ports.map(u32::from);
-                    // The outer packet's length is not known; UDP has no flags.
-                    x.words(&[0, UDP, from, to, source, destination, 0, o.tos.into()]);
-                });
-            }
-            if key != TunnelKey::NONE {
-                x.part(VNI_INGRESS, |x| {
-                    x.words(&[key.0]);
-                });
-            }
+            x.words(&[samples, SOURCE, rate, pool, 0, input, output, 2 + records]);
+            x.0.append(&mut more.0);
             x.part(EXTENDED_SWITCH, |x| {
                 x.words(&[from, to].concat());
             });
@@ -281,7 +335,7 @@ impl Agent {
             *values.entry(name.into()).or_insert(0) += n;
         }
         let get = |key: &str| values.get(key).map_or(0, |v| *v as u64);
-        let low = |key: &str| get(key) as u32;
+        let known = |key: &str| values.get(key).map_or(UNKNOWN, |v| *v as u32);
         let status = u32::from(p.link.admin_up) | u32::from(p.link.admin_up && p.link.up) << 1;
         let number = if no == PortNo::LOCAL { 0xfffe } else { u32::from(no.0) };
         self.waiting.part(COUNTERS_SAMPLE, |x| {
@@ -297,7 +351,6 @@ impl Agent {
                 });
             }
             x.part(ETHERNET_COUNTERS, |x| {
-                let known = |key: &str| values.get(key).map_or(UNKNOWN, |v| *v as u32);
                 x.words(&[known("rx_frame_err"), known("rx_crc_err")]).words(&[UNKNOWN; 11]);
             });
             x.part(OPENFLOW_PORT, |x| {
@@ -314,10 +367,10 @@ impl Agent {
                     (mbps, full) => (mbps, if full { 1 } else { 2 }),
                 };
                 x.words(&[index, 6]).long(u64::from(mbps) * 1_000_000).words(&[duplex, status]);
-                x.long(get("rx_bytes")).words(&[low("rx_packets"), low("rx_multicast_packets"), UNKNOWN]);
-                x.words(&[low("rx_dropped"), low("rx_errors"), UNKNOWN]);
-                x.long(get("tx_bytes")).words(&[low("tx_packets"), UNKNOWN, UNKNOWN]);
-                x.words(&[low("tx_dropped"), low("tx_errors"), 0]);
+                x.long(get("rx_bytes")).words(&[known("rx_packets"), known("rx_multicast_packets"), UNKNOWN]);
+                x.words(&[known("rx_dropped"), known("rx_errors"), UNKNOWN]);
+                x.long(get("tx_bytes")).words(&[known("tx_packets"), UNKNOWN, UNKNOWN]);
+                x.words(&[known("tx_dropped"), known("tx_errors"), 0]);
             });
         });
         self.parts += 1;
@@ -392,9 +445,69 @@ mod tests {
         assert_eq!(x.0, expected);
     }
 
-    /// Counters are sent once an interval, the first time within the first second.
+    /// What a packet came with and left with: tunnels of both families, and labels, whose last one is the bottom of the
+    /// stack; of a packet that left twice, only what it came with.
     #[test]
-    fn counters_come_once_an_interval() {
+    fn tunnels_and_labels_are_told() {
+        let outer = |kind, ends: [&str; 2], key| Outer {
+            kind,
+            addresses: ends.map(|a| a.parse().expect("an address")),
+            ports: [1000, 2000],
+            key: TunnelKey(key),
+            tos: 0x20,
+        };
+        let seen = |entries: &[u32]| {
+            let kind: u16 = if entries.is_empty() { 0x88b5 } else { 0x8847 };
+            let entries = entries.iter().flat_map(|e| e.to_be_bytes());
+            Glimpse {
+                head: [[2; 12].as_slice(), &kind.to_be_bytes()].concat().into_iter().chain(entries).collect(),
+                len: 64,
+            }
+        };
+        let left = |outer, entries: &[u32]| switch::Departure {
+            bridge: BridgeId::default(),
+            port: PortNo(2),
+            packet: seen(entries),
+            outer,
+        };
+        let records = |p: &Passage| {
+            let mut a = agent();
+            a.sample(p, BridgeId::default(), &HashMap::new(), &mut Vec::new());
+            let words: Vec<u32> = a.waiting.0.as_chunks().0.iter().map(|w| u32::from_be_bytes(*w)).collect();
+            let (mut rest, mut found) = (&words[10..], Vec::new());
+            while let [format, n, inner @ ..] = rest {
+                found.push((*format, inner[..*n as usize / 4].to_vec()));
+                rest = &inner[*n as usize / 4..];
+            }
+            assert_eq!(found.len(), words[9] as usize);
+            found.retain(|(format, _)| !matches!(*format, EXTENDED_SWITCH | RAW_HEADER));
+            found
+        };
+        let came = Some(outer(TunnelKind::Vxlan, ["10.0.0.1", "10.0.0.2"], 7));
+        let mut p = Passage {
+            in_port: PortNo(1),
+            packet: seen(&[0x1_0140, 0x2_0040]),
+            outer: came,
+            flooded: false,
+            outputs: Vec::new(),
+        };
+        let v4 = |first, protocol, [from, to]: [u32; 2]| (first, vec![0, protocol, from, to, 1000, 2000, 0, 0x20]);
+        let ingress = [v4(1024, 17, [0x0a00_0001, 0x0a00_0002]), (1030, vec![7])];
+        assert_eq!(records(&p), ingress, "dropped");
+        // The second entry stands behind the bottom of the stack, so it is none.
+        let mut labels = (1006, vec![1, 0, 1, 0x1_0140, 2, 0x5_0020, 0x6_0120]);
+        p.outputs.push(left(Some(outer(TunnelKind::Gre, ["10.0.0.3", "10.0.0.4"], 0)), &[0x5_0020, 0x6_0120]));
+        let egress = v4(1023, 47, [0x0a00_0003, 0x0a00_0004]);
+        assert_eq!(records(&p), [ingress.as_slice(), &[egress, labels.clone()]].concat());
+        p.outputs = vec![left(Some(outer(TunnelKind::Geneve, ["fd00::1", "fd00::2"], 9)), &[])];
+        labels.1 = vec![1, 0, 1, 0x1_0140, 0];
+        let v6 = vec![0, 17, 0xfd00_0000, 0, 0, 1, 0xfd00_0000, 0, 0, 2, 1000, 2000, 0, 0x20];
+        assert_eq!(records(&p), [ingress.as_slice(), &[(1025, v6), (1029, vec![9]), labels]].concat());
+        p.outputs.push(left(None, &[0x5_0120]));
+        assert_eq!(records(&p), ingress, "it left twice");
+    }
+
+    fn agent() -> Agent {
         let spec = SflowSpec {
             targets: vec![([127, 0, 0, 1], 6343).into()],
             agent: IpAddr::from([127, 0, 0, 1]),
@@ -403,7 +516,13 @@ mod tests {
             polling: Duration::from_secs(3),
             datapath_id: 1,
         };
-        let mut a = Agent::new(spec).expect("a target");
+        Agent::new(spec).expect("a target")
+    }
+
+    /// Counters are sent once an interval, the first time within the first second.
+    #[test]
+    fn counters_come_once_an_interval() {
+        let mut a = agent();
         let due: Vec<bool> = (0..8).map(|_| a.due()).collect();
         assert_eq!(due, [true, false, false, true, false, false, true, false]);
         a.spec.polling = Duration::ZERO;

@@ -19,7 +19,9 @@ pub fn port_statistics(w: &MainPmd) -> HashMap<(BridgeId, PortNo), Map<Str, i64>
             put("tx_packets", tx_packets);
             put("rx_bytes", rx_bytes);
             put("tx_bytes", tx_bytes);
-            if let switch::PortKind::Device(n) | switch::PortKind::Internal(n) = &p.kind
+            // Nobody counts drops and errors of dummies.
+            if !w.of_dummies()
+                && let switch::PortKind::Device(n) | switch::PortKind::Internal(n) = &p.kind
                 && let Some(d) = w.device(*n)
             {
                 let [rx_policed, tx_policed] = w.policed(*n);

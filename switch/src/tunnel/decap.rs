@@ -86,7 +86,7 @@ pub struct Decapsulated {
     pub ports: [u16; 2],
 }
 
-/// The tunnel header that a packet arrived with, for exporters.
+/// The tunnel header that a packet arrived with, or left with, for exporters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Outer {
     /// Encapsulation.
@@ -133,6 +133,20 @@ impl Decapsulated {
     /// The parts of its header that exporters report.
     pub fn outer(&self) -> Outer {
         Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, key: self.key, tos: self.tos }
+    }
+}
+
+impl Outer {
+    /// Takes over what the headers of a packet in a tunnel say.
+    pub(crate) fn read(&mut self, whole: &[u8]) {
+        let Some(h) = Headers::parse(whole) else { return };
+        if let Some((src, dst)) = outer_addresses(whole, &h) {
+            self.addresses = [src, dst];
+            self.tos = outer_tos_ttl(whole, &h).0;
+        }
+        if let Some((source, port)) = h.ports(whole) {
+            self.ports = [source, port];
+        }
     }
 }
 

@@ -189,7 +189,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.commit() {
             return;
         }
-        self.passes(no);
+        self.passes(no, None);
         let target = device.queue(self.packet.queue);
         if self.is_last() {
             self.pipeline.sent += 1;
@@ -251,7 +251,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if O::TRACES && !self.backer.pushes {
             self.tell_tunnel(cfg);
         } else if self.commit() {
-            self.passes(no);
+            self.passes(no, Some(cfg));
             self.observer.tell(Kind::Detail, || "output to native tunnel".into());
             let begun = self.observer.copy_begins();
             let sent = self.encapsulated(cfg, no);
@@ -341,6 +341,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(d) = p.data_mut().get_mut(..outer.len()) {
             d.copy_from_slice(&outer);
         }
+        self.passes_within(p.data());
         let record = |x: &mut Self, target: Option<Target>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
@@ -364,7 +365,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                         if O::TRACES {
                             x.packet.base.set(F::PktMark, mark);
                         }
-                        x.enter_bridge(b, PortNo::LOCAL);
+                        x.below(|x| x.enter_bridge(b, PortNo::LOCAL));
                     });
                 }
                 None => self.because(DropReason::TunnelNoRoute),

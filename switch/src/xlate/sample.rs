@@ -3,7 +3,7 @@
 use crate::buf::PacketBuf;
 use crate::classifier::mix;
 use crate::events::{Departure, Event, Glimpse, Passage, Sample};
-use crate::tunnel::Outer;
+use crate::tunnel::{Outer, TunnelConfig};
 use crate::xlate::{Counted, Observer, Xlate};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{FieldId as F, PortNo};
@@ -33,16 +33,29 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.packet.tunnel.filter(|_| tunnelled)
     }
 
-    /// The packet leaves by a port.
+    /// The packet leaves by a port, and this tunnel, if the port is one.
     #[inline]
-    pub(crate) fn passes(&mut self, no: PortNo) {
-        if self.backer.passing.is_some() {
-            let left =
-                Departure { bridge: self.pipeline.bridge, port: no, packet: Glimpse::of(self.packet.buf.data()) };
-            if let Some(p) = self.backer.passing.as_mut().and_then(|open| open.last_mut()) {
-                p.outputs.push(left);
-            }
+    pub(crate) fn passes(&mut self, no: PortNo, tunnel: Option<&TunnelConfig>) {
+        if let Some(p) = self.backer.passing.as_mut().and_then(|open| open.last_mut()) {
+            let packet = Glimpse::of(self.packet.buf.data());
+            let outer = tunnel.and_then(|t| t.outer(&self.packet.key));
+            p.outputs.push(Departure { bridge: self.pipeline.bridge, port: no, packet, outer });
         }
+    }
+
+    /// The packet leaves in a tunnel, as this one.
+    pub(crate) fn passes_within(&mut self, whole: &[u8]) {
+        let open = self.backer.passing.as_mut().and_then(|open| open.last_mut());
+        if let Some(outer) = open.and_then(|p| p.outputs.last_mut()).and_then(|d| d.outer.as_mut()) {
+            outer.read(whole);
+        }
+    }
+
+    /// Does what happens to a packet below a tunnel: where it leaves there is none of the observed packet's outputs.
+    pub(crate) fn below(&mut self, what: impl FnOnce(&mut Self)) {
+        let passing = self.backer.passing.as_mut().map(std::mem::take);
+        what(self);
+        self.backer.passing = passing;
     }
 
     /// The packet goes to all ports.

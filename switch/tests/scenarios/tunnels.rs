@@ -5,7 +5,7 @@ use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use switch::{
-    BridgeId, DeviceId, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route,
+    BridgeId, DeviceId, DropReason, Egress, ErspanOptions, Event, Outputs, PacketMode, Port, PortKind, Route, Switch,
     TunnelConfig, TunnelKey, TunnelKind,
 };
 
@@ -564,5 +564,52 @@ fn tunnels_mark_their_packets() {
         let devices: Vec<u32> =
             send(&mut s, 1, &udp("10.0.0.1", 5, "10.0.0.2", 6)).packets.into_iter().map(|p| p.0.device().0).collect();
         assert_eq!(devices, [66, 2]);
+    }
+}
+
+/// Exporters are told of the tunnel that an observed packet leaves by, with what the headers say; before there are
+/// headers, with what flow and port say. Where it leaves the underlay's bridge is none of its outputs.
+#[test]
+fn observed_packets_say_by_which_tunnel_they_leave() {
+    for (kind, own, peer) in [
+        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Vxlan, "fd00::1", "fd00::2"),
+    ] {
+        let mut s = chassis(own, peer, kind);
+        // The underlay is a bridge with one device.
+        let phys = s.add_bridge("phys", 2);
+        s.add_port(phys, Port::new(PortNo(1), "nic", PortKind::Device(DeviceId(100)))).expect("port");
+        load(&mut s, phys, &["actions=output:1"]);
+        let mut routes: Vec<Route> = s.underlay.routes().cloned().collect();
+        routes.iter_mut().for_each(|r| r.egress = Egress::Bridge("phys".into()));
+        s.underlay.set_routes(routes);
+        s.bridge_mut(BridgeId(0)).expect("bridge").observed = true;
+        let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        let seen = |s: &mut Switch| {
+            let mut out = Outputs::default();
+            s.observe(DeviceId(1), p.clone(), NOW, &mut out);
+            let passage = out
+                .events
+                .iter()
+                .find_map(|e| if let Event::Passage { passage, .. } = e { Some(passage) } else { None });
+            let [d] = &passage.expect("it is observed").outputs[..] else { panic!("one output: {passage:?}") };
+            assert_eq!((d.port, &d.packet.head), (PortNo(10), &p), "{kind:?}");
+            (d.outer.expect("a tunnel"), out.packets.pop())
+        };
+        let (early, sent) = seen(&mut s);
+        let nobody = if ip(own).is_ipv4() { ip("0.0.0.0") } else { ip("::") };
+        let udp_port = TunnelConfig::new(kind, None).udp_port;
+        assert_eq!((early.addresses, early.ports, early.key), ([nobody, ip(peer)], [0, udp_port], TunnelKey(0x1234)));
+        assert_eq!(sent, None, "its next hop is not known");
+        s.underlay.set_neighbour(ip(peer), Some(B));
+        let (outer, sent) = seen(&mut s);
+        let (to, whole) = sent.expect("it was sent");
+        let h = Headers::parse(&whole).expect("headers");
+        let ports = h.ports(&whole).map_or([0, 0], |(a, b)| [a, b]);
+        assert_eq!((to, outer.kind, outer.addresses, outer.ports), (via(100), kind, [ip(own), ip(peer)], ports));
+        assert!(ports[0] != 0 || kind == TunnelKind::Gre);
+        // Without flows in between it is the same way, and nobody asks.
+        assert!(send(&mut s, 1, &p).events.is_empty());
     }
 }

@@ -23,10 +23,10 @@ const DOMAINS: usize = 1024;
 /// The samples of a passing packet: one for its arrival, and one for each departure.
 pub(crate) fn samples(spec: &IpfixSpec, p: &Passage) -> Vec<Sample> {
     let [domain, point] = spec.observation;
-    let sample = |g: &Glimpse, sampling_port, egress: bool| {
+    let sample = |g: &Glimpse, outer, sampling_port, egress: bool| {
         let headers = packet::Headers::parse(&g.head)?;
         let (in_port, head, len) = (p.in_port, g.head.clone(), g.len);
-        let (outer, weight) = (p.outer.filter(|_| !egress), spec.sampling);
+        let weight = spec.sampling;
         Some(Sample {
             collector_set: 0,
             domain,
@@ -42,8 +42,8 @@ pub(crate) fn samples(spec: &IpfixSpec, p: &Passage) -> Vec<Sample> {
         })
     };
     let [arrivals, departures] = spec.directions;
-    let arrival = arrivals.then(|| sample(&p.packet, PortNo::ANY, false)).flatten();
-    let departures = p.outputs.iter().filter(|_| departures).filter_map(|d| sample(&d.packet, d.port, true));
+    let arrival = arrivals.then(|| sample(&p.packet, p.outer, PortNo::ANY, false)).flatten();
+    let departures = p.outputs.iter().filter(|_| departures).filter_map(|d| sample(&d.packet, d.outer, d.port, true));
     arrival.into_iter().chain(departures).collect()
 }
 
