@@ -296,10 +296,17 @@ fn packets_are_traced_in_the_words_of_the_datapath() {
     }
     let ns = Namespace::new("dt");
     let s = Switch::test_bed(&ns);
-    s.vsctl("add-br br0 -- add-port br0 p7 -- add-port br0 p9");
-    s.becomes("get interface p9 ofport", "2", SOON);
+    s.vsctl("add-br br0 -- add-port br0 p7 -- add-port br0 p9 -- add-port br0 p8 -- set interface p8 type=dummy-pmd");
+    s.vsctl("set interface p8 options:ifindex=77 -- set interface p9 options:pstream=punix:p9");
+    s.becomes("get interface p8 ofport", "3", SOON);
     let shown = s.appctl(&["dpif/show"]).expect("dpif/show");
-    for wanted in ["system@ovs-system: ", "br0 65534/100: (dummy-internal)", "p7 1/7: (dummy)", "p9 2/9: (dummy)"] {
+    for wanted in [
+        "system@ovs-system: ",
+        "br0 65534/100: (dummy-internal)\n",
+        "p7 1/7: (dummy)\n",
+        "p8 3/8: (dummy-pmd: ifindex=77, n_rxq=1, n_txq=1, numa_id=0)\n",
+        "p9 2/9: (dummy: pstream=punix:p9)\n",
+    ] {
         assert!(shown.contains(wanted), "{shown}");
     }
     for flow in [

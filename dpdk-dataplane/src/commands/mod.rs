@@ -128,6 +128,7 @@ pub fn register(
     answer("ovs/route/show", underlay::routes_json);
     answer("ovs/route/rule/show", underlay::rules_json);
     answer("fdb/show", fdb::show_json);
+    answer("dpif/show", show::dpif_json);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {

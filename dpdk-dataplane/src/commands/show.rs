@@ -2,10 +2,12 @@
 
 use super::conntrack::last_word;
 use crate::pmd::{Command, MainPmd};
+use crate::ports::netdev::Shown;
 use crate::reconcile::datapath_features::FEATURES;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use switch::{PacketMode, Port, PortKind, TunnelConfig, TunnelKey, TunnelKind};
+use switch::{Bridge, PacketMode, Port, PortKind, TunnelConfig, TunnelKey, TunnelKind};
 
 type Answer = Result<String, String>;
 
@@ -26,43 +28,40 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
 /// The greatest limit of waiting fragments, as in Open vSwitch.
 const MOST_FRAGMENTS: usize = 5000;
 
-/// The type of a port, with a tunnel's options.
-pub(super) fn kind(w: &MainPmd, p: &Port) -> String {
+/// The type of a port, and its options by name. A device that is not there has neither.
+fn shown(w: &MainPmd, p: &Port) -> Shown {
     match &p.kind {
-        PortKind::Device(_) if w.of_dummies() => "dummy".into(),
-        PortKind::Internal(_) if w.of_dummies() => "dummy-internal".into(),
-        PortKind::Device(_) => "netdev".into(),
-        PortKind::Internal(_) => "internal".into(),
-        PortKind::Patch(peer) => format!("patch: peer={peer}"),
+        PortKind::Device(d) | PortKind::Internal(d) => w.device(*d).map_or(Shown::default(), |d| d.shown.clone()),
+        PortKind::Patch(peer) => Shown { kind: "patch", options: vec![("peer", peer.clone())] },
         PortKind::Tunnel(t) => {
-            let name = type_name(t);
             let [dir, hwid, idx, ver] = erspan(t);
             let usual = TunnelConfig::new(t.kind, None);
             let (both, key) = (t.key == t.in_key, |k: Option<TunnelKey>| k.map_or("flow".into(), |k| k.to_string()));
             let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
             // What is as usual is left out.
             let options = [
-                t.csum.map(|c| format!("csum={c}")),
-                (!t.df).then(|| "df_default=false".into()),
-                (t.udp_port != usual.udp_port).then(|| format!("dst_port={}", t.udp_port)),
-                t.mark.map(|m| format!("egress_pkt_mark={m}")),
-                dir,
-                hwid,
-                idx,
-                ver,
-                (both && t.has_key()).then(|| format!("key={}", key(t.key))),
-                (!both && t.in_key != Some(TunnelKey::NONE)).then(|| format!("in_key={}", key(t.in_key))),
-                t.local.map(|l| format!("local_ip={l}")).or(t.local_of_flow.then(|| "local_ip=flow".into())),
-                (!both && t.has_key()).then(|| format!("out_key={}", key(t.key))),
-                (t.mode != usual.mode).then(|| format!("packet_type={}", mode(t.mode))),
-                Some(format!("remote_ip={}", flow(t.remote))),
-                t.sequence.then(|| "seq=true".into()),
-                t.inherits_tos.then(|| "tos=inherit".into()),
-                (t.tos != 0).then(|| format!("tos={:#x}", t.tos)),
-                t.inherits_ttl.then(|| "ttl=inherit".into()),
-                (!t.inherits_ttl && !matches!(t.ttl, 0 | 64)).then(|| format!("ttl={}", t.ttl)),
+                ("csum", t.csum.map(|c| c.to_string())),
+                ("df_default", (!t.df).then(|| "false".into())),
+                ("dst_port", (t.udp_port != usual.udp_port).then(|| t.udp_port.to_string())),
+                ("egress_pkt_mark", t.mark.map(|m| m.to_string())),
+                ("erspan_dir", dir),
+                ("erspan_hwid", hwid),
+                ("erspan_idx", idx),
+                ("erspan_ver", ver),
+                ("key", (both && t.has_key()).then(|| key(t.key))),
+                ("in_key", (!both && t.in_key != Some(TunnelKey::NONE)).then(|| key(t.in_key))),
+                ("local_ip", t.local.map(|l| l.to_string()).or(t.local_of_flow.then(|| "flow".into()))),
+                ("out_key", (!both && t.has_key()).then(|| key(t.key))),
+                ("packet_type", (t.mode != usual.mode).then(|| mode(t.mode).into())),
+                ("remote_ip", Some(flow(t.remote))),
+                ("seq", t.sequence.then(|| "true".into())),
+                ("tos", t.inherits_tos.then(|| "inherit".into())),
+                ("tos", (t.tos != 0).then(|| format!("{:#x}", t.tos))),
+                ("ttl", t.inherits_ttl.then(|| "inherit".into())),
+                ("ttl", (!t.inherits_ttl && !matches!(t.ttl, 0 | 64)).then(|| t.ttl.to_string())),
             ];
-            format!("{name}: {}", options.into_iter().flatten().collect::<Vec<_>>().join(", "))
+            let options = options.into_iter().filter_map(|(name, v)| Some((name, v?))).collect();
+            Shown { kind: type_name(t), options }
         }
     }
 }
@@ -75,10 +74,10 @@ fn erspan(t: &TunnelConfig) -> [Option<String>; 4] {
     let (o, flow) = (t.erspan, || "flow".to_string());
     let (of_first, of_second) = (o.version != Some(2), o.version != Some(1));
     [
-        of_second.then(|| format!("erspan_dir={}", o.egress.map_or_else(flow, |v| u8::from(v).to_string()))),
-        of_second.then(|| format!("erspan_hwid={}", o.hardware.map_or_else(flow, |v| format!("{v:#x}")))),
-        of_first.then(|| format!("erspan_idx={}", o.index.map_or_else(flow, |v| format!("{v:#x}")))),
-        Some(format!("erspan_ver={}", o.version.map_or_else(flow, |v| v.to_string()))),
+        of_second.then(|| o.egress.map_or_else(flow, |v| u8::from(v).to_string())),
+        of_second.then(|| o.hardware.map_or_else(flow, |v| format!("{v:#x}"))),
+        of_first.then(|| o.index.map_or_else(flow, |v| format!("{v:#x}"))),
+        Some(o.version.map_or_else(flow, |v| v.to_string())),
     ]
 }
 
@@ -104,6 +103,16 @@ pub(super) fn mode(m: PacketMode) -> &'static str {
     }
 }
 
+/// The number of the port of the datapath that a port is; none: it is none.
+fn datapath_number(w: &MainPmd, p: &Port) -> Option<u32> {
+    match &p.kind {
+        PortKind::Device(d) | PortKind::Internal(d) => Some(d.0),
+        // As Open vSwitch numbers the common port of such tunnels.
+        PortKind::Tunnel(t) => Some(w.switch.tunnel_number(t)),
+        PortKind::Patch(_) => None,
+    }
+}
+
 fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("{}: hit:{} missed:{}\n", w.datapath, cache.hits, cache.misses);
@@ -114,16 +123,33 @@ fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
         let mut ports: Vec<&Port> = b.ports.values().collect();
         ports.sort_by(|x, y| x.name.cmp(&y.name));
         for p in ports {
-            let device = match &p.kind {
-                PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
-                // As Open vSwitch numbers the common port of such tunnels there.
-                PortKind::Tunnel(t) if w.of_dummies() => w.switch.tunnel_number(t).to_string(),
-                _ => "none".into(),
-            };
-            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(w, p));
+            let number = datapath_number(w, p).map_or("none".into(), |n| n.to_string());
+            let Shown { kind, options } = shown(w, p);
+            let options: Vec<String> = options.into_iter().map(|(name, v)| format!("{name}={v}")).collect();
+            let colon = if options.is_empty() { "" } else { ": " };
+            let _ = writeln!(out, "    {} {}/{number}: ({kind}{colon}{})", p.name, p.no.0, options.join(", "));
         }
     }
     Ok(out)
+}
+
+/// The same as values.
+pub(super) fn dpif_json(w: &MainPmd, _: Vec<String>) -> Result<Value, String> {
+    let cache = w.switch.cache_stats();
+    let port = |p: &Port| {
+        let number = datapath_number(w, p).map_or("none".into(), |n| n.to_string());
+        let Shown { kind, options } = shown(w, p);
+        let options: Map<String, Value> = options.into_iter().map(|(name, v)| (name.into(), v.into())).collect();
+        let mut all = json!({"ofport": p.no.0.to_string(), "port_no": number, "type": kind});
+        if let Some(all) = all.as_object_mut().filter(|_| !options.is_empty()) {
+            all.insert("config".into(), options.into());
+        }
+        (p.name.clone(), all)
+    };
+    let bridge = |b: &Bridge| (b.name.clone(), b.ports.values().map(port).collect::<Map<_, _>>().into());
+    let bridges: Map<String, Value> = w.switch.bridges().map(|(_, b)| bridge(b)).collect();
+    let stats = json!({"hit": cache.hits.to_string(), "missed": cache.misses.to_string()});
+    Ok(json!({w.datapath: {"bridges": bridges, "stats": stats}}))
 }
 
 fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {

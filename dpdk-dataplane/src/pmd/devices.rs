@@ -312,6 +312,11 @@ impl MainPmd {
         self.devices.get(n.index())?.as_ref().map(|s| &s.device)
     }
 
+    /// A device, to be changed.
+    pub fn device_mut(&mut self, n: DeviceId) -> Option<&mut Device> {
+        self.devices.get_mut(n.index())?.as_mut().map(|s| &mut s.device)
+    }
+
     /// Puts another device in the place of one, whose packets come from there from now on. Gives the old one back, for
     /// another thread to close once it is [`released`].
     pub fn exchange_device(&mut self, n: DeviceId, device: Device) -> Option<Device> {

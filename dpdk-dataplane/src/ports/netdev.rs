@@ -44,6 +44,24 @@ pub struct Device {
     pub internal: bool,
     /// Packets dropped as its transmit queue was full.
     pub full: u64,
+    /// What is shown of it.
+    pub shown: Shown,
+}
+
+/// What `dpif/show` says of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its type, as Open vSwitch calls it.
+    pub kind: &'static str,
+    /// Its options, by name.
+    pub options: Vec<(&'static str, String)>,
+}
+
+impl Device {
+    /// A device without options to show.
+    pub fn new(port: Port, kind: &'static str, internal: bool) -> Device {
+        Device { port: Arc::new(port), internal, full: 0, shown: Shown { kind, options: Vec::new() } }
+    }
 }
 
 /// The most bytes of a frame beside its payload: an Ethernet header with two VLAN tags.
@@ -79,26 +97,28 @@ fn ring(room: usize, of_machine: bool) -> Ring {
 /// DPDK's, naming the device.
 pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let (bus, name, arguments, room) = match spec {
+    let (bus, name, arguments, room, kind) = match spec {
         // A persistent tap keeps its addresses while the switch restarts, even after a crash.
         DeviceSpec::Tap(name, mac) => {
             let port = Port::tap(memory, name, *mac)?;
-            return Ok(Device { port: Arc::new(port), internal: true, full: 0 });
+            return Ok(Device::new(port, "tap", true));
         }
         DeviceSpec::System { name, mtu, of_machine } => {
             let room = ring_room(*mtu);
             memory.for_frames(room)?;
             let port = Port::socket(memory, name, ring(room, *of_machine))?;
-            return Ok(Device { port: Arc::new(port), internal: false, full: 0 });
+            return Ok(Device::new(port, "system", false));
         }
         DeviceSpec::VhostClient(path) => {
             let arguments = format!("iface={path},client=1,queues={}", setup.rx_queues);
-            ("vdev", format!("net_vhost{n}"), arguments, buffer(setup))
+            ("vdev", format!("net_vhost{n}"), arguments, buffer(setup), "dpdkvhostuserclient")
         }
-        DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone(), buffer(setup)),
+        DeviceSpec::Dpdk { bus, name, arguments } => {
+            (bus.as_str(), name.clone(), arguments.clone(), buffer(setup), "dpdk")
+        }
     };
     let port = Port::attach(eal, bus, &name, &arguments, memory.for_frames(room)?, setup)?;
-    Ok(Device { port: Arc::new(port), internal: false, full: 0 })
+    Ok(Device::new(port, kind, false))
 }
 
 /// The longest frame with this MTU, in bytes.

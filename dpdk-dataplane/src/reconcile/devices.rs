@@ -139,7 +139,7 @@ impl Reconciler {
         let mac = dummy.mac();
         let port = Port::software(memory, &spec.name, mac, dummy);
         port.limit(Some(spec.mtu.unwrap_or(DUMMY_MTU)));
-        let device = Device { port: Arc::new(port), internal, full: 0 };
+        let device = Device { shown: spec.dummy.shown(internal), ..Device::new(port, "dummy", internal) };
         let wanted = wanted_number(&spec.name);
         let number = self.pmd.run(move |w| w.add_device_as(device, wanted)).await?;
         let kind = if internal { PortKind::Internal(number) } else { PortKind::Device(number) };
@@ -151,7 +151,13 @@ impl Reconciler {
         let complaint = self.test_bed.dummies.get(&new.name)?.configure(&new.dummy);
         complaint.iter().for_each(|c| tracing::warn!(target: "netdev_dummy", "{c}"));
         let (mtu, device) = (new.mtu.unwrap_or(DUMMY_MTU), device?);
-        self.pmd.post(move |w| w.device(device).into_iter().for_each(|d| d.port.limit(Some(mtu))));
+        let options = new.dummy.clone();
+        self.pmd.post(move |w| {
+            if let Some(d) = w.device_mut(device) {
+                d.port.limit(Some(mtu));
+                d.shown = options.shown(d.internal);
+            }
+        });
         complaint
     }
 

@@ -306,7 +306,7 @@ impl Reconciler {
         let (mac, mtu) = (p.mac, p.link.mtu);
         let absent = Port::software(memory, port, mac, Arc::new(Absent));
         absent.limit(mtu);
-        self.exchange(n, Device { port: Arc::new(absent), internal: false, full: 0 }).await;
+        self.exchange(n, Device::new(absent, "dpdk", false)).await;
     }
 
     /// Opens a device that is there again.
