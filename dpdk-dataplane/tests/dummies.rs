@@ -139,7 +139,7 @@ fn dummies_have_states_and_addresses() {
     let ns = Namespace::new("ds");
     let s = Switch::test_bed(&ns);
     s.vsctl("add-br br0 -- add-port br0 p -- add-port br0 q -- set interface q mac=\"02:00:00:00:00:09\"");
-    s.becomes("get interface p mac_in_use", "aa:55:aa:55:00:00", SOON);
+    s.becomes("get interface p mac_in_use", "aa:55:aa:55:00:02", SOON);
     s.becomes("get interface q mac_in_use", "02:00:00:00:00:09", SOON);
     assert!(ns.exec("ip link show dev br0").is_err(), "the kernel has no such device");
     for (state, shown) in [("down", "down"), ("up", "up")] {
@@ -161,7 +161,8 @@ fn dummies_have_states_and_addresses() {
     arrives(&answers, &[build::arp_reply(own, me, asker, Ipv4Addr::new(10, 0, 0, 7))]);
 }
 
-/// Tunnels between two switches whose underlay is a wire: addresses, routes and neighbours by commands.
+/// Tunnels between two switches whose underlay is a wire: addresses, routes and neighbours by commands. One has its
+/// address at the bridge's own port, the other at a port that is none of the host's.
 #[test]
 fn tunnels_run_over_dummies() {
     if !able(&["ovs-vsctl", "ovs-ofctl"]) {
@@ -172,16 +173,17 @@ fn tunnels_run_over_dummies() {
     ns.ip("addr add 172.16.0.2/32 dev lo");
     let (a, b) = (Switch::dummies(&ns), Switch::test_bed(&ns));
     wired(&a, &b, "br-phys");
-    let ends = [(&a, "172.16.0.1", "172.16.0.2"), (&b, "172.16.0.2", "172.16.0.1")];
+    b.vsctl("add-port br-phys vtep");
+    let ends = [(&a, "br-phys", "172.16.0.1", "172.16.0.2"), (&b, "vtep", "172.16.0.2", "172.16.0.1")];
     let mac = |s: &Switch| s.vsctl("get interface br-phys mac_in_use").trim().trim_matches('"').to_string();
     let add = |s: &Switch, words: &[&str]| s.appctl(words).expect("command");
-    for (s, own, _) in ends {
-        add(s, &["netdev-dummy/ip4addr", "br-phys", &format!("{own}/24")]);
-        add(s, &["ovs/route/add", &format!("{own}/24"), "br-phys"]);
+    for (s, port, own, _) in ends {
+        add(s, &["netdev-dummy/ip4addr", port, &format!("{own}/24")]);
+        add(s, &["ovs/route/add", &format!("{own}/24"), port]);
     }
     // One is told its neighbour's address, the other asks for it when there are packets, which wait.
     add(&b, &["tnl/neigh/set", "br-phys", "172.16.0.1", &mac(&a)]);
-    for (s, _, peer) in ends {
+    for (s, _, _, peer) in ends {
         s.vsctl("add-br br-int -- set bridge br-int fail_mode=secure");
         s.vsctl(&format!("add-port br-int t -- set interface t type=geneve options:remote_ip={peer} options:key=7"));
         s.vsctl(&format!("add-port br-int p -- set interface p options:tx_pcap={}", s.path("p.pcap")));
@@ -199,6 +201,15 @@ fn tunnels_run_over_dummies() {
     arrives(&b.path("p.pcap"), &[frame(4), frame(5)]);
     receive(&b, "p", &frame(6));
     arrives(&a.path("p.pcap"), &[frame(6)]);
+    // An answer to that port teaches a neighbour, with the port's bridge.
+    let vtep: Mac = b.vsctl("get interface vtep mac_in_use").trim().trim_matches('"').parse().expect("an address");
+    let [here, there] = [2, 7].map(|n| Ipv4Addr::new(172, 16, 0, n));
+    receive(&b, "up", &build::arp_reply(Mac([2, 0, 0, 0, 0, 7]), there, vtep, here));
+    eventually("the neighbour", SOON, || {
+        let shown = b.appctl(&["tnl/neigh/show"])?;
+        let known = shown.lines().any(|l| l.split_whitespace().eq(["172.16.0.7", "02:00:00:00:00:07", "br-phys"]));
+        if known { Ok(()) } else { Err(shown) }
+    });
 }
 
 /// Packets wait for their tunnel's next hop, which is asked for once a second; those of more than three seconds are gone.
@@ -294,9 +305,9 @@ fn packets_are_traced_in_the_words_of_the_datapath() {
     if !able(&["ovs-vsctl", "ovs-ofctl"]) {
         return;
     }
-    let ns = Namespace::new("dt");
+    let ns = Namespace::new("do");
     let s = Switch::test_bed(&ns);
-    s.vsctl("add-br br0 -- add-port br0 p7 -- add-port br0 p9 -- add-port br0 p8 -- set interface p8 type=dummy-pmd");
+    s.vsctl("add-br br0 -- add-port br0 p7 -- add-port br0 p9 -- add-port br0 p8 -- set interface p8 type=dummy-pmd ofport_request=3");
     s.vsctl("set interface p8 options:ifindex=77 -- set interface p9 options:pstream=punix:p9");
     s.becomes("get interface p8 ofport", "3", SOON);
     let shown = s.appctl(&["dpif/show"]).expect("dpif/show");

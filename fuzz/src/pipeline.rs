@@ -98,7 +98,7 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
         gateway: None,
         source: HERE.into(),
         source_mac: ROUTER,
-        egress: Egress::Bridge("br-ex".into()),
+        egress: Egress::Port("br-ex".into()),
         hop_source: None,
         table: Route::MAIN,
         own: false,

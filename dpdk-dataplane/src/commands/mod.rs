@@ -194,8 +194,11 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     out.push('\n');
     for (ip, mac, device) in rows {
         // The host's other neighbours are no tunnel's.
-        let egress = w.switch.underlay.route(ip).map(|r| &r.egress).filter(|e| !matches!(e, Egress::Host(_)));
-        let Some(bridge) = device.map(String::from).or_else(|| egress.map(|e| e.to_string())) else { continue };
+        let bridge = device.or_else(|| match &w.switch.underlay.route(ip)?.egress {
+            Egress::Port(name) => Some(&w.switch.bridge(w.switch.addressed_port(name)?.0)?.name),
+            Egress::Device(_) | Egress::Host(_) => None,
+        });
+        let Some(bridge) = bridge else { continue };
         let _ = writeln!(out, "{:<45} {mac}   {bridge}", ip.to_string());
     }
     Ok(out)

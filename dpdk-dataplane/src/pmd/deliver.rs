@@ -110,7 +110,7 @@ impl MainPmd {
                 }
                 continue;
             }
-            if slot.device.internal {
+            if slot.is_host() {
                 let switch = &self.switch;
                 let bridge = || {
                     let port = switch.port_of_device(d).and_then(|(id, _)| switch.bridge(id));

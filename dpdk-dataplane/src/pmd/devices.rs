@@ -69,6 +69,8 @@ pub(super) struct DeviceSlot {
     pub polled: bool,
     /// By queue, the thread that receives from it: 0 is the main one.
     threads: Vec<usize>,
+    /// It has an address of this host's, though it is no internal port.
+    host: bool,
     /// `pmd-rxq-affinity`: queues, and the processors that are to receive from them.
     affinity: Vec<(u16, usize)>,
     /// The queues that the main thread receives from.
@@ -91,6 +93,7 @@ impl DeviceSlot {
             device,
             polled: false,
             threads: Vec::new(),
+            host: false,
             affinity: Vec::new(),
             own_queues: Vec::new(),
             queue: Vec::new(),
@@ -101,12 +104,17 @@ impl DeviceSlot {
 
     /// Packets leave through it without a limit, and without being looked at for next hops.
     pub(super) fn sends_directly(&self) -> bool {
-        !self.device.internal && matches!(self.egress, EgressLimit::Free)
+        !self.is_host() && matches!(self.egress, EgressLimit::Free)
+    }
+
+    /// This host is behind it: next hops may tell it who they are.
+    pub(super) fn is_host(&self) -> bool {
+        self.device.internal || self.host
     }
 
     /// Only the main thread may receive from it and send through it.
     fn only_main(&self) -> bool {
-        self.device.internal || self.ingress.is_some() || !matches!(self.egress, EgressLimit::Free)
+        self.is_host() || self.ingress.is_some() || !matches!(self.egress, EgressLimit::Free)
     }
 }
 
@@ -210,6 +218,20 @@ impl MainPmd {
                 self.devices.push(Some(slot));
                 DeviceId::at(self.devices.len() - 1)
             }
+        }
+    }
+
+    /// Sets which devices have addresses of this host's beside internal ports.
+    pub fn set_hosts(&mut self, devices: Vec<DeviceId>) {
+        self.switch.underlay.set_hosts(devices);
+        let mut changed = false;
+        for (i, slot) in self.devices.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            let host = self.switch.underlay.is_host(DeviceId::at(i));
+            changed |= std::mem::replace(&mut slot.host, host) != host;
+        }
+        if changed {
+            self.assign();
         }
     }
 

@@ -74,9 +74,9 @@ impl MainPmd {
             _ => return,
         };
         match route.egress.clone() {
-            switch::Egress::Bridge(name) => {
-                let Some(b) = self.switch.bridge_by_name(&name) else { return };
-                let from = Match::new().with(FieldId::InPort, u128::from(PortNo::LOCAL.0));
+            switch::Egress::Port(name) => {
+                let Some((b, no)) = self.switch.addressed_port(&name) else { return };
+                let from = Match::new().with(FieldId::InPort, u128::from(no.0));
                 self.inject(b, from, request, vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
             }
             switch::Egress::Device(d) => {

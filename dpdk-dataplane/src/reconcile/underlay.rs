@@ -1,18 +1,19 @@
 //! Gives the switch the kernel's routes and neighbours, by which tunnels leave, and the addresses at which tunnels end.
 
-use super::Reconciler;
+use super::{Reconciler, RunningPort};
 use crate::config::port::Kind;
 use crate::kernel::netlink::{KernelRoute, KernelSnapshot, Link};
 use crate::pmd::Jobs;
 use crate::ports::dummy::Dummy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{Egress, Route, RouteRule};
+use switch::{DeviceId, Egress, Route, RouteRule};
 
 impl Reconciler {
     pub(super) async fn apply_underlay(&mut self) {
         let host = self.host();
-        let ours = self.internal_links(&host);
+        let ours = self.links_of_ports(&host);
+        let hosts = self.addressed_devices(&ours);
         let mut ends = BTreeSet::new();
         for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
             let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
@@ -29,6 +30,7 @@ impl Reconciler {
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
         let neighbours = host.neighbours;
         let done = self.pmd.run(move |w| {
+            w.set_hosts(hosts);
             w.switch.underlay.set_rules(rules);
             w.switch.underlay.set_routes(routes);
             for a in local {
@@ -52,7 +54,7 @@ pub struct OwnRoute {
     pub prefix: IpAddr,
     /// Its length.
     pub len: u8,
-    /// The device by which packets leave; tunnels use internal ports only.
+    /// The device by which packets leave; tunnels use ports only.
     pub device: String,
     /// Next hop.
     pub gateway: Option<IpAddr>,
@@ -78,7 +80,7 @@ impl OwnRoute {
     fn route(&self, host: &KernelSnapshot, ours: &HashMap<u32, String>) -> Option<Route> {
         let link = host.links.get(&self.device)?;
         let egress = ours.get(&link.index);
-        let egress = egress.map_or_else(|| Egress::Host(self.device.clone()), |b| Egress::Bridge(b.clone()));
+        let egress = egress.map_or_else(|| Egress::Host(self.device.clone()), |p| Egress::Port(p.clone()));
         let near = |to: IpAddr| {
             let on = host.addresses.iter().filter(|(l, a, _)| *l == link.index && a.is_ipv4() == to.is_ipv4());
             let on = on.filter(|(_, a, _)| self.source.is_none_or(|s| s == *a));
@@ -102,6 +104,11 @@ impl OwnRoute {
     }
 }
 
+/// Whether the kernel's network stack, or a dummy in its place, is behind a port.
+fn is_internal(p: &RunningPort) -> bool {
+    matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
+}
+
 /// An address with the bits behind its prefix set to zero.
 fn masked(a: IpAddr, len: u8) -> IpAddr {
     match a {
@@ -113,13 +120,21 @@ fn masked(a: IpAddr, len: u8) -> IpAddr {
 }
 
 impl Reconciler {
-    /// The bridges of internal ports, by the kernel's index of the port.
-    fn internal_links(&self, host: &KernelSnapshot) -> HashMap<u32, String> {
-        let ports = self.bridges.values().flat_map(|b| b.ports.values().map(move |p| (b, p)));
-        let internal = ports.filter(|(_, p)| {
-            p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
-        });
-        internal.filter_map(|(b, p)| Some((host.links.get(&p.spec.name)?.index, b.spec.name.clone()))).collect()
+    /// The names of the ports that tunnels may end at, by the kernel's index of the port: internal ones, and those that
+    /// have an address.
+    fn links_of_ports(&self, host: &KernelSnapshot) -> HashMap<u32, String> {
+        let usable = |a: &IpAddr| !matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
+        let addressed = |link: u32| host.addresses.iter().any(|(l, a, _)| *l == link && usable(a));
+        let ports = self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| p.no.is_some());
+        let ends = ports.filter_map(|p| Some((host.links.get(&p.spec.name)?.index, p)));
+        let ends = ends.filter(|(link, p)| is_internal(p) || p.device.is_some() && addressed(*link));
+        ends.map(|(link, p)| (link, p.spec.name.clone())).collect()
+    }
+
+    /// The devices of such ports that are not internal.
+    fn addressed_devices(&self, ends: &HashMap<u32, String>) -> Vec<DeviceId> {
+        let ports = self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| !is_internal(p));
+        ports.filter(|p| ends.values().any(|name| *name == p.spec.name)).filter_map(|p| p.device).collect()
     }
 
     /// The kernel's tables, with the links, addresses and routes of dummies; without the kernel's routes if these are not
@@ -147,7 +162,7 @@ impl Reconciler {
     /// Adds a route, in place of one to the same prefix. The caller tells the switch.
     pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
         let host = self.host();
-        r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
+        r.route(&host, &self.links_of_ports(&host)).ok_or("Error while inserting route.")?;
         let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
         self.own_routes.retain(|o| o.key() != r.key());
         self.own_routes.push(r);
@@ -242,7 +257,7 @@ fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
 /// well: a worse route by a bridge must not be used in their place.
 fn route(host: &KernelSnapshot, r: &KernelRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
     let (name, link) = host.links.iter().find(|(_, l)| l.index == r.link)?;
-    let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |b| Egress::Bridge(b.clone()));
+    let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |p| Egress::Port(p.clone()));
     let near = r.gateway.unwrap_or(r.prefix);
     // An address of the device: one in the network of the next hop, or any of that IP version.
     let of_link = |near: IpAddr| {

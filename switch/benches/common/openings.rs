@@ -103,7 +103,7 @@ impl Rig {
             gateway: None,
             source: here,
             source_mac: packet::Mac(HERE),
-            egress: Egress::Bridge("br-under".into()),
+            egress: Egress::Port("br-under".into()),
             hop_source: None,
             table: Route::MAIN,
             own: false,

@@ -40,7 +40,7 @@ pub(crate) struct Pushed {
 /// The number of the port that tunnels' packets leave by.
 pub(super) fn out_port(backer: &Backer, egress: &Egress) -> String {
     match egress {
-        Egress::Bridge(b) => backer.device_of_bridge(b).map_or_else(|| b.to_string(), |n| n.to_string()),
+        Egress::Port(p) => backer.device_of_port(p).map_or_else(|| p.to_string(), |n| n.to_string()),
         Egress::Device(n) => n.to_string(),
         Egress::Host(_) => egress.to_string(),
     }

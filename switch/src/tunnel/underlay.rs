@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Where encapsulated packets leave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Egress {
-    /// Through a bridge's flows, as from its own port.
-    Bridge(String),
+    /// Through a bridge's flows, as from its port of this name: the one that has the tunnels' address.
+    Port(String),
     /// Straight to a device.
     Device(DeviceId),
     /// Through a device of the host that belongs to no bridge, by name: the switch cannot send there.
@@ -20,10 +20,10 @@ pub enum Egress {
 }
 
 impl std::fmt::Display for Egress {
-    /// The name of the bridge or of the host's device, or `device N`.
+    /// The name of the port or of the host's device, or `device N`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Egress::Bridge(b) => f.write_str(b),
+            Egress::Port(b) => f.write_str(b),
             Egress::Device(d) => write!(f, "device {d}"),
             Egress::Host(name) => f.write_str(name),
         }
@@ -117,9 +117,11 @@ pub struct Underlay {
     rules: Vec<RouteRule>,
     neighbours: HashMap<IpAddr, Mac>,
     source_ports: SourcePorts,
+    /// Devices beside internal ports that have own addresses, in order.
+    hosts: Vec<DeviceId>,
     /// Own addresses, by version and number, in order.
     pub(crate) local: Own,
-    /// Moves with own addresses and source ports.
+    /// Moves with own addresses, who has them, and source ports.
     pub(crate) epoch: u64,
     /// Changes that the flow cache has not seen yet.
     pub(crate) touched: Vec<Dependency>,
@@ -159,6 +161,20 @@ impl Underlay {
             Arc::make_mut(&mut self.local.addresses).insert(at, n);
             self.epoch += 1;
         }
+    }
+
+    /// Sets which devices have own addresses beside internal ports.
+    pub fn set_hosts(&mut self, mut devices: Vec<DeviceId>) {
+        devices.sort_unstable();
+        if self.hosts != devices {
+            self.hosts = devices;
+            self.epoch += 1;
+        }
+    }
+
+    /// Whether a device that is no internal port has an own address, so that tunnels end there.
+    pub fn is_host(&self, device: DeviceId) -> bool {
+        self.hosts.binary_search(&device).is_ok()
     }
 
     /// Sets how many VLAN tags are parsed, two at most; further tags are payload.

@@ -209,6 +209,11 @@ impl Backer {
     }
 
     /// A port by name, across all bridges.
+    /// The port of a name, or the own port of a bridge.
+    pub fn addressed_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
+        self.find_port(name).or_else(|| self.bridge_by_name(name).map(|b| (b, PortNo::LOCAL)))
+    }
+
     pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
         self.ports_by_name.get(name).copied()
     }
@@ -249,10 +254,10 @@ impl Backer {
         self.tunnel_port(&d)
     }
 
-    /// The device of a bridge's own port.
-    pub(crate) fn device_of_bridge(&self, name: &str) -> Option<DeviceId> {
-        let b = self.bridges.iter().find(|b| b.name == name)?;
-        match b.ports.get(&PortNo::LOCAL)?.kind {
+    /// The device of a port.
+    pub(crate) fn device_of_port(&self, name: &str) -> Option<DeviceId> {
+        let (bridge, no) = self.addressed_port(name)?;
+        match self.bridges.get(bridge)?.ports.get(&no)?.kind {
             PortKind::Device(d) | PortKind::Internal(d) => Some(d),
             PortKind::Patch(_) | PortKind::Tunnel(_) => None,
         }

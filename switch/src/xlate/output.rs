@@ -146,8 +146,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Hands the packet to what is behind a port.
     fn send(&mut self, to: PortTarget, no: PortNo) {
         match to {
-            PortTarget::Device(d) => self.send_device(d, no),
-            PortTarget::Internal(d) => {
+            PortTarget::Device(d) if !self.backer.underlay.is_host(d) => self.send_device(d, no),
+            PortTarget::Device(d) | PortTarget::Internal(d) => {
                 if !self.tunnel_end() {
                     self.send_device(d, no);
                 }
@@ -356,8 +356,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.pipeline.sent += 1;
                 self.out.packets.push((target, p));
             }
-            Egress::Bridge(name) => match self.backer.bridge_by_name(&name) {
-                Some(b) => {
+            Egress::Port(name) => match self.backer.addressed_port(&name) {
+                Some((bridge, no)) => {
                     record(self, None);
                     let mark = self.packet.key.get(F::PktMark);
                     self.with_packet(p, |x| {
@@ -365,7 +365,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                         if O::TRACES {
                             x.packet.base.set(F::PktMark, mark);
                         }
-                        x.below(|x| x.enter_bridge(b, PortNo::LOCAL));
+                        x.below(|x| x.enter_bridge(bridge, no));
                     });
                 }
                 None => self.because(DropReason::TunnelNoRoute),

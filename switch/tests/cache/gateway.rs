@@ -304,7 +304,7 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
         gateway: None,
         source: ip("192.168.0.1"),
         source_mac: ROUTER,
-        egress: Egress::Bridge("br-ex".into()),
+        egress: Egress::Port("br-ex".into()),
         hop_source: None,
         table: Route::MAIN,
         own: false,

@@ -63,9 +63,9 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
     };
     let mut u = switch::Underlay::default();
     u.set_routes(vec![
-        route("0.0.0.0", 0, Egress::Bridge("br-phys".into()), Route::MAIN),
+        route("0.0.0.0", 0, Egress::Port("br-phys".into()), Route::MAIN),
         route("10.9.0.0", 16, Egress::Host("mgmt".into()), Route::MAIN),
-        route("10.9.0.0", 16, Egress::Bridge("br-other".into()), 42),
+        route("10.9.0.0", 16, Egress::Port("br-other".into()), 42),
     ]);
     let egress = |u: &switch::Underlay, to: &str, from: Option<&str>| {
         u.route_from(address(to), from.map(address), 0).map(|r| r.egress.to_string()).unwrap_or_default()
@@ -84,10 +84,10 @@ fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
     let own = |prefix, len, bridge: &str, mark| Route {
         own: true,
         mark,
-        ..route(prefix, len, Egress::Bridge(bridge.into()), Route::MAIN)
+        ..route(prefix, len, Egress::Port(bridge.into()), Route::MAIN)
     };
     u.set_routes(vec![
-        route("10.9.0.0", 16, Egress::Bridge("br-kernel".into()), Route::MAIN),
+        route("10.9.0.0", 16, Egress::Port("br-kernel".into()), Route::MAIN),
         own("10.0.0.0", 8, "br-own", 0),
         own("10.9.0.0", 16, "br-marked", 7),
     ]);

@@ -183,7 +183,7 @@ fn traces_tell_copies_and_names() {
     s.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(DeviceId(65)))).expect("port");
     s.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(DeviceId(66)))).expect("port");
     load(&mut s, under, &["actions=output:1"]);
-    s.underlay.set_routes(vec![route(Egress::Bridge("br-under".into()))]);
+    s.underlay.set_routes(vec![route(Egress::Port("br-under".into()))]);
     let text = trace(&mut s, false, None);
     assert!(
         text.contains("actions: clone(tnl_push(tnl_port(6081),") && text.contains(",out_port(65)),66),2\n"),

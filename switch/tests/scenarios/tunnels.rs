@@ -550,8 +550,7 @@ fn tunnels_mark_their_packets() {
         own: mark != 0,
         mark,
     };
-    s.underlay
-        .set_routes(vec![route(0, Egress::Device(DeviceId(100))), route(1234, Egress::Bridge("br-under".into()))]);
+    s.underlay.set_routes(vec![route(0, Egress::Device(DeviceId(100))), route(1234, Egress::Port("br-under".into()))]);
     load(
         &mut s,
         BridgeId(0),
@@ -582,7 +581,7 @@ fn observed_packets_say_by_which_tunnel_they_leave() {
         s.add_port(phys, Port::new(PortNo(1), "nic", PortKind::Device(DeviceId(100)))).expect("port");
         load(&mut s, phys, &["actions=output:1"]);
         let mut routes: Vec<Route> = s.underlay.routes().cloned().collect();
-        routes.iter_mut().for_each(|r| r.egress = Egress::Bridge("phys".into()));
+        routes.iter_mut().for_each(|r| r.egress = Egress::Port("phys".into()));
         s.underlay.set_routes(routes);
         s.bridge_mut(BridgeId(0)).expect("bridge").observed = true;
         let p = udp("10.0.0.1", 5, "10.0.0.2", 6);

@@ -18,8 +18,9 @@ use wire::Wire;
 
 /// Frames that wait to be received; more are dropped.
 const WAITING: usize = 1000;
-/// The first address that a dummy gets which asks for none; each further one is one higher.
-const FIRST_MAC: u32 = 0xaa55_0000;
+/// The address of the first dummy, if it asks for none; that of each further one is one higher. In Open vSwitch the
+/// datapath has a dummy of its own before it.
+const FIRST_MAC: u32 = 0xaa55_0001;
 
 /// A dummy device.
 #[derive(Debug)]
@@ -204,7 +205,7 @@ pub struct Dummies(Arc<Mutex<List>>);
 #[derive(Debug, Default)]
 struct List {
     devices: BTreeMap<String, Arc<Dummy>>,
-    /// How many got an address of the list's own.
+    /// How many were made.
     numbered: u32,
 }
 
@@ -216,11 +217,9 @@ impl Dummies {
     /// Makes a dummy, in place of one of that name, with this address or one of the list's own.
     pub fn make(&self, name: &str, mac: Option<Mac>) -> Arc<Dummy> {
         let mut list = self.list();
-        let mac = mac.unwrap_or_else(|| {
-            let [a, b, c, d] = (FIRST_MAC + list.numbered).to_be_bytes();
-            list.numbered += 1;
-            Mac([0xaa, 0x55, a, b, c, d])
-        });
+        let [a, b, c, d] = (FIRST_MAC + list.numbered).to_be_bytes();
+        list.numbered += 1;
+        let mac = mac.unwrap_or(Mac([0xaa, 0x55, a, b, c, d]));
         let dummy = Arc::new(Dummy {
             name: name.into(),
             waiting: AtomicBool::new(false),
