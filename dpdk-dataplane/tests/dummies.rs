@@ -423,3 +423,46 @@ fn the_log_has_flows_of_the_datapath() {
     receive(&s, "p1", &frame(4));
     assert_eq!(lines(), wanted);
 }
+
+/// In-band control: hidden flows for controllers and managers over IPv4, unless the database says that these are reached
+/// otherwise. `bridge/dump-flows` shows them, OpenFlow does not.
+#[test]
+fn hidden_flows_lead_to_controllers_in_band() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("di");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 fail_mode=secure");
+    // Whose addresses the hidden flows have, and their actions.
+    let hidden = |wanted: &[&str], actions: &str| {
+        eventually("hidden flows", SOON, || {
+            let shown = s.appctl(&["bridge/dump-flows", "br0"])?;
+            let lines: Vec<&str> = shown.lines().filter(|l| l.contains("priority=180007,")).collect();
+            let fits = lines.len() == wanted.len()
+                && wanted.iter().all(|w| lines.iter().any(|l| l.contains(w)))
+                && lines.iter().all(|l| l.ends_with(&format!("actions={actions}")));
+            if fits { Ok(()) } else { Err(shown) }
+        });
+    };
+    hidden(&[], "");
+    s.vsctl("set-controller br0 tcp:240.0.0.1 ssl:240.0.0.2:77 unix:nobody tcp:[fd00::1]:6653");
+    s.vsctl("set-manager tcp:240.0.0.3 tcp:127.0.0.1:9 ptcp:0");
+    let all = ["nw_dst=240.0.0.1,tp_dst=6653", "nw_dst=240.0.0.2,tp_dst=77", "nw_dst=240.0.0.3,tp_dst=6640"];
+    hidden(&all, "NORMAL");
+    s.vsctl("set bridge br0 other_config:in-band-queue=5");
+    hidden(&all, "set_queue:5,NORMAL");
+    let visible = s.ofctl(&["dump-flows", "br0"]);
+    assert!(!visible.contains("240.0.0"), "{visible}");
+    s.ofctl(&["del-flows", "br0"]);
+    hidden(&all, "set_queue:5,NORMAL");
+    let packet = "in_port=LOCAL,tcp,nw_dst=240.0.0.2,tp_dst=77";
+    let trace = s.appctl(&["ofproto/trace", "br0", packet]).expect("a trace");
+    assert!(trace.contains(" 0. tcp,nw_dst=240.0.0.2,tp_dst=77, priority 180007\n"), "{trace}");
+    s.vsctl("set manager tcp:240.0.0.3 connection_mode=out-of-band -- remove bridge br0 other_config in-band-queue");
+    hidden(&all[..2], "NORMAL");
+    s.vsctl("set bridge br0 other_config:disable-in-band=true");
+    hidden(&[], "");
+    s.vsctl("set bridge br0 other_config:disable-in-band=false -- del-controller br0 -- set manager tcp:240.0.0.3 connection_mode=in-band");
+    hidden(&all[2..], "NORMAL");
+}

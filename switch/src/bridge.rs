@@ -4,6 +4,7 @@ pub mod bond;
 pub(crate) mod changes;
 pub(crate) mod eviction;
 pub(crate) mod groups;
+pub mod in_band;
 pub(crate) mod learned;
 pub(crate) mod list;
 pub mod mac;
@@ -252,6 +253,8 @@ pub struct Bridge {
     pub ports: BTreeMap<PortNo, Port>,
     /// Shared with transactions of this bridge; a shared table is copied when it is changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
+    /// Hidden flows before the first table ([`Bridge::set_in_band`]).
+    pub(crate) in_band: Classifier,
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
     pub(crate) meters: BTreeMap<MeterId, Meter>,
     /// Geneve options mapped to `tun_metadata` fields.
@@ -331,6 +334,7 @@ impl Bridge {
             datapath_id,
             ports: BTreeMap::new(),
             tables: vec![Arc::default(); N_TABLES],
+            in_band: Classifier::default(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             tlv: Vec::new(),
@@ -369,7 +373,7 @@ impl Bridge {
         self.removed.clear();
         self.timed.clear();
         self.learners = learned::Learners::default();
-        self.snooping = None;
+        (self.snooping, self.in_band) = (None, Classifier::default());
         self.epoch += 1;
     }
 

@@ -178,7 +178,9 @@ fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
     let now = w.now();
     let b = w.switch.bridge(id).ok_or("no such bridge")?;
     let mut out = String::new();
-    for r in b.flows() {
+    let flows = b.flows().map(|r| (u32::from(r.priority), r));
+    // In-band control's are hidden from controllers.
+    for (priority, r) in b.hidden_flows().chain(flows) {
         let table = if r.table == TableId::FIRST { String::new() } else { format!("table_id={}, ", r.table) };
         let (packets, bytes, _) = r.counters();
         let age = now.saturating_sub(r.created).as_secs();
@@ -186,8 +188,7 @@ fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
         let m = if m.is_empty() { m } else { format!("{m},") };
         let _ = writeln!(
             out,
-            "{table}duration={age}s, n_packets={packets}, n_bytes={bytes}, priority={},{m}actions={actions}",
-            r.priority
+            "{table}duration={age}s, n_packets={packets}, n_bytes={bytes}, priority={priority},{m}actions={actions}"
         );
     }
     Ok(out)

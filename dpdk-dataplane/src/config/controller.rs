@@ -1,8 +1,14 @@
 //! Controllers: connections that a bridge makes or waits for (`Controller`).
 
-use ovn_schema::{Uuid, ovs};
+use super::number;
+use ovn_schema::{Str, Uuid, options, ovs};
+use ovsdb_rs::stream::DEFAULT_PORT;
 use ovsdb_rs::tls::TlsFiles;
+use std::net::SocketAddrV4;
 use std::time::Duration;
+
+/// OpenFlow's TCP port.
+pub const OPENFLOW_PORT: u16 = 6653;
 
 /// A controller to which the switch connects, or for which it listens.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +53,38 @@ pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) ->
         }),
         tls: ssl.map(|s| tls_files(s)),
     }
+}
+
+/// In-band control of a bridge: whom its hosts reach whatever its flows say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InBandSpec {
+    /// Controllers and managers.
+    pub remotes: Vec<SocketAddrV4>,
+    /// `other_config:in-band-queue`.
+    pub queue: Option<u32>,
+}
+
+/// The controllers of a bridge and the managers to which connections are made over IPv4, but for those of mode
+/// `out-of-band`; managers not by the loopback device.
+pub(super) fn in_band(db: &ovs::Database, b: &ovs::Bridge) -> InBandSpec {
+    if options::bool(&b.other_config, "disable-in-band", false) {
+        return InBandSpec::default();
+    }
+    let within = |mode: &Option<Str>| mode.as_deref() != Some("out-of-band");
+    let controllers = b.controller.iter().filter_map(|id| db.controller.get(id)).filter(|c| within(&c.connection_mode));
+    let controllers = controllers.filter_map(|c| remote(&c.target, OPENFLOW_PORT));
+    let managers = db.open_vswitch.values().flat_map(|r| r.manager_options.iter()).filter_map(|id| db.manager.get(id));
+    let managers = managers.filter(|m| within(&m.connection_mode)).filter_map(|m| remote(&m.target, DEFAULT_PORT));
+    let mut remotes: Vec<SocketAddrV4> = controllers.chain(managers.filter(|a| !a.ip().is_loopback())).collect();
+    remotes.sort_unstable();
+    remotes.dedup();
+    InBandSpec { remotes, queue: number(&b.other_config, "in-band-queue").ok().flatten() }
+}
+
+/// The address of an active connection method; none if it is no number of IPv4.
+fn remote(target: &str, port: u16) -> Option<SocketAddrV4> {
+    let (_, address) = target.split_once(':').filter(|(method, _)| matches!(*method, "tcp" | "ssl"))?;
+    address.parse().ok().or_else(|| Some(SocketAddrV4::new(address.parse().ok()?, port)))
 }
 
 /// Key and certificates of the `SSL` row.

@@ -70,6 +70,8 @@ pub struct BridgeSpec {
     pub versions: u32,
     /// Its controllers.
     pub controllers: Vec<ControllerSpec>,
+    /// Its in-band control.
+    pub in_band: controller::InBandSpec,
     /// Its collector sets, by number.
     pub collectors: BTreeMap<u32, CollectorSet>,
     /// Its Flow_Table rows, by table.
@@ -213,6 +215,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         tables: b.flow_tables.iter().filter_map(|(n, id)| table(*n, db.flow_table.get(id)?)).collect(),
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror::mirror(db, *id, m))).collect(),
         controllers,
+        in_band: controller::in_band(db, b),
         name: b.name.to_string(),
         datapath_id: wanted.unwrap_or(mac.to_u64()),
         mac,

@@ -5,7 +5,7 @@ use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
 use super::session::{ControllerOptions, Session, serve};
 use crate::clock::Clock;
-use crate::config::controller::ControllerSpec;
+use crate::config::controller::{ControllerSpec, OPENFLOW_PORT};
 use crate::pmd::Handle;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
@@ -19,9 +19,6 @@ use switch::BridgeId;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// OpenFlow's TCP port.
-const PORT: u16 = 6653;
 
 /// The state of a controller's connection, for its row.
 #[derive(Clone, Debug, Default)]
@@ -171,10 +168,10 @@ enum TargetError {
 fn parse(target: &str) -> Result<Remote, TargetError> {
     let with_port = match target.split_once(':') {
         Some(("tcp" | "ssl", host)) if !host.is_empty() && (host.ends_with(']') || !host.contains(':')) => {
-            format!("{target}:{PORT}")
+            format!("{target}:{OPENFLOW_PORT}")
         }
         Some((kind @ ("ptcp" | "pssl"), rest)) if rest.is_empty() || rest.starts_with(':') => {
-            format!("{kind}:{PORT}{rest}")
+            format!("{kind}:{OPENFLOW_PORT}{rest}")
         }
         _ => target.to_string(),
     };

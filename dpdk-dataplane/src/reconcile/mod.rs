@@ -66,7 +66,7 @@ const LOCK: &str = "ovs_vswitchd";
 /// The server answers within this whether the lock is free.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The tables that are replicated.
+/// The tables that are replicated, beside managers.
 const TABLES: &[&str] = &[
     "Open_vSwitch",
     "SSL",
@@ -179,6 +179,8 @@ impl Database {
     /// Starts to connect.
     pub fn start(config: Config) -> Database {
         let config = TABLES.iter().fold(config, |c, t| c.table(t, TableRequest::all()));
+        // Their status changes often, and is not ours.
+        let config = config.table("Manager", TableRequest::columns(["target", "connection_mode"]));
         let (client, events) = Client::start(config);
         client.lock(LOCK);
         Database { client, events, rows: ovs::Database::default(), busy: false, owned: false }

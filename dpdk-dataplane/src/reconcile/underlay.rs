@@ -1,13 +1,13 @@
 //! Gives the switch the kernel's routes and neighbours, by which tunnels leave, and the addresses at which tunnels end.
 
-use super::{Reconciler, RunningPort};
+use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::port::Kind;
 use crate::kernel::netlink::{KernelRoute, KernelSnapshot, Link};
 use crate::pmd::Jobs;
 use crate::ports::dummy::Dummy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use switch::{DeviceId, Egress, Route, RouteRule};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use switch::{BridgeId, DeviceId, Egress, InBand, InBandRemote, Route, RouteRule};
 
 impl Reconciler {
     pub(super) async fn apply_underlay(&mut self) {
@@ -28,8 +28,13 @@ impl Reconciler {
         let (routes, rules) = (routes.into_iter().chain(own).collect(), self.rules(&host));
         let local: Vec<IpAddr> =
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
+        let in_band: Vec<(BridgeId, InBand)> = self.bridges.values().map(|b| (b.id, in_band(&host, b))).collect();
         let neighbours = host.neighbours;
         let done = self.pmd.run(move |w| {
+            let now = w.now();
+            for (id, wanted) in in_band {
+                w.switch.bridge_mut(id).into_iter().for_each(|b| b.set_in_band(&wanted, now));
+            }
             w.set_hosts(hosts);
             w.switch.underlay.set_rules(rules);
             w.switch.underlay.set_routes(routes);
@@ -231,11 +236,27 @@ fn add_dummy(host: &mut KernelSnapshot, name: &str, index: u32, dummy: &Dummy) {
     }
 }
 
-/// The device by which the kernel's routes lead to an address, and whether it is up.
-fn egress(host: &KernelSnapshot, to: IpAddr) -> Option<(String, bool)> {
+/// What in-band control of a bridge lets through. Next hops are those of the kernel.
+fn in_band(host: &KernelSnapshot, b: &RunningBridge) -> InBand {
+    let remote = |a: &SocketAddrV4| {
+        let hop = best(host, (*a.ip()).into()).map(|r| r.gateway.unwrap_or((*a.ip()).into()));
+        let next_hop = hop.and_then(|hop| host.neighbours.get(&hop).copied());
+        InBandRemote { address: *a.ip(), port: a.port(), next_hop }
+    };
+    let local = b.ports.get(&b.spec.name).map_or(b.spec.mac, |p| p.mac);
+    InBand { local, remotes: b.spec.in_band.remotes.iter().map(remote).collect(), queue: b.spec.in_band.queue }
+}
+
+/// The kernel's route to an address.
+fn best(host: &KernelSnapshot, to: IpAddr) -> Option<&KernelRoute> {
     let main = host.routes.iter().filter(|r| r.table == Route::MAIN);
     let fitting = main.filter(|r| same_network(to, r.prefix, r.len));
-    let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
+    fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))
+}
+
+/// The device by which the kernel's routes lead to an address, and whether it is up.
+fn egress(host: &KernelSnapshot, to: IpAddr) -> Option<(String, bool)> {
+    let best = best(host, to)?;
     host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
 }
 

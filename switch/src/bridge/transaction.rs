@@ -6,6 +6,7 @@ use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, validate};
+use crate::classifier::Classifier;
 use crate::ids::BridgeId;
 use openflow_rs::message::{PacketOut, TlvMap};
 use openflow_rs::wire::DecodeError;
@@ -106,6 +107,7 @@ impl Bridge {
             datapath_id: self.datapath_id,
             ports: self.ports.clone(),
             tables: self.tables.clone(),
+            in_band: Classifier::default(),
             groups: self.groups.clone(),
             meters: self.meters.clone(),
             tlv: self.tlv.clone(),

@@ -56,7 +56,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if blocked {
             return self.because(DropReason::StpState);
         }
-        self.run_table(TableId::FIRST);
+        self.run_first_table();
     }
 
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
@@ -133,6 +133,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !any_type && !self.has_ethernet() {
             return;
         }
+        self.pipeline.reached_host |= no == PortNo::LOCAL;
         let n = self.wire_len() as u64;
         self.count(no, 1, n);
         if self.backer.bridges.get(self.pipeline.bridge).is_none_or(|b| b.mirrors().is_empty()) {

@@ -1,6 +1,7 @@
 //! The pipeline: lookups, one by one or a segment at once, and lists of actions.
 
 use crate::bridge::groups::ordered_action_set;
+use crate::bridge::in_band::FIRST_PRIORITY;
 use crate::bridge::misses::OnMiss;
 use crate::bridge::{Fragments, Port};
 use crate::buf::PacketBuf;
@@ -70,6 +71,8 @@ pub(crate) struct Pipeline {
     pub(crate) frozen: Option<Frozen>,
     /// Packets sent, to ports or the controller.
     pub(crate) sent: u32,
+    /// One was sent to a bridge's own port.
+    pub(crate) reached_host: bool,
     /// Why the packet is dropped, if nothing of it is sent.
     pub(crate) drop: Option<DropReason>,
     /// A limit was passed: nothing of the packet may leave.
@@ -103,6 +106,7 @@ impl Pipeline {
             resumed: false,
             frozen: None,
             sent: 0,
+            reached_host: false,
             drop: None,
             failed: false,
             before,
@@ -180,9 +184,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let within = first.is_some() || levels > self.pipeline.first_level;
             let deepens = u32::from(within && table <= self.pipeline.table);
             self.pipeline.levels = levels;
+            let hidden = if table == TableId::FIRST { self.in_band(in_port) } else { None };
+            let is_hidden = hidden.is_some();
             // Segments are of packets with an Ethernet header.
             let ethernet = self.packet.key.get(F::PacketType) == 0;
-            if ethernet && self.observer.may_begin_segment() && !self.pipeline.match_original_tuple {
+            if ethernet && !is_hidden && self.observer.may_begin_segment() && !self.pipeline.match_original_tuple {
                 begun = true;
                 if let Some(s) = self.known_segment(table, in_port, deepens) {
                     first = first.or_else(|| s.first());
@@ -190,7 +196,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     continue;
                 }
             }
-            let rule = match self.rule(table, in_port, deepens) {
+            let rule = match hidden.map_or_else(|| self.rule(table, in_port, deepens), Ok) {
                 Ok(rule) => rule,
                 Err(further) => {
                     next = further.map(|t| (t, in_port));
@@ -205,7 +211,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 next = self.steps(&rule.actions, &rule.steps, 0).map(|t| (t, self.own_port()));
                 continue;
             }
-            self.tell_rule(table, &rule);
+            self.tell_rule(table, &rule, if is_hidden { FIRST_PRIORITY } else { 0 });
             self.actions(&rule.actions);
             self.observer.close();
         }
@@ -330,12 +336,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         None
     }
 
-    fn tell_rule(&mut self, table: TableId, rule: &Rule) {
+    fn tell_rule(&mut self, table: TableId, rule: &Rule, above: u32) {
         let m = self.observer.named(rule.matches.to_string(), self.backer.bridges.get(self.pipeline.bridge));
         self.observer.open(Kind::Table, || {
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
             let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
-            format!("{table:2}. {m}priority {}{cookie}", rule.priority)
+            format!("{table:2}. {m}priority {}{cookie}", above + u32::from(rule.priority))
         });
         if rule.actions.is_empty() {
             self.observer.tell(Kind::Action, || "drop".into());

@@ -4,6 +4,7 @@ mod bridges;
 mod connections;
 mod encap;
 mod headers;
+mod in_band;
 mod normal;
 mod packet_ins;
 mod rig;
