@@ -121,11 +121,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let (last, n) = (self.pipeline.last, list.len());
         if let Some(p) = to {
-            self.emit_vlan(p, vlan, tci.into());
+            self.emit_vlan(p, vlan, tci.into(), None);
         }
         for (i, p) in list.into_iter().enumerate() {
             self.pipeline.last = last && i + 1 == n;
-            self.emit_vlan(p, vlan, tci.into());
+            self.emit_vlan(p, vlan, tci.into(), None);
         }
         if let Some((key, _)) = before {
             self.packet.key = key;
@@ -155,7 +155,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: VlanId, came: u128) {
+    /// Sends the packet to a port of a VLAN, with or without a tag; no more than `most` bytes, the tag included.
+    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: VlanId, came: u128, most: Option<usize>) {
         let Some(port) = self.member_for(port, vlan) else { return };
         let Some(p) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&port)) else { return };
         let (untagged, access) = (p.vlan.sends_untagged(vlan), matches!(p.vlan, VlanMode::Access(_)));
@@ -178,7 +179,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.packet.key.set(F::Vlan1Tpid, 0);
         }
         self.keep_priority(priorities, access, came);
-        self.emit(port);
+        self.cut_copy(most, |x| x.emit(port));
         if let Some(key) = saved {
             self.packet.key = key;
         }
@@ -333,21 +334,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         for m in list {
             match m.output {
                 MirrorOutput::Port(p) if p == no => {}
-                MirrorOutput::Port(p) if m.snaplen.is_some() => self.copy_short(p, m.snaplen.unwrap_or_default()),
-                MirrorOutput::Port(p) => self.emit(p),
-                MirrorOutput::Vlan(v) => self.copy_to_vlan(v, vlan),
+                MirrorOutput::Port(p) => self.cut_copy(m.snaplen, |x| x.emit(p)),
+                MirrorOutput::Vlan(v) => self.copy_to_vlan(v, vlan, m.snaplen),
             }
         }
         self.pipeline.last = last;
         self.segment_ends();
     }
 
-    fn copy_short(&mut self, port: PortNo, n: usize) {
+    /// Sends a copy, of no more than so many bytes.
+    fn cut_copy(&mut self, most: Option<usize>, send: impl FnOnce(&mut Self)) {
+        let Some(n) = most else { return send(self) };
         self.observer.cuts(n, true);
-        self.shortened(n, |x| x.emit(port));
+        self.shortened(n, send);
     }
 
-    fn copy_to_vlan(&mut self, vlan: VlanId, of: VlanId) {
+    fn copy_to_vlan(&mut self, vlan: VlanId, of: VlanId, most: Option<usize>) {
         // A copy within the packet's own VLAN would be a loop.
         if vlan == of {
             return;
@@ -357,7 +359,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             b.ports.values().filter(|p| p.vlan.carries(vlan) && b.floods_to(p.no)).map(|p| p.no).collect();
         let came = self.packet.key.get(F::VlanTci);
         for p in ports {
-            self.emit_vlan(p, vlan, came);
+            self.emit_vlan(p, vlan, came, most);
         }
     }
 }

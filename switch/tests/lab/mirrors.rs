@@ -72,6 +72,7 @@ fn same_copies() {
         vec![mirror(false, &[1], &[], &[], port(9)), mirror(false, &[], &[2], &[], port(8))],
         vec![mirror(false, &[1], &[], &[], port(9)), mirror(false, &[2], &[2], &[], port(9))],
         vec![short],
+        vec![Mirror { snaplen: Some(40), ..mirror(false, &[1, 5], &[4], &[], MirrorOutput::Vlan(VlanId::of_tci(50))) }],
         vec![mirror(false, &[1, 5], &[4], &[], MirrorOutput::Vlan(VlanId::of_tci(50)))],
         vec![],
     ];
