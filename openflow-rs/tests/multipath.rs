@@ -1,9 +1,10 @@
 //! `multipath`, options of tunnels that only have to be there, and requests that are told to others: text and bytes.
 
+use openflow_rs::action::{Action, learned_flow};
 use openflow_rs::message::AsyncConfig;
 use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::wire::{decode_actions, encode_actions};
-use openflow_rs::{FieldId, Match, Message, OfError, TableId, Version};
+use openflow_rs::{FieldId, FlowKey, Match, Message, OfError, PortNo, TableId, Version};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16).map(|d| d as u8)).collect();
@@ -130,11 +131,19 @@ async fn messages_keep_to_the_version_that_was_agreed_on() {
 #[test]
 fn learned_flows_send_to_ports_of_32_bits() {
     let head = "ffff0038 00002320 0010 0000 0003 0001 0000000000000123 0000 00 00 0000 0000";
-    let from = |header: &str, bits: &str| {
-        let wire = bytes(&format!("{head} 0030 00000406 0000 00000206 0000 {bits} {header} 0000 0000"));
-        openflow_rs::wire::decode_actions(&wire, Version::Of13)
-    };
-    let all = from("80000004", "1020").expect("decodes");
-    assert_eq!(all, from("00000002", "1010").expect("decodes"), "the same as of 16 bits");
-    assert!(from("00000002", "1020").is_err(), "of which there are no 32");
+    let wire =
+        |header: &str, bits: &str| bytes(&format!("{head} 0030 00000406 0000 00000206 0000 {bits} {header} 0000 0000"));
+    let mut key = FlowKey::default();
+    key.set(FieldId::InPort, 7);
+    for (header, bits, name) in [("80000004", "1020", "OXM_OF_IN_PORT"), ("00000002", "1010", "NXM_OF_IN_PORT")] {
+        let wire = wire(header, bits);
+        let all = decode_actions(&wire, Version::Of13).expect("decodes");
+        let mut out = Vec::new();
+        encode_actions(&mut out, &all, Version::Of13);
+        assert_eq!(out, wire);
+        let [Action::Learn(l)] = &all[..] else { panic!("{all:?}") };
+        assert!(all[0].to_string().ends_with(&format!(",output:{name}[])")), "{}", all[0]);
+        assert_eq!(learned_flow(l, &key).1, [Action::output(PortNo(7))]);
+    }
+    assert!(decode_actions(&wire("00000002", "1020"), Version::Of13).is_err(), "of which there are no 32");
 }

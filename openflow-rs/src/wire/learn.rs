@@ -18,6 +18,7 @@ fn put_sub(out: &mut Vec<u8>, s: &Subfield) {
 fn put_spec(out: &mut Vec<u8>, s: &LearnSpec) {
     let n = match (&s.src, &s.dst) {
         (_, LearnDst::Match(d) | LearnDst::Load(d)) => d.n_bits,
+        (LearnSrc::Field(f), LearnDst::Output) if f.field == FieldId::InPortOxm => PORT_BITS,
         (LearnSrc::Field(f), LearnDst::Output) => f.n_bits,
         (LearnSrc::Imm(_, n), LearnDst::Output) => *n,
     };
@@ -82,7 +83,7 @@ const PORT_BITS: u32 = 32;
 fn port(r: &mut Reader<'_>) -> Result<Subfield> {
     let (h, ofs) = (r.u32()?, u32::from(r.u16()?));
     match h {
-        oxm::IN_PORT if ofs == 0 => oxm::part(FieldId::InPort, 0, 16),
+        oxm::IN_PORT if ofs == 0 => oxm::part(FieldId::InPortOxm, 0, 16),
         _ => oxm::subfield(h, ofs, PORT_BITS),
     }
 }
