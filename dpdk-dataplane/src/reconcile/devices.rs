@@ -150,15 +150,21 @@ impl Reconciler {
     pub(super) async fn change_dummy(&self, new: &PortSpec, device: Option<DeviceId>) -> Option<String> {
         let complaint = self.test_bed.dummies.get(&new.name)?.configure(&new.dummy);
         complaint.iter().for_each(|c| tracing::warn!(target: "netdev_dummy", "{c}"));
-        let (mtu, device) = (new.mtu.unwrap_or(DUMMY_MTU), device?);
-        let options = new.dummy.clone();
+        let (device, options) = (device?, new.dummy.clone());
+        // Without a request the MTU of one in the place of an internal port follows the bridge.
+        let usual = (new.kind != Ok(Kind::Dummy { internal: true })).then_some(DUMMY_MTU);
+        new.mtu.or(usual).into_iter().for_each(|mtu| self.limit_dummy(device, mtu));
         self.pmd.post(move |w| {
             if let Some(d) = w.device_mut(device) {
-                d.port.limit(Some(mtu));
                 d.shown = options.shown(d.internal);
             }
         });
         complaint
+    }
+
+    /// Sets the MTU of a dummy.
+    pub(super) fn limit_dummy(&self, device: DeviceId, mtu: u32) {
+        self.pmd.post(move |w| w.device(device).into_iter().for_each(|d| d.port.limit(Some(mtu))));
     }
 
     async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, DeviceError> {

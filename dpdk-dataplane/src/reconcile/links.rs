@@ -29,18 +29,24 @@ impl Reconciler {
     async fn follow_least_mtu(&mut self) {
         let mut changes = Vec::new();
         for b in self.bridges.values_mut() {
-            let internal = |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal));
+            let internal =
+                |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }));
             let with = || b.ports.values().filter(|p| p.no.is_some());
             let own = |p: &&super::RunningPort| internal(p) && p.spec.mtu.is_none();
             let least = with().filter(|p| !own(p)).filter_map(|p| p.link.mtu).filter(|n| *n > 0).min();
-            for p in with().filter(own).filter(|p| p.ifindex.is_some()) {
+            for p in with().filter(own) {
+                let dummy = p.device.filter(|_| p.spec.kind != Ok(Kind::Internal));
                 let wanted = p.link.mtu.and_then(|mtu| internal_mtu(b.least_mtu, least, mtu));
-                changes.extend(wanted.map(|mtu| (p.spec.name.clone(), mtu)));
+                let wanted = wanted.filter(|_| dummy.is_some() || p.ifindex.is_some());
+                changes.extend(wanted.map(|mtu| (p.spec.name.clone(), dummy, mtu)));
             }
             b.least_mtu = least;
         }
-        for (name, mtu) in changes {
-            self.set_mtu(&name, mtu).await;
+        for (name, dummy, mtu) in changes {
+            match dummy {
+                Some(d) => self.limit_dummy(d, mtu),
+                None => drop(self.set_mtu(&name, mtu).await),
+            }
         }
     }
 
