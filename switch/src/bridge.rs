@@ -255,6 +255,8 @@ pub struct Bridge {
     pub(crate) tables: Vec<Arc<Classifier>>,
     /// Hidden flows before the first table ([`Bridge::set_in_band`]).
     pub(crate) in_band: Classifier,
+    /// What they are made of.
+    pub(crate) controlled: in_band::InBand,
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
     pub(crate) meters: BTreeMap<MeterId, Meter>,
     /// Geneve options mapped to `tun_metadata` fields.
@@ -335,6 +337,7 @@ impl Bridge {
             ports: BTreeMap::new(),
             tables: vec![Arc::default(); N_TABLES],
             in_band: Classifier::default(),
+            controlled: in_band::InBand::default(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             tlv: Vec::new(),
@@ -373,7 +376,7 @@ impl Bridge {
         self.removed.clear();
         self.timed.clear();
         self.learners = learned::Learners::default();
-        (self.snooping, self.in_band) = (None, Classifier::default());
+        (self.snooping, self.in_band, self.controlled) = (None, Classifier::default(), Default::default());
         self.epoch += 1;
     }
 

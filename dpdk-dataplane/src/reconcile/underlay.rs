@@ -33,7 +33,9 @@ impl Reconciler {
         let done = self.pmd.run(move |w| {
             let now = w.now();
             for (id, wanted) in in_band {
-                w.switch.bridge_mut(id).into_iter().for_each(|b| b.set_in_band(&wanted, now));
+                // A bridge that is taken to be changed has all its cached flows checked.
+                let changed = w.switch.bridge(id).filter(|b| *b.controlled() != wanted).map(|_| id);
+                changed.and_then(|id| w.switch.bridge_mut(id)).into_iter().for_each(|b| b.set_in_band(&wanted, now));
             }
             w.set_hosts(hosts);
             w.switch.underlay.set_rules(rules);

@@ -105,6 +105,12 @@ impl Bridge {
             self.in_band = hidden;
             self.epoch += 1;
         }
+        self.controlled = wanted.clone();
+    }
+
+    /// What in-band control lets through.
+    pub fn controlled(&self) -> &InBand {
+        &self.controlled
     }
 
     /// The hidden flows, with their priorities.

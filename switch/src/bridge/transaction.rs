@@ -3,6 +3,7 @@
 //! apply; packets wait for the exchange only.
 
 use crate::bridge::changes::Changes;
+use crate::bridge::in_band::InBand;
 use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, validate};
@@ -108,6 +109,7 @@ impl Bridge {
             ports: self.ports.clone(),
             tables: self.tables.clone(),
             in_band: Classifier::default(),
+            controlled: InBand::default(),
             groups: self.groups.clone(),
             meters: self.meters.clone(),
             tlv: self.tlv.clone(),
