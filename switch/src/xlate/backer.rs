@@ -208,12 +208,12 @@ impl Backer {
         self.ports_by_name.contains_key(name)
     }
 
-    /// A port by name, across all bridges.
     /// The port of a name, or the own port of a bridge.
     pub fn addressed_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
         self.find_port(name).or_else(|| self.bridge_by_name(name).map(|b| (b, PortNo::LOCAL)))
     }
 
+    /// A port by name, across all bridges.
     pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
         self.ports_by_name.get(name).copied()
     }
