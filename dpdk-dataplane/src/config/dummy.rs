@@ -1,7 +1,6 @@
 //! Dummy devices: network devices of this process alone, for test beds (`--enable-dummy`).
 
 use super::get;
-use crate::ports::netdev::Shown;
 use ovn_schema::{Map, Str, ovs};
 
 /// Which interfaces are dummies (`--enable-dummy`), beside those that their rows call so.
@@ -86,23 +85,6 @@ pub struct DummyOptions {
     pub ifindex: Option<u32>,
     /// Its type is `dummy-pmd`: only the name differs.
     pub pmd: bool,
-}
-
-impl DummyOptions {
-    /// What is shown of a dummy, which may be one in the place of an internal port.
-    pub fn shown(&self, internal: bool) -> Shown {
-        let kind = match (internal, self.pmd) {
-            (true, _) => "dummy-internal",
-            (false, true) => "dummy-pmd",
-            (false, false) => "dummy",
-        };
-        let wire = self.wire.clone().map(|w| (if w.starts_with('p') { "pstream" } else { "stream" }, w));
-        // All dummies have one queue in each direction, and no NUMA node of their own.
-        let queues = [("n_rxq", "1"), ("n_txq", "1"), ("numa_id", "0")].map(|(name, v)| (name, v.to_string()));
-        let queues = queues.into_iter().filter(|_| kind == "dummy-pmd");
-        let options = self.ifindex.map(|n| ("ifindex", n.to_string())).into_iter().chain(queues).chain(wire).collect();
-        Shown { kind, options }
-    }
 }
 
 pub(super) fn options(i: &ovs::Interface) -> DummyOptions {

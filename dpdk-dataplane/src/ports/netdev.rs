@@ -1,5 +1,6 @@
 //! Network devices through DPDK's drivers.
 
+use crate::config::dummy::DummyOptions;
 use dpdk_rs::{Eal, Error, LARGER, Memory, ORDINARY, Port, PortConfig, Ring};
 use packet::Mac;
 use std::sync::Arc;
@@ -55,6 +56,23 @@ pub struct Shown {
     pub kind: &'static str,
     /// Its options, by name.
     pub options: Vec<(&'static str, String)>,
+}
+
+impl Shown {
+    /// What is shown of a dummy, which may be one in the place of an internal port.
+    pub fn of_dummy(o: &DummyOptions, internal: bool) -> Shown {
+        let kind = match (internal, o.pmd) {
+            (true, _) => "dummy-internal",
+            (false, true) => "dummy-pmd",
+            (false, false) => "dummy",
+        };
+        let wire = o.wire.clone().map(|w| (if w.starts_with('p') { "pstream" } else { "stream" }, w));
+        // All dummies have one queue in each direction, and no NUMA node of their own.
+        let queues = [("n_rxq", "1"), ("n_txq", "1"), ("numa_id", "0")].map(|(name, v)| (name, v.to_string()));
+        let queues = queues.into_iter().filter(|_| kind == "dummy-pmd");
+        let options = o.ifindex.map(|n| ("ifindex", n.to_string())).into_iter().chain(queues).chain(wire).collect();
+        Shown { kind, options }
+    }
 }
 
 impl Device {

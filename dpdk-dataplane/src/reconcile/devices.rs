@@ -5,7 +5,7 @@ use crate::config::BridgeSpec;
 use crate::config::port::{Kind, PortError, PortSpec};
 use crate::pmd::{Jobs, MainPmd, PmdEnded};
 use crate::ports::frame::memory;
-use crate::ports::netdev::{self, Device, DeviceSpec};
+use crate::ports::netdev::{self, Device, DeviceSpec, Shown};
 use dpdk_rs::Port;
 use packet::Mac;
 use representors::devargs::{Devargs, NotOfDpdk};
@@ -139,7 +139,7 @@ impl Reconciler {
         let mac = dummy.mac();
         let port = Port::software(memory, &spec.name, mac, dummy);
         port.limit(Some(spec.mtu.unwrap_or(DUMMY_MTU)));
-        let device = Device { shown: spec.dummy.shown(internal), ..Device::new(port, "dummy", internal) };
+        let device = Device { shown: Shown::of_dummy(&spec.dummy, internal), ..Device::new(port, "dummy", internal) };
         let wanted = wanted_number(&spec.name);
         let number = self.pmd.run(move |w| w.add_device_as(device, wanted)).await?;
         let kind = if internal { PortKind::Internal(number) } else { PortKind::Device(number) };
@@ -156,7 +156,7 @@ impl Reconciler {
         new.mtu.or(usual).into_iter().for_each(|mtu| self.limit_dummy(device, mtu));
         self.pmd.post(move |w| {
             if let Some(d) = w.device_mut(device) {
-                d.shown = options.shown(d.internal);
+                d.shown = Shown::of_dummy(&options, d.internal);
             }
         });
         complaint
