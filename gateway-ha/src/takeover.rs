@@ -48,8 +48,8 @@
 //!
 //! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim. A
 //! machine's question by an external port is to have one answer: there a chassis lets go first when another one asks it to,
-//! and does not claim the port back for [`YIELD`]. Of what it serves on it sends nothing outside: packets from hypervisors go
-//! on to the new one. That says nothing outside by itself for [`HUSH`], until the other one has come to that.
+//! and does not claim the port back for [`YIELD`]. Of a gateway port that it serves on it sends nothing outside: packets from
+//! hypervisors go on to the new one, which does not announce the port for [`HUSH`]: by then the old one does so.
 //!
 //! A switch may stand still while its controller and its database live, and then what the database says of sessions is what
 //! they were. So a chassis claims a port only if its switch has answered a question within [`FRESH`]

@@ -80,7 +80,7 @@ async fn flow(w: &World, what: &str, is: impl Fn(&str, &str) -> bool) -> Result<
         .with_context(|| format!("no logical flow for {what}"))
 }
 
-/// A kind of change, and how many are there of it.
+/// A kind of change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Port,

@@ -241,8 +241,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     }
 }
 
-/// Whether the host has the other end.
-fn of_host(kind: &Result<Kind, PortError>) -> bool {
+/// Whether the host has the other end: its network stack, or a dummy in its place.
+pub(crate) fn of_host(kind: &Result<Kind, PortError>) -> bool {
     matches!(kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
 }
 

@@ -1,7 +1,7 @@
 //! Follows links, MTUs and bonds of ports, and tells the switch and controllers of changes.
 
 use super::Reconciler;
-use crate::config::port::Kind;
+use crate::config::port::{Kind, of_host};
 use crate::kernel::sysfs;
 use crate::pmd::Jobs;
 use openflow_rs::PortNo;
@@ -29,10 +29,8 @@ impl Reconciler {
     async fn follow_least_mtu(&mut self) {
         let mut changes = Vec::new();
         for b in self.bridges.values_mut() {
-            let internal =
-                |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }));
             let with = || b.ports.values().filter(|p| p.no.is_some());
-            let own = |p: &&super::RunningPort| internal(p) && p.spec.mtu.is_none();
+            let own = |p: &&super::RunningPort| of_host(&p.spec.kind) && p.spec.mtu.is_none();
             let least = with().filter(|p| !own(p)).filter_map(|p| p.link.mtu).filter(|n| *n > 0).min();
             for p in with().filter(own) {
                 let dummy = p.device.filter(|_| p.spec.kind != Ok(Kind::Internal));

@@ -1,7 +1,7 @@
 //! Gives the switch the kernel's routes and neighbours, by which tunnels leave, and the addresses at which tunnels end.
 
-use super::{Reconciler, RunningBridge, RunningPort};
-use crate::config::port::Kind;
+use super::{Reconciler, RunningBridge};
+use crate::config::port::{Kind, of_host};
 use crate::kernel::netlink::{KernelRoute, KernelSnapshot, Link};
 use crate::pmd::Jobs;
 use crate::ports::dummy::Dummy;
@@ -111,11 +111,6 @@ impl OwnRoute {
     }
 }
 
-/// Whether the kernel's network stack, or a dummy in its place, is behind a port.
-fn is_internal(p: &RunningPort) -> bool {
-    matches!(p.spec.kind, Ok(Kind::Internal | Kind::Dummy { internal: true }))
-}
-
 /// An address with the bits behind its prefix set to zero.
 fn masked(a: IpAddr, len: u8) -> IpAddr {
     match a {
@@ -134,13 +129,13 @@ impl Reconciler {
         let addressed = |link: u32| host.addresses.iter().any(|(l, a, _)| *l == link && usable(a));
         let ports = self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| p.no.is_some());
         let ends = ports.filter_map(|p| Some((host.links.get(&p.spec.name)?.index, p)));
-        let ends = ends.filter(|(link, p)| is_internal(p) || p.device.is_some() && addressed(*link));
+        let ends = ends.filter(|(link, p)| of_host(&p.spec.kind) || p.device.is_some() && addressed(*link));
         ends.map(|(link, p)| (link, p.spec.name.clone())).collect()
     }
 
     /// The devices of such ports that are not internal.
     fn addressed_devices(&self, ends: &HashMap<u32, String>) -> Vec<DeviceId> {
-        let ports = self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| !is_internal(p));
+        let ports = self.bridges.values().flat_map(|b| b.ports.values()).filter(|p| !of_host(&p.spec.kind));
         ports.filter(|p| ends.values().any(|name| *name == p.spec.name)).filter_map(|p| p.device).collect()
     }
 

@@ -216,7 +216,7 @@ pub(crate) struct RunOutcome {
 pub(crate) struct TemplateRuns {
     list: Vec<Known>,
     /// Under which mask the last packet of each kind had its template.
-    served: Box<[usize; KINDS]>,
+    recent: Box<[usize; KINDS]>,
     values: Vec<TupleBits>,
     /// How long a run may be: where its first packet is likely to need a walk, looking at more is of no use.
     pub(crate) most: usize,
@@ -224,7 +224,7 @@ pub(crate) struct TemplateRuns {
 
 impl Default for TemplateRuns {
     fn default() -> TemplateRuns {
-        TemplateRuns { list: Vec::new(), served: Box::new([0; KINDS]), values: Vec::new(), most: MOST }
+        TemplateRuns { list: Vec::new(), recent: Box::new([0; KINDS]), values: Vec::new(), most: MOST }
     }
 }
 
@@ -300,7 +300,7 @@ impl TemplateRuns {
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets) {
             (k.template, k.own, k.waits, k.seen, k.bucket) = (None, false, None, None, None);
             let (Some((_, p)), Some(tuple)) = (slot, k.tuple) else { continue };
-            k.first = key.kind().and_then(|kind| self.served.get(kind)).map_or(0, |n| *n);
+            k.first = key.kind().and_then(|kind| self.recent.get(kind)).map_or(0, |n| *n);
             k.bucket = templates.next_bucket(key, &cache.table, k.first, 0);
             if k.bucket.is_none() {
                 continue;
@@ -319,11 +319,11 @@ impl TemplateRuns {
         now: Duration,
         n: usize,
     ) -> RunOutcome {
-        let TemplateRuns { list, served, values, .. } = self;
+        let TemplateRuns { list, recent, values, .. } = self;
         let mut outcome = RunOutcome::default();
         for (k, key) in list.iter_mut().zip(keys).take(n) {
             let access = &mut Access::Alone(ct);
-            let Ok(opened) = k.choose((templates, key), cache, access, now, served, values) else { break };
+            let Ok(opened) = k.choose((templates, key), cache, access, now, recent, values) else { break };
             outcome.opened += usize::from(opened);
             outcome.done += 1;
         }
@@ -340,13 +340,13 @@ impl TemplateRuns {
         n: usize,
         waiting: &mut Waiting,
     ) -> RunOutcome {
-        let TemplateRuns { list, served, values, .. } = self;
+        let TemplateRuns { list, recent, values, .. } = self;
         let mut outcome = RunOutcome { done: n, opened: 0 };
         for (k, key) in list.iter_mut().zip(keys).take(n) {
             let behind = k.tuple.as_ref().is_some_and(|t| waiting.is_at(Waiting::place(t, &cache.table)));
             let mut choose = |mut access: Access<'_>| match behind {
                 true => Err(NotNow::Otherwise),
-                false => k.choose((templates, key), cache, &mut access, now, served, values),
+                false => k.choose((templates, key), cache, &mut access, now, recent, values),
             };
             let mut served = match &mut hold {
                 None => Err(NotNow::Otherwise),
@@ -417,7 +417,7 @@ impl Known {
         cache: &mut Cache,
         access: &mut Access<'_>,
         now: Duration,
-        served: &mut [usize; KINDS],
+        recent: &mut [usize; KINDS],
         values: &mut Vec<TupleBits>,
     ) -> Result<bool, NotNow> {
         let Known { lengths, plan, found, first, .. } = self;
@@ -470,7 +470,7 @@ impl Known {
             }
             stats.ct_template_packets += 1;
             self.template = Some(number);
-            if let Some(place) = key.kind().and_then(|kind| served.get_mut(kind)) {
+            if let Some(place) = key.kind().and_then(|kind| recent.get_mut(kind)) {
                 *place = turn(*first, n);
             }
             return Ok(opens);
