@@ -46,6 +46,14 @@ macro_rules! decimal {
     };
 }
 
+/// Operations of ARP (RFC 826).
+pub mod arp_op {
+    /// A request.
+    pub const REQUEST: u16 = 1;
+    /// An answer.
+    pub const REPLY: u16 = 2;
+}
+
 /// EtherTypes.
 pub mod ethertype {
     /// IPv4.

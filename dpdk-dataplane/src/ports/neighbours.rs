@@ -2,7 +2,7 @@
 //! teach.
 
 use super::held::Held;
-use packet::{Headers, Mac, ethertype, mac_at};
+use packet::{Headers, Mac, arp_op, ethertype, mac_at};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,8 +17,6 @@ const REFRESH: Duration = Duration::from_secs(30);
 const FORGET: Duration = Duration::from_secs(120);
 /// The most addresses that are asked for, or learned unasked.
 const MOST: usize = 4096;
-/// The operation of an ARP reply (RFC 826).
-const ARP_REPLY: u16 = 2;
 
 /// The neighbours that tunnels need.
 #[derive(Debug)]
@@ -160,7 +158,7 @@ fn sender(p: &[u8]) -> Option<Sender> {
         ethertype::ARP => {
             let mac = mac_at(p, at + 8)?;
             let ip = Ipv4Addr::from(packet::be32(p, at + 14)?);
-            let reply = packet::be16(p, at + 6)? == ARP_REPLY;
+            let reply = packet::be16(p, at + 6)? == arp_op::REPLY;
             let answers = packet::be32(p, at + 24).filter(|_| reply).map(|a| Ipv4Addr::from(a).into());
             (!ip.is_unspecified()).then_some(Sender { address: ip.into(), mac, answers })
         }

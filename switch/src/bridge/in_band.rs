@@ -6,6 +6,7 @@ use crate::bridge::Bridge;
 use crate::classifier::{Classifier, Rule};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowMod, Match, PortNo};
+use packet::arp_op::{REPLY, REQUEST};
 use packet::{Mac, ethertype, ipproto};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,10 +18,6 @@ pub const FIRST_PRIORITY: u32 = 180_000;
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 pub(crate) const DHCP_SERVER: u16 = 67;
 pub(crate) const DHCP_CLIENT: u16 = 68;
-
-/// Operations of ARP (RFC 826).
-const REQUEST: u128 = 1;
-const REPLY: u128 = 2;
 
 /// A controller that is reached through the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +45,7 @@ impl InBand {
     /// The hidden flows: kind and match of each.
     fn matches(&self) -> Vec<(u16, Match)> {
         let of = |kind: u16, fields: &[(F, u128)]| (kind, fields.iter().fold(Match::new(), |m, (f, v)| m.with(*f, *v)));
-        let arp =
-            |operation, field, value| [(F::EthType, ethertype::ARP.into()), (F::ArpOp, operation), (field, value)];
+        let arp = |op: u16, field, value| [(F::EthType, ethertype::ARP.into()), (F::ArpOp, op.into()), (field, value)];
         let tcp = |address, of: Ipv4Addr, port, number: u16| {
             let ip = [(F::EthType, ethertype::IPV4.into()), (F::IpProto, ipproto::TCP.into())];
             [ip[0], ip[1], (address, u32::from(of).into()), (port, number.into())]

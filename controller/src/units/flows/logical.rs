@@ -120,11 +120,9 @@ impl Environment for Names<'_, '_> {
 
 /// Whether actions answer a request of ARP or ND.
 fn answers(list: &[Action]) -> bool {
-    /// `arp.op` of an answer (RFC 826).
-    const REPLY: u128 = 2;
     let is_op = |to: &Operand| to.field().is_some_and(|(field, _)| field == Field::ArpOp);
     list.iter().any(|a| match a {
-        Action::Load(to, value) => is_op(to) && value.value == REPLY,
+        Action::Load(to, value) => is_op(to) && value.value == packet::arp_op::REPLY.into(),
         Action::Make(Made::NdNa | Made::NdNaRouter, _) => true,
         _ => false,
     })

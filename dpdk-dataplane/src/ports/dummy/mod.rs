@@ -7,7 +7,7 @@ mod wire;
 
 use crate::config::dummy::DummyOptions;
 use dpdk_rs::Software;
-use packet::{Mac, build, ethertype};
+use packet::{Mac, arp_op, build, ethertype};
 use pcap::Pcap;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -188,8 +188,7 @@ impl Software for Dummy {
 
 /// The answer to a request for one of the addresses; what a kernel behind the device would say.
 fn arp_answer(frame: &[u8], mac: Mac, addresses: &[(IpAddr, u8)]) -> Option<Vec<u8>> {
-    const REQUEST: u16 = 1;
-    if packet::be16(frame, 12)? != ethertype::ARP || packet::be16(frame, 20)? != REQUEST {
+    if packet::be16(frame, 12)? != ethertype::ARP || packet::be16(frame, 20)? != arp_op::REQUEST {
         return None;
     }
     let wanted = Ipv4Addr::from(packet::be32(frame, 38)?);
