@@ -3,6 +3,7 @@
 //! A connection has two tuples, one for each direction; the reply tuple is that after translation. States follow
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
+pub mod awaiting;
 mod dump;
 mod index;
 mod joint;
@@ -35,7 +36,7 @@ use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
 use packet::ipproto;
 use slots::Slots;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -330,12 +331,9 @@ pub struct Conntrack {
     zones: limits::Zones,
     habits: nat::ReplyTuplePrefetch,
     journal: journal::Journal,
-    /// Other chassis that are lost.
-    lost: HashSet<replica::Owner>,
+    owners: replica::Owners,
     /// How many connections went here that another chassis still has.
     unheard: u64,
-    /// How many connections each chassis has, by owner.
-    owned: [u32; 256],
 }
 
 impl Conntrack {
@@ -359,9 +357,8 @@ impl Conntrack {
             zones: limits::Zones::default(),
             habits: nat::ReplyTuplePrefetch::default(),
             journal: journal::Journal::default(),
-            lost: HashSet::new(),
+            owners: replica::Owners::default(),
             unheard: 0,
-            owned: [0; 256],
         }
     }
 
@@ -612,7 +609,7 @@ impl Conntrack {
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
                     if let Some(before) = c.adopt() {
-                        replica::moved(&mut self.owned, before);
+                        self.owners.moves_here(before, now);
                         self.journal.content(i, c.zone);
                     } else if orphan {
                         self.journal.content(i, c.zone);

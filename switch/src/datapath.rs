@@ -430,6 +430,25 @@ impl Switch {
         self.flowcache.count_segments(&mut self.backer);
     }
 
+    /// Lets packets go on that waited for word of their connection from another chassis: it has come, or is not waited for any
+    /// longer. Returns how many. `like` makes a packet's buffer.
+    pub fn end_waits<P: PacketBuf>(&mut self, like: &P, now: Duration, out: &mut Outputs<P>) -> usize {
+        self.backer.now = now;
+        let Switch { backer, flowcache, .. } = self;
+        let ready = backer.awaiting.take(&backer.conntrack.lock(), now);
+        for held in &ready {
+            let Some(p) = like.with_bytes(&held.bytes) else {
+                backer.drops.add(DropReason::NoBuffer);
+                continue;
+            };
+            let mut x = Xlate::new(backer, out, p, held.rest.bridge, flowcache.observer());
+            x.end_wait(&held.rest);
+            x.end();
+        }
+        self.flowcache.count_segments(&mut self.backer);
+        ready.len()
+    }
+
     /// Lets a paused packet go on (NXT_RESUME).
     ///
     /// # Errors The continuation is not one of this switch.

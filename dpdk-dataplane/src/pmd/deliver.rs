@@ -22,7 +22,7 @@ impl MainPmd {
         self.handle_events(now);
         self.transmit(now);
         // A packet may have been the answer that others wait for.
-        if self.send_held(now) {
+        if self.send_held(now) | self.end_waits(now) {
             self.handle_events(now);
             self.transmit(now);
         }

@@ -389,7 +389,8 @@ impl MainPmd {
     fn next_due(&self) -> Duration {
         let sync = self.conn_sync.due(&self.switch.conntrack);
         let trees = [self.trees.due(), self.rapid.due()];
-        [self.bfd.due(), self.cfm.due(), self.lldp.due(), self.bonds.next_due(), sync]
+        let word = self.switch.awaiting.due();
+        [self.bfd.due(), self.cfm.due(), self.lldp.due(), self.bonds.next_due(), sync, word]
             .into_iter()
             .chain(trees)
             .flatten()

@@ -120,6 +120,11 @@ impl Journal {
         self.any
     }
 
+    /// Whether other chassis are told of the connections of a zone.
+    pub(super) fn tells(&self, zone: Zone) -> bool {
+        self.readers.iter().flatten().any(|r| r.wants(zone))
+    }
+
     /// The slot has a connection of this zone, or has one no longer.
     #[inline(always)]
     pub(super) fn content(&mut self, slot: u32, zone: Zone) {

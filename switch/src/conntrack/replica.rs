@@ -15,7 +15,7 @@
 //! owner's word alone ([`Replica::close`]), not because a dump does not tell it.
 
 use super::{ConnId, Connection, Conntrack, Phase, TcpState, Translates, Tuple, Zone, limits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// The time of a connection that another chassis looks after.
@@ -337,21 +337,55 @@ impl Connection {
     }
 }
 
-/// A connection of another chassis is this one's now.
-pub(super) fn moved(owned: &mut [u32; 256], from: Owner) {
-    for (owner, n) in [(from, u32::MAX), (0, 1)] {
-        if let Some(place) = owned.get_mut(usize::from(owner)) {
+/// Whose the connections of a table are.
+#[derive(Debug)]
+pub(super) struct Owners {
+    /// How many each chassis has, by owner.
+    counts: [u32; 256],
+    /// Other chassis that are lost.
+    lost: HashSet<Owner>,
+    /// When a packet last made a connection this chassis' whose owner lives.
+    moved: Option<Duration>,
+}
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners { counts: [0; 256], lost: HashSet::new(), moved: None }
+    }
+}
+
+impl Owners {
+    /// Counts a connection that a chassis has got, or lost.
+    fn count(&mut self, owner: Owner, n: u32) {
+        if let Some(place) = self.counts.get_mut(usize::from(owner)) {
             *place = place.wrapping_add(n);
         }
+    }
+
+    /// A connection of another chassis is this one's now.
+    fn inherits(&mut self, from: Owner) {
+        self.count(from, u32::MAX);
+        self.count(0, 1);
+    }
+
+    /// The same, by a packet that came here.
+    pub(super) fn moves_here(&mut self, from: Owner, now: Duration) {
+        self.inherits(from);
+        if !self.lost.contains(&from) {
+            self.moved = Some(now);
+        }
+    }
+
+    /// Whether a packet has made a connection this chassis' within such a time, whose owner lives.
+    pub(super) fn moved_within(&self, time: Duration, now: Duration) -> bool {
+        self.moved.is_some_and(|at| now.saturating_sub(at) < time)
     }
 }
 
 impl Conntrack {
     /// Counts a connection that a chassis has got, or lost.
     pub(super) fn count_owner(&mut self, owner: Owner, n: u32) {
-        if let Some(place) = self.owned.get_mut(usize::from(owner)) {
-            *place = place.wrapping_add(n);
-        }
+        self.owners.count(owner, n);
     }
 
     /// The connection that another chassis told, if it is still that chassis'.
@@ -453,7 +487,7 @@ impl Conntrack {
         if let Some(c) = self.slots.get_mut(id.index) {
             c.owner = 0;
             c.expires = now + left;
-            moved(&mut self.owned, 1);
+            self.owners.inherits(1);
             self.journal.content(id.index, c.zone);
         }
         self.publish(id.index);
@@ -463,15 +497,15 @@ impl Conntrack {
     /// Says whether another chassis is lost: the sweep gives its connections timeouts then.
     pub fn set_lost(&mut self, owner: Owner, lost: bool) {
         match lost {
-            true => self.lost.insert(owner),
-            false => self.lost.remove(&owner),
+            true => self.owners.lost.insert(owner),
+            false => self.owners.lost.remove(&owner),
         };
     }
 
     /// Whether a lost chassis still has connections in the table. Without any, the sweep looks at no connection of others,
     /// which a standby has many of.
     pub(super) fn has_orphans(&self) -> bool {
-        self.lost.iter().any(|o| self.of_owner(*o) > 0)
+        self.owners.lost.iter().any(|o| self.of_owner(*o) > 0)
     }
 
     /// A connection that another chassis looked after is this one's, with a timeout from now on, if that chassis is lost:
@@ -479,7 +513,7 @@ impl Conntrack {
     #[cold]
     pub(super) fn sweep_remote(&mut self, index: u32, now: Duration) {
         let Some(c) = self.slots.get(index) else { return };
-        if self.lost.contains(&c.owner) {
+        if self.owners.lost.contains(&c.owner) {
             self.inherit(index, now);
         }
     }
@@ -489,7 +523,7 @@ impl Conntrack {
         if let Some(c) = self.slots.get_mut(index) {
             c.expires = now + limits::of(&self.timeouts, c.zone).get(c.phase);
             if let Some(before) = c.adopt() {
-                moved(&mut self.owned, before);
+                self.owners.inherits(before);
             }
             // Nobody has to be told whose it was.
             (c.from, c.orphan) = (0, true);
@@ -500,6 +534,6 @@ impl Conntrack {
 
     /// How many connections of each other chassis are in the table.
     pub fn of_owner(&self, owner: Owner) -> usize {
-        self.owned.get(usize::from(owner)).map_or(0, |n| *n as usize)
+        self.owners.counts.get(usize::from(owner)).map_or(0, |n| *n as usize)
     }
 }

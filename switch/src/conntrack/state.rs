@@ -179,6 +179,15 @@ pub(super) fn may_open(p: &Packet) -> bool {
     }
 }
 
+/// Whether a packet asks for a connection: it belongs to none that is open.
+pub(super) fn asks(p: &Packet) -> bool {
+    match p.tuple.proto {
+        6 => p.tcp_flags & (SYN | ACK) == SYN,
+        1 | 58 => may_open(p),
+        _ => false,
+    }
+}
+
 /// Sets the state of a new connection after its first packet.
 pub(super) fn open(c: &mut Connection, p: &Packet, track_windows: bool) {
     c.phase = match p.tuple.proto {

@@ -6,8 +6,8 @@
 //! tables.
 
 use super::index::Hash;
+use super::nat;
 use super::{Connection, Conntrack, Direction, Packet, Request, Stamp, Tuple, Verdict, Zone, flag, stamp, state};
-use super::{nat, replica};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
@@ -283,6 +283,9 @@ impl Plan {
             last = None;
             let hash = look.table().index.hash(*zone, &tuple);
             let found = look.find(hash, *zone, &tuple)?;
+            if found.is_none() && look.table().may_be_told(*zone, &Packet { tuple, ..*p }, now) {
+                return Err(NotNow::Otherwise);
+            }
             let next = match (outcome, found) {
                 (Outcome::None, None) if state::may_open(p) => tuple,
                 (Outcome::Opens(c), None) => {
@@ -388,7 +391,7 @@ impl Conntrack {
             let orphan = c.is_orphan();
             let adopted = c.adopt();
             if let Some(before) = adopted {
-                replica::moved(&mut self.owned, before);
+                self.owners.moves_here(before, now);
             }
             if let Some(place) = self.slots.place(at) {
                 let (zone, moved) = (c.zone, c.version != version);

@@ -2,6 +2,7 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
+use crate::conntrack::awaiting::Awaiting;
 use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
@@ -75,6 +76,8 @@ pub struct Backer {
     pub conntrack: SharedConntrack,
     /// Fragments that wait to be tracked.
     pub fragments: Fragments,
+    /// Packets that wait for word of their connection.
+    pub awaiting: Awaiting,
     /// The network that tunnels cross.
     pub underlay: Underlay,
     /// Packets dropped, by reason.
@@ -108,6 +111,7 @@ impl Backer {
             sequences: HashMap::new(),
             conntrack: SharedConntrack::new(Conntrack::new(connections)),
             fragments: Fragments::default(),
+            awaiting: Awaiting::default(),
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,

@@ -1,9 +1,10 @@
-//! Packets for controllers, and walks that wait: for a controller (`pause`), or for the rest of a datagram.
+//! Packets for controllers, and walks that wait: for a controller (`pause`), for the rest of a datagram, or for word of a
+//! connection.
 
 use crate::buf::PacketBuf;
 use crate::classifier::Frames;
-use crate::conntrack::flag;
 use crate::conntrack::reassembly::{Held, Suspended};
+use crate::conntrack::{Tuple, flag};
 use crate::drops::DropReason;
 use crate::events::{Event, Miss};
 use crate::extract;
@@ -19,6 +20,8 @@ pub(crate) enum Wait {
     Controller(u16, Box<PacketIn>),
     /// The rest of its datagram.
     Fragment(Box<Suspended>),
+    /// Word of the connection that this tuple belongs to.
+    Word(Tuple, Box<Suspended>),
 }
 
 /// A packet whose walk waits, and what is left to do.
@@ -182,11 +185,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     miss: Miss::No,
                 });
             }
-            Some(Frozen { wait: Wait::Fragment(mut rest), frames }) => {
-                rest.frames = frames;
-                rest.stack = self.pipeline.stack.clone();
-                rest.action_set = self.pipeline.action_set.clone();
-                let held = Held { bytes: self.packet.buf.data().to_vec(), rest: Arc::new(*rest) };
+            Some(Frozen { wait: Wait::Fragment(rest), frames }) => {
+                let held = self.held(rest, frames);
                 let (so_far, plain) = (self.so_far(), self.pipeline.within == Within::Flow && !self.pipeline.failed);
                 let why = self.pipeline.drop;
                 self.observer.holds(&self.packet.base, &held.rest, plain.then_some(so_far), why);
@@ -194,8 +194,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.not_last(|x| x.reassemble(held));
                 self.observer.unmute(own);
             }
+            Some(Frozen { wait: Wait::Word(tuple, rest), frames }) => {
+                let (zone, held) = (rest.zone, self.held(rest, frames));
+                // It is counted when it goes on.
+                self.pipeline.sent += 1;
+                self.backer.awaiting.put(zone, tuple, held, self.backer.now);
+            }
             None => {}
         }
+    }
+
+    /// The packet as it waits at a `ct`, with what is left to do.
+    fn held(&self, mut rest: Box<Suspended>, frames: Frames) -> Held {
+        rest.frames = frames;
+        rest.stack = self.pipeline.stack.clone();
+        rest.action_set = self.pipeline.action_set.clone();
+        Held { bytes: self.packet.buf.data().to_vec(), rest: Arc::new(*rest) }
     }
 
     /// Executes what a frozen walk left to do, to the end.

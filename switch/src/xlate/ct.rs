@@ -241,8 +241,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.packet.headers.fragment && self.packet.headers.ip_ok {
             return self.hold(c, zone);
         }
-        let (verdict, tuple, _) = self.track(c, zone, None);
-        self.tracked(c, zone, &verdict, tuple);
+        if let Some((verdict, tuple, _)) = self.track(c, zone, None) {
+            self.tracked(c, zone, &verdict, tuple);
+        }
     }
 
     /// The zone that a `ct` action names.
@@ -255,8 +256,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// Freezes a fragment until its datagram is complete.
     fn hold(&mut self, c: &CtAction, zone: Zone) {
-        let rest = Suspended {
-            number: self.backer.fragments.number(),
+        let number = self.backer.fragments.number();
+        let rest = self.suspended(c, zone, number);
+        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(rest), frames: Vec::new() });
+    }
+
+    /// Freezes a packet until word of its connection comes.
+    #[cold]
+    fn await_word(&mut self, c: &CtAction, zone: Zone, tuple: Tuple) {
+        self.observer.side_effect();
+        let rest = self.suspended(c, zone, 0);
+        self.pipeline.frozen = Some(Frozen { wait: Wait::Word(tuple, rest), frames: Vec::new() });
+    }
+
+    /// How the walk goes on after a `ct`.
+    fn suspended(&self, c: &CtAction, zone: Zone, number: u64) -> Box<Suspended> {
+        Box::new(Suspended {
+            number,
             resumed: self.pipeline.resumed,
             key: self.packet.key.clone(),
             pass: self.packet.conn,
@@ -271,8 +287,24 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             queue: self.packet.queue,
             tunnel: self.packet.tunnel,
             mirrored: self.packet.mirrored,
-        };
-        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(rest)), frames: Vec::new() });
+        })
+    }
+
+    /// Takes a walk up that waits at a `ct`, with the packet as it was then.
+    fn take_up(&mut self, rest: &Suspended, pass: Option<Pass>) {
+        self.packet.key.clone_from(&rest.key);
+        (self.packet.conn, self.packet.queue) = (pass, rest.queue);
+        (self.packet.tunnel, self.packet.mirrored) = (rest.tunnel, rest.mirrored);
+        (self.pipeline.bridge, self.pipeline.table, self.pipeline.flow) = (rest.bridge, rest.table, rest.cookie);
+        (self.pipeline.stack, self.pipeline.action_set) = (rest.stack.clone(), rest.action_set.clone());
+    }
+
+    /// A packet goes on that has waited for word of its connection.
+    pub(crate) fn end_wait(&mut self, rest: &Suspended) {
+        self.take_up(rest, rest.pass);
+        (self.pipeline.resumed, self.pipeline.waited) = (rest.resumed, true);
+        self.ct(&rest.ct);
+        self.go_on(rest.frames.clone());
     }
 
     /// Hands a frozen fragment to reassembly; if its datagram is complete, all of its fragments go on.
@@ -304,9 +336,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // The datagram is what its first fragment says, which alone has ports.
         let own = (std::mem::replace(&mut self.packet.key, first.key.clone()), self.packet.conn);
         self.packet.conn = first.pass;
-        let (verdict, tuple, passed) = self.track(&first.ct, first.zone, Some(whole));
-        let joint = Joint { verdict, tuple, passed, pass: self.packet.conn, first: first.number };
-        (self.packet.key, self.packet.conn) = own;
+        let tracked = self.track(&first.ct, first.zone, Some(whole));
+        let pass = std::mem::replace(&mut self.packet.conn, own.1);
+        self.packet.key = own.0;
+        // A datagram does not wait.
+        let Some((verdict, tuple, passed)) = tracked else { return };
+        let joint = Joint { verdict, tuple, passed, pass, first: first.number };
         for held in list {
             self.apart(None, |x| x.release(held, &joint));
         }
@@ -346,12 +381,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             x.with_packet(p, |x| {
                 // Of TCP flags a number does not tell.
                 let flags = x.packet.base.get(F::TcpFlags);
-                x.packet.key.clone_from(&rest.key);
+                x.take_up(rest, joint.pass);
                 x.packet.key.set(F::TcpFlags, flags);
-                (x.packet.conn, x.packet.queue) = (joint.pass, rest.queue);
-                (x.packet.tunnel, x.packet.mirrored) = (rest.tunnel, rest.mirrored);
-                (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (rest.bridge, rest.table, rest.cookie);
-                (x.pipeline.stack, x.pipeline.action_set) = (rest.stack.clone(), rest.action_set.clone());
                 let begun = O::resumes(x, rest, joint);
                 if let Some(t) = joint.verdict.translated {
                     x.translate(&t, None);
@@ -365,8 +396,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         (self.pipeline.depth, self.pipeline.resubmits, self.pipeline.resumed) = (depth, resubmits, resumed);
     }
 
-    /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it.
-    fn track(&mut self, c: &CtAction, zone: Zone, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>, Option<Passed>) {
+    /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it. None: the packet waits.
+    fn track(
+        &mut self,
+        c: &CtAction,
+        zone: Zone,
+        whole: Option<&[u8]>,
+    ) -> Option<(Verdict, Option<Tuple>, Option<Passed>)> {
         let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let windows = self.backer.conntrack.lock().windows;
@@ -384,7 +420,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             // Wrong checksums may be the reason, and the next packet may have right ones.
             self.observer.side_effect();
             self.packet.conn = None;
-            return (invalid(), None, None);
+            return Some((invalid(), None, None));
         };
         if self.packet.conn.is_none() && !p.error {
             self.packet.conn = self.remembered(zone, &p.tuple);
@@ -416,9 +452,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
             let same = whole.and_then(|_| self.backer.conntrack.lock().snapshot(pass.id));
             let passed = same.filter(|_| p.segment.is_none()).map(|same| Passed::new(zone, &p, [Some(same); 2]));
-            return (v, Some(p.tuple), passed);
+            return Some((v, Some(p.tuple), passed));
         }
         let mut conntrack = self.backer.conntrack.lock();
+        let may_wait = !O::TRACES && whole.is_none() && !self.pipeline.waited && self.backer.awaiting.has_room();
+        if may_wait && conntrack.may_be_told(zone, &p, now) && conntrack.seen(zone, &p.tuple).is_none() {
+            drop(conntrack);
+            self.await_word(c, zone, p.tuple);
+            return None;
+        }
         let (v, [before, after]) = conntrack.process_seen(&p, &req, now);
         self.observer.ct(&CtPass {
             packet: &p,
@@ -437,7 +479,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let odd = p.segment.is_some() || v.state & flag::INV != 0 && after.is_some() || c.commit && after.is_none();
         let passed = (whole.is_some() && !odd).then(|| Passed::new(zone, &p, [before, after]));
-        (v, Some(p.tuple), passed)
+        Some((v, Some(p.tuple), passed))
     }
 
     /// The connection of a packet that was translated before a pause, found by its fields.

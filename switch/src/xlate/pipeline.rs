@@ -67,6 +67,8 @@ pub(crate) struct Pipeline {
     pub(crate) metered: bool,
     /// The packet is a fragment that went on behind a `ct`.
     pub(crate) resumed: bool,
+    /// The packet has waited for word of its connection.
+    pub(crate) waited: bool,
     /// The walk waits.
     pub(crate) frozen: Option<Frozen>,
     /// Packets sent, to ports or the controller.
@@ -104,6 +106,7 @@ impl Pipeline {
             exit: false,
             metered: false,
             resumed: false,
+            waited: false,
             frozen: None,
             sent: 0,
             reached_host: false,

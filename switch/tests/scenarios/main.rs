@@ -9,5 +9,6 @@ mod normal;
 mod packet_ins;
 mod rig;
 mod tables;
+mod takeover;
 mod traces;
 mod tunnels;
