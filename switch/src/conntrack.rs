@@ -3,7 +3,7 @@
 //! A connection has two tuples, one for each direction; the reply tuple is that after translation. States follow
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
-pub mod awaiting;
+mod awaiting;
 mod dump;
 mod index;
 mod joint;
@@ -21,6 +21,7 @@ mod tests;
 mod window;
 mod zone;
 
+pub use awaiting::Awaiting;
 pub(crate) use joint::{Joint, Stash};
 pub use limits::Refusal;
 pub(crate) use shared::Beside;

@@ -2,9 +2,8 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
-use crate::conntrack::awaiting::Awaiting;
 use crate::conntrack::reassembly::Fragments;
-use crate::conntrack::{Conntrack, SharedConntrack};
+use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
 use crate::ids::{BridgeId, DeviceId};
