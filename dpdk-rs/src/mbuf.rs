@@ -107,11 +107,6 @@ impl Mbuf {
         Mbuf { raw }
     }
 
-    /// The packet as DPDK knows it, still owned here.
-    pub(crate) fn as_raw(&self) -> *mut ffi::rte_mbuf {
-        self.raw.as_ptr()
-    }
-
     pub(crate) fn into_raw(self) -> *mut ffi::rte_mbuf {
         let raw = self.raw.as_ptr();
         std::mem::forget(self);

@@ -429,15 +429,39 @@ impl Port {
             Behind::Software(device) => return device.receive(each),
         }
         let mut raw = [std::ptr::null_mut(); BURST];
+        let (n, broken) = self.receive_raw(queue, &mut raw);
+        for m in raw.into_iter().take(n).filter_map(NonNull::new) {
+            // SAFETY: the driver gave it away, and `isthmus_receive` made it one segment.
+            each(unsafe { Mbuf::from_raw(m) });
+        }
+        broken
+    }
+
+    /// The same into a list, each as `wrap` makes it.
+    #[inline]
+    pub fn receive_into<T>(&self, queue: u16, to: &mut Vec<T>, wrap: impl Fn(Mbuf) -> T) -> usize {
+        if !matches!(self.behind, Behind::Driver(..)) {
+            return self.receive(queue, |m| to.push(wrap(m)));
+        }
+        let Some(_mine) = Use::of(self.used[0].get(usize::from(queue))) else { return 0 };
+        let mut raw = [std::ptr::null_mut(); BURST];
+        let (n, broken) = self.receive_raw(queue, &mut raw);
+        let packet = |m| {
+            // SAFETY: the driver gave it away, and `isthmus_receive` made it one segment; so it is not null.
+            unsafe { Mbuf::from_raw(NonNull::new_unchecked(m)) }
+        };
+        to.extend(raw.into_iter().take(n).map(|m| wrap(packet(m))));
+        broken
+    }
+
+    /// Has a driver receive; the caller has the queue for itself. Gives the number of packets, and of those that are gone.
+    #[inline]
+    fn receive_raw(&self, queue: u16, raw: &mut [*mut ffi::rte_mbuf; BURST]) -> (usize, usize) {
         let mut broken = 0;
         // SAFETY: the port is started, as it has this queue (`start`, `reconfigure`), which is this thread's; there is room for BURST
         // pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
-        for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
-            // SAFETY: the driver gave it away, and `isthmus_receive` made it one segment.
-            each(unsafe { Mbuf::from_raw(m) });
-        }
-        usize::from(broken)
+        (usize::from(n), usize::from(broken))
     }
 
     /// Drops what is longer than the port sends; an IEEE 802.1Q tag does not count.
@@ -487,18 +511,14 @@ impl Port {
                 return packets.drain(..).len();
             }
         }
-        while sent < packets.len() {
-            let chunk = &packets[sent..packets.len().min(sent + BURST)];
-            let mut pointers = [std::ptr::null_mut(); BURST];
-            for (slot, m) in pointers.iter_mut().zip(chunk) {
-                *slot = m.as_raw();
-            }
-            // SAFETY: the port is started, as it has this queue, which is this thread's; the first `chunk.len()` pointers are valid
-            // packets. DPDK takes over the first `n` of them, which are forgotten below; the others stay where they are.
-            let n = unsafe { ffi::isthmus_tx_burst(self.id, queue, pointers.as_mut_ptr(), chunk.len() as u16) };
-            let whole = usize::from(n) == chunk.len();
+        while let Some(chunk) = packets.get_mut(sent..).filter(|c| !c.is_empty()) {
+            let most = chunk.len().min(BURST);
+            // SAFETY: the port is started, as it has this queue, which is this thread's; the first `most` packets are valid, and a packet
+            // is its pointer (`Mbuf` is transparent). DPDK takes over the first `n` of them, which are forgotten below; the others stay
+            // where they are.
+            let n = unsafe { ffi::isthmus_tx_burst(self.id, queue, chunk.as_mut_ptr().cast(), most as u16) };
             sent += usize::from(n);
-            if !whole {
+            if usize::from(n) < most {
                 break;
             }
         }
