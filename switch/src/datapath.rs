@@ -74,6 +74,9 @@ impl Switch {
         while let Some(n) = burst(left.as_slice()).filter(|_| self.flowcache.cache.on) {
             let mut held = None;
             let n = n - self.flowcache.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
+            if n == 0 {
+                continue;
+            }
             let next = left.as_slice().get(..n).unwrap_or_default();
             self.flowcache.cache.prepare(next, &mut keys);
             let (mut done, mut first) = (0, None);

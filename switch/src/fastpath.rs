@@ -148,6 +148,9 @@ impl FastPath {
         let mut outer = Vec::new();
         while let Some(n) = burst(left.as_slice()) {
             let n = n - self.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
+            if n == 0 {
+                continue;
+            }
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
             let (mut held, mut done, mut first) = (None, 0, None);
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {

@@ -256,8 +256,8 @@ pub(crate) struct Cache {
     pub(crate) stats: CacheStats,
     /// Storage for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
-    /// The megaflow found last.
-    pub(crate) last: Option<megaflow::LastMegaflow>,
+    /// The megaflows found last.
+    pub(crate) recent: megaflow::Recent,
     /// Flows that were put in, if somebody wants to know ([`crate::Switch::note_installed`]).
     pub(crate) installed: Option<Vec<Installed>>,
 }
@@ -265,7 +265,7 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
         let (tallies, stats) = Default::default();
-        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None, installed: None }
+        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), recent: Default::default(), installed: None }
     }
 }
 

@@ -577,6 +577,15 @@ impl Entry {
         self.parts().1
     }
 
+    /// Where packets leave, if all that is done is to send them there, whatever their lengths.
+    #[inline(always)]
+    pub(crate) fn straight_of_any_length(&self) -> Option<Target> {
+        let (_, mut checks, steps) = self.parts();
+        // Checks of lengths come first.
+        let any_length = checks.next().is_none_or(|c| !matches!(c, Check::Length { .. }));
+        steps.straight().filter(|_| any_length)
+    }
+
     /// What is repeated.
     pub(crate) fn steps(&self) -> Steps<'_> {
         self.parts().2

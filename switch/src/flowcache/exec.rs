@@ -63,8 +63,7 @@ pub(crate) struct BurstHit {
 impl BurstHit {
     #[inline(always)]
     fn new(number: u32, e: &Entry) -> BurstHit {
-        let any_length = e.checks().next().is_none_or(|c| !matches!(c, Check::Length { .. }));
-        BurstHit { number, path: (e.path, e.generation), straight: e.steps().straight().filter(|_| any_length) }
+        BurstHit { number, path: (e.path, e.generation), straight: e.straight_of_any_length() }
     }
 }
 
@@ -95,6 +94,20 @@ pub(super) fn serve<P: PacketBuf>(
     sums: &mut Tallies,
 ) {
     sums.count(e.path, e.generation, lengths);
+    repeat(e, steps, packet, end, (tuples, outer), out, sums);
+}
+
+/// Executes an entry's steps on a packet.
+#[inline(always)]
+fn repeat<P: PacketBuf>(
+    e: &Entry,
+    steps: Steps<'_>,
+    packet: P,
+    end: usize,
+    (tuples, outer): (&[[Tuple; 2]], &mut Vec<Option<P>>),
+    out: &mut Outputs<P>,
+    sums: &mut Tallies,
+) {
     let before = out.packets.len() + out.bfd.len();
     run(steps, packet, end, tuples, outer, out);
     if out.packets.len() + out.bfd.len() == before {
@@ -116,7 +129,7 @@ impl Cache {
     /// all, then their connections, so that these reads overlap.
     #[inline]
     pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(DeviceId, P)], keys: &mut Vec<PackedKey>) {
-        let Cache { table, views, .. } = self;
+        let Cache { table, views, recent, .. } = self;
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         // The next packet often belongs to the megaflow found last.
@@ -136,8 +149,8 @@ impl Cache {
             if table.masks.some
                 && let Some(l) = table.narrow(k)
             {
-                if l.is_some() {
-                    last = l;
+                if let Some(l) = l {
+                    recent.follow(&mut last, l);
                 }
                 continue;
             }
@@ -146,7 +159,7 @@ impl Cache {
         }
         if let Some(l) = last {
             table.masks.again(l.kind(), again);
-            self.last = Some(l);
+            recent.keep(l);
         }
         let Cache { table, views, .. } = self;
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
@@ -166,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// Serves the first packets of a burst while they belong to the megaflow found last, without building keys; returns
+    /// Serves the first packets of a burst while they belong to the megaflows found last, without building keys; returns
     /// how many.
     #[inline]
     pub(crate) fn serve_burst_prefix<P: PacketBuf>(
@@ -177,39 +190,62 @@ impl Cache {
         out: &mut Outputs<P>,
         at: u64,
     ) -> usize {
-        let Cache { table, views, tallies, last, .. } = self;
-        let Some(l) = last else { return 0 };
+        let mut served = 0;
+        while served < most {
+            match self.serve_run_of_last(burst, most - served, outer, out, at) {
+                0 => break,
+                n => served += n,
+            }
+        }
+        served
+    }
+
+    /// The same while they belong to one megaflow.
+    #[inline(always)]
+    fn serve_run_of_last<P: PacketBuf>(
+        &mut self,
+        burst: &mut std::vec::Drain<'_, (DeviceId, P)>,
+        most: usize,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        at: u64,
+    ) -> usize {
+        let Cache { table, views, tallies, recent, .. } = self;
+        let Some(first) = burst.as_slice().first().map(|(device, _)| *device) else { return 0 };
+        let Some(l) = recent.of(first) else { return 0 };
         let (number, key) = l.entry();
         let exact_flags = views.exact_flags();
         let Some(e) = table.entries.get(number as usize).filter(|e| e.is(key) && table.fresh(e)) else {
-            *last = None;
+            recent.forget(first);
             return 0;
         };
-        let straight = e.steps().straight();
-        let (mut n, mut sum) = (0, [0; 2]);
-        while n < most
-            && let Some((device, p)) = burst.as_slice().first()
-            && let Some(class) = classify(p.data(), &views.own, exact_flags)
-            && l.is(class.head(*device), p.data()).is_some()
-        {
-            let (end, lengths) = class.lengths(p.data().len());
-            let holds =
-                if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
-            let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
-            n += 1;
-            match straight {
-                Some(target) => {
-                    sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
-                    out.packets.push((target, p));
-                }
-                None => serve(e, e.steps(), p, (end, lengths), (&[], outer), out, tallies),
+        let (n, sum) = if let Some(target) = e.straight_of_any_length() {
+            let (n, sum) = l.run(burst.as_slice().get(..most).unwrap_or_default(), &views.own, exact_flags);
+            if n == 0 || !passes(e.checks(), views, &sum, at) {
+                return 0;
             }
-        }
-        if n == 0 {
-            return 0;
-        }
-        table.masks.again(l.kind(), n as u32);
-        if straight.is_some() {
+            out.packets.extend(burst.by_ref().take(n).map(|(_, p)| (target, p)));
+            (n, sum)
+        } else {
+            let (mut n, mut sum) = (0, [0; 2]);
+            while n < most
+                && let Some((device, p)) = burst.as_slice().first()
+                && let Some(class) = classify(p.data(), &views.own, exact_flags)
+                && l.is(class.head(*device), p.data()).is_some()
+            {
+                let (end, lengths) = class.lengths(p.data().len());
+                // What holds for the first one holds for the next ones, too, except for lengths.
+                let holds =
+                    if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
+                let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
+                n += 1;
+                sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
+                repeat(e, e.steps(), p, end, (&[], outer), out, tallies);
+            }
+            (n, sum)
+        };
+        if n > 0 {
+            table.masks.again(l.kind(), n as u32);
             tallies.count_run(e.path, e.generation, (n as u32, sum));
         }
         n

@@ -74,6 +74,8 @@ pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 /// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
 pub(crate) const MASK_BLOCKS: usize = 3;
 pub(crate) const SHAPES: usize = 30;
+/// The first of them are of frames without a tunnel.
+const ALONE_SHAPES: usize = 6;
 /// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged, alone and in tunnels over IPv4
 /// and IPv6 that end here.
 pub(crate) const KINDS: usize = SHAPES + 3 * ALONE;
@@ -137,11 +139,11 @@ const fn shapes() -> [Shape; SHAPES] {
         let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
         let tags = i / 3 % 2;
         let mut m = [0; 8 * RAW_WORDS];
-        let end = if i < 6 {
+        let end = if i < ALONE_SHAPES {
             all[i].outer = layout(tags, kind);
             mark(&mut m, 0, tags, kind)
         } else {
-            let (outer_tags, options) = ((i - 6) / 12, (i - 6) / 6 % 2 * 8);
+            let (outer_tags, options) = ((i - ALONE_SHAPES) / 12, (i - ALONE_SHAPES) / 6 % 2 * 8);
             all[i].outer = layout(outer_tags, Kind::Udp);
             all[i].inner = layout(tags, kind);
             mark(&mut m, 0, outer_tags, Kind::Udp);
@@ -195,6 +197,12 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
         ethertype::VLAN if kind(16) == ethertype::IPV4 => 1,
         _ => return None,
     };
+    behind_tags(f, tags, exact_flags)
+}
+
+/// Reads such a frame from its network header on.
+#[inline(always)]
+fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     let l3 = 14 + 4 * tags;
     let ip: &[u8; 28] = f.get(l3..)?.first_chunk()?;
     let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
@@ -225,14 +233,20 @@ pub(crate) struct Class {
     /// Which kind it is.
     pub(crate) kind: usize,
     /// Where the IP packet ends.
-    end: usize,
+    pub(crate) end: usize,
+}
+
+/// Where the inner frame of a kind begins; 0: there is none.
+#[inline(always)]
+pub(crate) fn inner_at(kind: usize) -> usize {
+    ALL.get(kind).map_or(0, |s| s.inner_at)
 }
 
 impl Class {
     /// The lengths of the packet (`whole`) and of the inner frame.
     #[inline(always)]
     pub(crate) fn lengths(self, whole: usize) -> (usize, [usize; 2]) {
-        let inner_at = ALL.get(self.kind).map_or(0, |s| s.inner_at);
+        let inner_at = inner_at(self.kind);
         (self.end, [whole, if inner_at == 0 { 0 } else { self.end - inner_at }])
     }
 
@@ -265,10 +279,24 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
             }
             let at = l3 + 36 + 4 * usize::from(options);
             let inner = plain(p.get(at..outer.end)?, exact_flags)?;
-            kind = 6 + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+            kind = ALONE_SHAPES + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
         }
     }
     Some(Class { kind, end: outer.end })
+}
+
+/// [`classify`], where the EtherTypes are known to be those of this kind, and it is most likely of the same.
+#[inline(always)]
+pub(crate) fn classify_as(kind: usize, p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
+    if kind >= ALONE_SHAPES {
+        return classify(p, own, exact_flags);
+    }
+    let tags = kind / 3;
+    let outer = behind_tags(p, tags, exact_flags)?;
+    if outer.kind == Kind::Udp && own.tunnel(outer.port).is_some() {
+        return classify(p, own, exact_flags);
+    }
+    Some(Class { kind: outer.kind as usize + 3 * tags, end: outer.end })
 }
 
 /// How the candidate entry of a key was found.
@@ -808,4 +836,49 @@ pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)
         lengths(shape.inner_at, shape.inner);
     }
     Some((DeviceId(*head as u32), p, shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Frames of a kind are found without a look at their EtherTypes, and no others.
+        #[test]
+        fn a_known_kind_is_as_one_that_is_found_out(
+            tags in 0..2usize,
+            proto in prop_oneof![Just(6u8), Just(17), Just(1)],
+            first in prop_oneof![9 => Just(0x45u8), 1 => Just(0x46)],
+            fragment in prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(5)],
+            port in prop_oneof![Just(53u16), Just(packet::tunnel::GENEVE_PORT), Just(packet::tunnel::VXLAN_PORT)],
+            (total, udp, data) in (24..64u16, 4..48u16, 3..9u8),
+            size in 40..90usize,
+            exact_flags: bool,
+        ) {
+            let mut p = vec![0; 100];
+            let l3 = 14 + 4 * tags;
+            let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
+            put(12, if tags == 1 { ethertype::VLAN } else { ethertype::IPV4 });
+            put(l3 - 2, ethertype::IPV4);
+            for (at, v) in [(2, total), (6, fragment), (22, port), (24, udp)] {
+                put(l3 + at, v);
+            }
+            p[l3] = first;
+            p[l3 + 9] = proto;
+            if proto == ipproto::TCP {
+                p[l3 + 32] = data << 4;
+            }
+            p.truncate(size);
+            let own = Own::default();
+            for kind in (0..SHAPES).filter(|k| *k >= ALONE_SHAPES || k / 3 == tags) {
+                let end = |c: Option<Class>| c.filter(|c| c.kind == kind).map(|c| c.end);
+                prop_assert_eq!(
+                    end(classify_as(kind, &p, &own, exact_flags)),
+                    end(classify(&p, &own, exact_flags)),
+                    "kind {}", kind
+                );
+            }
+        }
+    }
 }

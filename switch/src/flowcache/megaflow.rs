@@ -6,12 +6,16 @@
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
 use super::key::{
-    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits, used, within,
+    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, classify_as, inner_at, places, solicits,
+    used, within,
 };
 use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
+use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
+use crate::ids::DeviceId;
+use crate::tunnel::Own;
 use openflow_rs::action::{Action, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
@@ -433,19 +437,84 @@ impl LastMegaflow {
         (self.head >> 32 & 0xff) as usize
     }
 
+    /// The device that they come from.
+    fn device(&self) -> DeviceId {
+        DeviceId(self.head as u32)
+    }
+
     /// The entry's number, if a frame matches.
     #[inline(always)]
     pub(crate) fn is(&self, head: u64, p: &[u8]) -> Option<u32> {
-        if self.head != head {
-            return None;
-        }
+        (self.head == head && self.has_bytes(p)).then_some(self.number)
+    }
+
+    /// Whether a frame agrees in the bytes that decide, if it is of the same kind.
+    #[inline(always)]
+    fn has_bytes(&self, p: &[u8]) -> bool {
         let (frame, _) = p.as_chunks::<8>();
-        for (word, mask, value) in self.words.get(..self.len)? {
-            if u64::from_ne_bytes(*frame.get(usize::from(*word))?) & mask != *value {
-                return None;
+        self.words.iter().take(self.len).all(|(word, mask, value)| {
+            frame.get(usize::from(*word)).is_some_and(|w| u64::from_ne_bytes(*w) & mask == *value)
+        })
+    }
+
+    /// How many of the first packets match, and the sums of their lengths and of those of their inner frames.
+    #[inline(always)]
+    pub(crate) fn run<P: PacketBuf>(
+        &self,
+        packets: &[(DeviceId, P)],
+        own: &Own,
+        exact_flags: bool,
+    ) -> (usize, [usize; 2]) {
+        let (kind, first) = (self.kind(), self.device());
+        let (mut n, mut whole, mut ends) = (0, 0, 0);
+        for (device, p) in packets {
+            let data = p.data();
+            // The bytes that define a kind are among those that decide.
+            if *device != first || !self.has_bytes(data) {
+                break;
             }
+            let Some(c) = classify_as(kind, data, own, exact_flags).filter(|c| c.kind == kind) else { break };
+            (n, whole, ends) = (n + 1, whole + data.len(), ends + c.end);
         }
-        Some(self.number)
+        let inner_at = inner_at(kind);
+        (n, [whole, if inner_at == 0 { 0 } else { ends - n * inner_at }])
+    }
+}
+
+/// Devices whose megaflows are kept at a time.
+const RECENT: usize = 8;
+
+/// The megaflow found last of each of some devices.
+#[derive(Debug, Default)]
+pub(crate) struct Recent([Option<LastMegaflow>; RECENT]);
+
+impl Recent {
+    /// That of a device; it may be another one's.
+    #[inline(always)]
+    pub(crate) fn of(&self, device: DeviceId) -> Option<&LastMegaflow> {
+        self.0.get(device.index() % RECENT)?.as_ref()
+    }
+
+    /// Keeps one.
+    pub(crate) fn keep(&mut self, l: LastMegaflow) {
+        if let Some(place) = self.0.get_mut(l.device().index() % RECENT) {
+            *place = Some(l);
+        }
+    }
+
+    /// Forgets that of a device.
+    #[cold]
+    pub(crate) fn forget(&mut self, device: DeviceId) {
+        self.0.get_mut(device.index() % RECENT).into_iter().for_each(|l| *l = None);
+    }
+
+    /// Puts `l` in the place of the one before it in a burst, which is kept where it is of another device.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, before: &mut Option<LastMegaflow>, l: LastMegaflow) {
+        let device = l.device();
+        if let Some(b) = before.replace(l).filter(|b| b.device() != device) {
+            self.keep(b);
+        }
     }
 }
 
