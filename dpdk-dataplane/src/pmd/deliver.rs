@@ -96,20 +96,19 @@ impl MainPmd {
             return;
         }
         let mut room = WAITING.saturating_sub(self.queued());
-        let mut packets = self.out.packets.drain(..).peekable();
-        while let Some((to, Frame(m))) = packets.next() {
-            let d = to.device();
-            let Some(Some(slot)) = self.devices.get_mut(d.index()) else {
+        let mut packets = self.out.packets.drain(..);
+        while let Some((to, _)) = packets.as_slice().first() {
+            let (to, d) = (*to, to.device());
+            let mut slot = self.devices.get_mut(d.index()).and_then(Option::as_mut);
+            if let Some(slot) = slot.as_mut().filter(|s| s.sends_directly()) {
+                let n = packets.as_slice().iter().take_while(|(next, _)| *next == to).count();
+                slot.queue.extend(packets.by_ref().take(n).map(|(_, Frame(m))| m));
+                continue;
+            }
+            let (Some((_, Frame(m))), Some(slot)) = (packets.next(), slot) else {
                 self.counters.gone += 1;
                 continue;
             };
-            if slot.sends_directly() {
-                slot.queue.push(m);
-                while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
-                    slot.queue.push(m);
-                }
-                continue;
-            }
             if slot.is_host() {
                 let switch = &self.switch;
                 let bridge = || {

@@ -296,7 +296,7 @@ impl MainPmd {
                 let DeviceSlot { device, own_queues, ingress, .. } = slot;
                 for queue in own_queues.iter() {
                     if ingress.is_none() && sampler.is_none() {
-                        let broken = device.port.receive(*queue, |m| batch.push((DeviceId::at(i), Frame(m))));
+                        let broken = device.port.receive_into(*queue, &mut batch, |m| (DeviceId::at(i), Frame(m)));
                         self.counters.oversize += broken as u64;
                         continue;
                     }
