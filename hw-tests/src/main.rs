@@ -107,6 +107,13 @@ enum Command {
         /// Measures ours alone, and leaves profiles of perf(1) in this directory.
         #[arg(long, value_name = "DIR")]
         profile: Option<PathBuf>,
+        /// What packets come from and go to: files and nothing (net_pcap, net_null), or two rings (net_ring) between which the
+        /// same packets go round, in the cases that leave them as they are (forward, forward-imix); others are left out then.
+        #[arg(long, value_parser = ["files", "rings"], default_value = "files")]
+        devices: String,
+        /// Has packets in hugepages, of this hugetlbfs; without it in ordinary pages.
+        #[arg(long, value_name = "DIR")]
+        huge_dir: Option<PathBuf>,
     },
     /// Measures what many BFD sessions cost a switch.
     BenchBfd {
@@ -161,8 +168,10 @@ fn main() -> ExitCode {
             let stacks = if stack.is_empty() { Stack::ALL.to_vec() } else { stack };
             hw_tests::survive::bench((count, questions), runs, &losses, &stacks).map(|()| true)
         }
-        Command::BenchSwitch { only, worker, profile } => {
-            hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
+        Command::BenchSwitch { only, worker, profile, devices, huge_dir } => {
+            let (profile, huge) = (profile.as_deref(), huge_dir.as_deref());
+            let plan = hw_tests::switch_bench::Plan { worker, rings: devices == "rings", huge, profile };
+            hw_tests::switch_bench::measure(&only, plan)
         }
         Command::BenchSync { rate, count } => {
             hw_tests::sync_bench::measure(hw_tests::sync_bench::Plan { rate, count }).map(|()| true)

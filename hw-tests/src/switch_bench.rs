@@ -31,6 +31,11 @@ const TRIES: usize = 5;
 
 /// Megabytes for packets: as a rule, and where a case has more of them than one pool holds.
 const MEMORY: [usize; 2] = [4096, 10_240];
+/// The same in hugepages.
+const HUGE_MEMORY: [usize; 2] = [1100, 10_240];
+/// The most packets that go round: one ring holds all of them, so that none is ever full (DPDK's have 1,024 places, of which one
+/// stays free). A multiple of the sizes that take turns.
+const ROUND: usize = 1020;
 /// For how many seconds connections live without packets where so many take a while to come back.
 const KEPT: u32 = 3600;
 
@@ -47,12 +52,26 @@ struct Outcome {
     input: Vec<PathBuf>,
 }
 
+/// How the measurement is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The processor of the worker.
+    pub worker: usize,
+    /// Packets go round between two rings, in the cases that leave them as they are; there are no others then.
+    pub rings: bool,
+    /// Hugepages for packets.
+    pub huge: Option<&'a Path>,
+    /// Ours alone, with profiles in this directory.
+    pub profile: Option<&'a Path>,
+}
+
 /// Measures all cases whose names contain one of `only`, or all; prints a line for each.
 ///
 /// # Errors
 /// The machine cannot be built, or a switch forwards nothing.
-pub fn measure(only: &[String], worker: usize, profile: Option<&Path>) -> Result<bool> {
+pub fn measure(only: &[String], plan: Plan<'_>) -> Result<bool> {
     let wanted = |c: &Case| only.is_empty() || only.iter().any(|o| c.name().contains(o.as_str()));
+    let profile = plan.profile;
     let dir = std::env::temp_dir().join("isthmus-speed-files");
     std::fs::create_dir_all(&dir)?;
     let mut all: [BTreeMap<String, Outcome>; 2] = Default::default();
@@ -60,18 +79,28 @@ pub fn measure(only: &[String], worker: usize, profile: Option<&Path>) -> Result
         if maker == Maker::Debian && profile.is_some() {
             break;
         }
-        for (memory, many) in MEMORY.into_iter().zip([false, true]) {
+        let memory = if plan.huge.is_some() { HUGE_MEMORY } else { MEMORY };
+        for (memory, many) in memory.into_iter().zip([false, true]) {
+            let fits = |t: &Traffic| (t.sources > 1) == many && (t.is_plain() || !plan.rings);
             let list: Vec<Traffic> =
-                traffic::all().into_iter().filter(|t| (t.sources > 1) == many && t.cases.iter().any(&wanted)).collect();
+                traffic::all().into_iter().filter(|t| fits(t) && t.cases.iter().any(&wanted)).collect();
             if list.is_empty() {
                 continue;
             }
-            let mut m = Machine::start(maker, worker, memory)?;
+            let mut m = Machine::start(maker, plan.worker, (memory, plan.huge))?;
             if many {
                 m.keep_connections(KEPT)?;
             }
             for t in &list {
                 let cases: Vec<&Case> = t.cases.iter().filter(|c| wanted(c)).collect();
+                if plan.rings {
+                    for c in cases {
+                        let o =
+                            round(&mut m, t, c, &dir, profile).with_context(|| format!("{maker:?}: {}", c.name()))?;
+                        found.insert(c.name(), o);
+                    }
+                    continue;
+                }
                 one(&mut m, t, &cases, &dir, found, profile).with_context(|| format!("{maker:?}: {}", t.name))?;
             }
         }
@@ -129,8 +158,8 @@ fn one(
     let out = files(m, t, Direction::Out, t.packets, &dir.join(format!("{}-out", t.name)))?;
     let back = files(m, t, Direction::Back, t.packets, &dir.join(format!("{}-back", t.name)))?;
     let file = |d: Direction| if d == Direction::Out { &out } else { &back };
-    if t.name == "forward" {
-        m.plain_bridge()?;
+    if t.is_plain() {
+        m.plain_bridge(&[("in0", "out0")])?;
     }
     m.flush()?;
     for c in cases {
@@ -156,13 +185,59 @@ fn one(
             if let Some(p) = profile {
                 record(m, &p.join(format!("{}.perf", c.name())))?;
             }
-            meter::rate(|| m.progress(sink))?
+            meter::rate(|| m.progress(&[sink]))?
         };
         m.device(source, &Device::Null)?;
         eprintln!("  {}: {rate:.3} million a second", c.name());
         found.insert(c.name(), Outcome { rate, sample, input: if t.fresh { Vec::new() } else { input } });
     }
     Ok(())
+}
+
+/// Measures packets that go round between two ports, each of which receives what it sent: nobody makes, copies or drops them.
+/// All of them have to be there at the end.
+fn round(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, profile: Option<&Path>) -> Result<Outcome> {
+    let ((bridge, a), (_, b)) = t.sides(c.direction);
+    let n = t.packets.min(ROUND);
+    let mut frames = (0..n).map(|n| t.frame(m, c.direction, n)).collect::<Result<Vec<_>>>()?;
+    m.plain_bridge(&[(a, b), (b, a)])?;
+    for port in [a, b] {
+        m.device((bridge, port), &Device::Ring)?;
+    }
+    m.send(&frames, [a, b])?;
+    let both = || m.progress(&[(bridge, a), (bridge, b)]);
+    until("packets that go round", Duration::from_secs(20), || {
+        let l = both()?;
+        if l.packets < 1000 * n as u64 { bail!("{} packets", l.packets) } else { Ok(()) }
+    })?;
+    if let Some(p) = profile {
+        record(m, &p.join(format!("{}-rings.perf", c.name())))?;
+    }
+    let rate = meter::rate(both)?;
+    eprintln!("  {}: {rate:.3} million a second", c.name());
+    let (file, end) = (dir.join("seen.pcap"), "out0.1");
+    m.device((bridge, end), &Device::Record(file.clone()))?;
+    // Open vSwitch drops packets that need its slow path while it takes a new port in.
+    m.pause(Duration::from_secs(1))?;
+    m.ways(&[(a, end), (b, end)])?;
+    until("all packets", Duration::from_secs(20), || {
+        let left = m.counters((bridge, end))?.1;
+        if left < n as u64 { bail!("{left} of {n} left") } else { Ok(()) }
+    })?;
+    m.device((bridge, end), &Device::Null)?;
+    let sample = until("all packets", Duration::from_secs(20), || {
+        let mut list: Vec<Vec<u8>> = frames::read(&file)?.into_iter().filter(|p| frames::is_traffic(p)).collect();
+        list.sort();
+        if list.len() != n { bail!("{} of {n} packets left", list.len()) } else { Ok(list) }
+    })?;
+    for port in [a, b] {
+        m.device((bridge, port), &Device::Null)?;
+    }
+    frames.sort();
+    if sample != frames {
+        bail!("what went round is not what was sent");
+    }
+    Ok(Outcome { rate, sample, input: Vec::new() })
 }
 
 /// Writes a file for each port with its packets, of all or of so many that are spread over them.
@@ -250,9 +325,9 @@ fn fresh(m: &mut Machine, t: &Traffic, c: &Case, input: &[PathBuf]) -> Result<f6
 
 /// The rate of the packets that come next, if they are so few that each opens a connection.
 fn opened(m: &mut Machine, t: &Traffic, sink: Side) -> Result<Option<f64>> {
-    let first = m.progress(sink)?;
+    let first = m.progress(&[sink])?;
     let last = until("new connections", Duration::from_secs(120), || {
-        let l = m.progress(sink)?;
+        let l = m.progress(&[sink])?;
         let n = l.packets.saturating_sub(first.packets);
         if n < t.packets as u64 / 4 { bail!("{n} packets") } else { Ok(l) }
     })?;

@@ -102,6 +102,8 @@ pub enum Device {
     Endless(Vec<PathBuf>),
     /// What goes out is written to a file.
     Record(PathBuf),
+    /// What goes out comes in again: a ring of DPDK's for each queue, of which a packet's pointer is all that moves.
+    Ring,
 }
 
 /// The gateway.
@@ -117,11 +119,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A gateway with everything but its devices, with so many megabytes for packets.
+    /// A gateway with everything but its devices, with so many megabytes for packets, in hugepages of this directory if there
+    /// is one.
     ///
     /// # Errors
     /// Where something does not start.
-    pub fn start(maker: Maker, worker: usize, memory: usize) -> Result<Machine> {
+    pub fn start(maker: Maker, worker: usize, memory: (usize, Option<&Path>)) -> Result<Machine> {
         let name = "isthmus-speed";
         let lab = Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))?;
         let mut m = Machine { lab, maker, bin: programs()?, devices: 0, beside: Vec::new(), keys: BTreeMap::new() };
@@ -205,7 +208,7 @@ impl Machine {
         Ok(())
     }
 
-    fn switch(&mut self, worker: usize, memory: usize) -> Result<()> {
+    fn switch(&mut self, worker: usize, (megabytes, huge): (usize, Option<&Path>)) -> Result<()> {
         let (db, sock) = (self.path("conf.db"), self.dir().join("db.sock"));
         run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
         let (remote, ctl) =
@@ -213,8 +216,10 @@ impl Machine {
         self.lab.spawn(NAME, "ovsdb", "ovsdb-server", &[&remote, &ctl, &db])?;
         until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
         let mask = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << worker);
-        // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes.
-        let extra = format!("other_config:dpdk-extra=\"--legacy-mem --no-huge -m {memory} --no-pci --no-shconf\"");
+        // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes. A pool of many hugepages that are not one
+        // behind the other needs virtual addresses.
+        let pages = huge.map_or("--no-huge".into(), |d| format!("--iova-mode=va --huge-dir {}", d.display()));
+        let extra = format!("other_config:dpdk-extra=\"--legacy-mem {pages} -m {megabytes} --no-pci --no-shconf\"");
         let hwaddr = format!("other_config:hwaddr=\"{}\"", HERE.0);
         self.vs(&[
             "--no-wait",
@@ -350,6 +355,7 @@ impl Machine {
         let one = |n: u32, k: usize| match device {
             Device::Null => Some(format!("net_null{n},no-rx=1")),
             Device::Record(f) => Some(format!("net_pcap{n},rx_pcap={},tx_pcap={}", empty.display(), f.display())),
+            Device::Ring => Some(format!("net_ring{n}")),
             Device::Endless(files) => {
                 files.get(k).map(|f| format!("net_pcap{n},rx_pcap={},infinite_rx=1", f.display()))
             }
@@ -365,6 +371,9 @@ impl Machine {
             let mtu = format!("mtu_request={}", 1500 + STEP * k);
             let mut add =
                 vec!["add-port", bridge, &name, "--", "set", "Interface", &name, "type=dpdk", &number, &options];
+            // Each queue that is sent by comes back as the one received from with the same number, and Open vSwitch's worker sends
+            // by the second one.
+            add.extend(matches!(device, Device::Ring).then_some("options:n_rxq=2"));
             // Ours takes the packets of all ports from one pool.
             add.extend((k > 0 && self.maker == Maker::Debian).then_some(mtu.as_str()));
             self.vs(&add)?;
@@ -418,14 +427,14 @@ impl Machine {
         Ok((n.next().context("no counters")?, n.next().context("no counters")?))
     }
 
-    /// Packets that a port sent, by how much processor time of the worker.
+    /// Packets that ports sent, by how much processor time of the worker.
     ///
     /// # Errors
     /// The switch does not say.
-    pub fn progress(&self, side: Side) -> Result<Look> {
+    pub fn progress(&self, sides: &[Side]) -> Result<Look> {
         let pid = self.pid()?;
         let from = meter::processor_time(pid)?;
-        let packets = self.counters(side)?.1;
+        let packets = sides.iter().map(|s| Ok(self.counters(*s)?.1)).sum::<Result<_>>()?;
         Ok(Look { packets, from, to: meter::processor_time(pid)? })
     }
 
@@ -461,17 +470,53 @@ impl Machine {
         self.vs(&all).map(drop)
     }
 
-    /// A bridge with two ports and nothing else, whose packets go from `in0` to `out0`.
+    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs.
     ///
     /// # Errors
     /// The switch's.
-    pub fn plain_bridge(&mut self) -> Result<()> {
+    pub fn plain_bridge(&mut self, ways: &[(&str, &str)]) -> Result<()> {
         self.vs(&["--may-exist", "add-br", "br-plain", "--", "set", "bridge", "br-plain", "datapath_type=netdev"])?;
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         until("br-plain", Duration::from_secs(10), || {
             self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-flows", &socket])
         })?;
-        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, "in_port=11 actions=output:10"]).map(drop)
+        self.ways(ways)
+    }
+
+    /// Changes where packets of the plain bridge go.
+    ///
+    /// # Errors
+    /// The switch's.
+    pub fn ways(&self, ways: &[(&str, &str)]) -> Result<()> {
+        let socket = format!("unix:{}", self.path("br-plain.mgmt"));
+        for (from, to) in ways {
+            let flow = format!("in_port={} actions=output:{}", number(from), number(to));
+            self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
+        }
+        Ok(())
+    }
+
+    /// Sends each of these frames by one of the ports of the plain bridge in turn.
+    ///
+    /// # Errors
+    /// The switch's.
+    pub fn send(&self, frames: &[Vec<u8>], ports: [&str; 2]) -> Result<()> {
+        let line = |(p, port): (&Vec<u8>, &str)| {
+            let hex: String = p.iter().map(|b| format!("{b:02x}")).collect();
+            format!("packet-out in_port=controller packet={hex} actions=output:{}\n", number(port))
+        };
+        let file = self.path("packet-outs");
+        std::fs::write(&file, frames.iter().zip(ports.into_iter().cycle()).map(line).collect::<String>())?;
+        let socket = format!("unix:{}", self.path("br-plain.mgmt"));
+        self.exec("ovs-ofctl", &["-O", "OpenFlow14", "bundle", &socket, &file]).map(drop)
+    }
+
+    /// Waits.
+    ///
+    /// # Errors
+    /// Somebody wants it to end.
+    pub fn pause(&self, t: Duration) -> Result<()> {
+        self.lab.pause(t)
     }
 }
 

@@ -98,6 +98,11 @@ pub fn all() -> Vec<Traffic> {
 }
 
 impl Traffic {
+    /// It passes a bridge that leaves packets as they are.
+    pub fn is_plain(&self) -> bool {
+        self.way == Way::Plain
+    }
+
     /// Where a direction's packets come in, and where they go out.
     pub fn sides(&self, d: Direction) -> (Side, Side) {
         let (a, b) = match self.way {
