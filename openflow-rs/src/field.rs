@@ -134,16 +134,16 @@ pub const fn ones(n: u32) -> u128 {
 
 /// `n` low one-bits, up to 64.
 #[inline(always)]
-const fn low_bits(n: u32) -> u64 {
+pub(crate) const fn low_bits(n: u32) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
 }
 
-/// What [`FlowKey`] needs of a field's description, in little room.
+/// What [`FlowKey`] and [`crate::Match`] need of a field's description, in little room.
 #[derive(Clone, Copy)]
-struct Place {
-    word: usize,
-    shift: u32,
-    bits: u32,
+pub(crate) struct Place {
+    pub(crate) word: usize,
+    pub(crate) shift: u32,
+    pub(crate) bits: u32,
 }
 
 const PLACES: [Place; DEFS.len()] = {
@@ -233,13 +233,13 @@ fn index() -> &'static Index {
 
 impl FieldId {
     /// The field's description.
-    pub fn def(self) -> &'static FieldDef {
+    pub const fn def(self) -> &'static FieldDef {
         &DEFS[self as usize]
     }
 
     /// Where a key holds the field. Compilers know it for a field that they know.
     #[inline(always)]
-    const fn place(self) -> Place {
+    pub(crate) const fn place(self) -> Place {
         PLACES[self as usize]
     }
 
@@ -256,8 +256,8 @@ impl FieldId {
     }
 
     /// Width in bits.
-    pub fn bits(self) -> u32 {
-        self.def().bits
+    pub const fn bits(self) -> u32 {
+        self.place().bits
     }
 
     /// Whether it belongs to a packet's way through a switch, not to its bytes (OpenFlow 1.5 section 7.2.3.9).

@@ -1,7 +1,8 @@
 //! Flow matches: which bits of a [`FlowKey`] must have which values.
 
 use crate::action::{ETH_NSH, PacketType, is_mpls};
-use crate::field::{FieldId, FlowKey, Prereq};
+use crate::field::FieldId as F;
+use crate::field::{FieldId, FlowKey, Prereq, low_bits};
 use crate::{ALL_FIELDS, WORDS, ones};
 
 /// One 64-bit word of a match.
@@ -90,7 +91,7 @@ impl Match {
 
     /// Requires some bits of a field. Bits set earlier and not in `mask` stay.
     pub fn set_masked(&mut self, id: FieldId, value: u128, mask: u128) -> &mut Self {
-        let d = id.def();
+        let d = id.place();
         let mask = mask & ones(d.bits);
         if d.bits > 64 {
             self.set_word(d.word, (value >> 64) as u64, (mask >> 64) as u64);
@@ -146,7 +147,7 @@ impl Match {
 
     /// Stops matching on a field.
     pub fn clear(&mut self, id: FieldId) {
-        let d = id.def();
+        let d = id.place();
         let mut wipe = |word: usize, mask: u64| {
             if let Ok(i) = self.words.binary_search_by_key(&(word as u8), |w| w.word) {
                 if let Some(w) = self.words.get_mut(i) {
@@ -178,15 +179,7 @@ impl Match {
 
     /// (value, mask) of a field; the mask is zero if the field is not matched.
     pub fn get(&self, id: FieldId) -> (u128, u128) {
-        let d = id.def();
-        if d.bits > 64 {
-            let (vh, mh) = self.word(d.word);
-            let (vl, ml) = self.word(d.word + 1);
-            ((u128::from(vh) << 64) | u128::from(vl), (u128::from(mh) << 64) | u128::from(ml))
-        } else {
-            let (v, m) = self.word(d.word);
-            (u128::from(v >> d.shift) & ones(d.bits), u128::from(m >> d.shift) & ones(d.bits))
-        }
+        get_from(id, |word| self.word(word))
     }
 
     /// The value of a field that is matched in full.
@@ -249,7 +242,6 @@ impl Match {
 
     /// Whether this match implies a field's prerequisite.
     pub fn satisfies(&self, p: Prereq) -> bool {
-        use FieldId as F;
         let et = self.exact(F::EthType);
         let proto = self.exact(F::IpProto);
         let ip = matches!(et, Some(ETH_IPV4 | ETH_IPV6));
@@ -303,107 +295,214 @@ impl Match {
         out
     }
 
-    /// Hands over the fields of [`Match::fields`], in their order.
+    /// Hands over the fields of [`Match::fields`], in their order. A look at each field that there is would take longer than
+    /// all else: only those are looked at that have a part in a word that is matched.
     pub(crate) fn each_field(&self, mut take: impl FnMut(FieldId, u128, u128)) {
-        use FieldId as F;
-        // Most fields are not matched: one look at this tells.
-        let matched = self.words.iter().fold(0u64, |all, w| all | 1 << w.word);
-        let mut put = |id: FieldId| {
-            if matched & id.words() == 0 {
-                return;
-            }
-            let (v, m) = self.get(id);
+        let (mut matched, mut places) = (0u64, 0u128);
+        for w in &self.words {
+            matched |= 1 << w.word;
+            places |= IN_WORD.get(usize::from(w.word)).copied().unwrap_or(0);
+        }
+        // The words are in their order, each once.
+        let word = |word: usize| {
+            let before = (matched & ((1 << word) - 1)).count_ones();
+            let found = self.words.get(before as usize).filter(|w| usize::from(w.word) == word);
+            found.map_or((0, 0), |w| (w.value, w.mask))
+        };
+        places &= self.said();
+        while places != 0 {
+            let id = ORDER[places.trailing_zeros() as usize];
+            places &= places - 1;
+            let (v, m) = get_from(id, word);
             // An option that only has to be there has a mask of no bits.
             if m != 0 || self.presence(id) == Some(true) {
                 take(id, v, m);
             }
+        }
+    }
+
+    /// The places in [`ORDER`] of the fields that it can say something of: by the packet's type, EtherType and protocol.
+    fn said(&self) -> u128 {
+        let kind = self.exact(FieldId::EthType);
+        let network = match kind {
+            Some(ETH_ARP | ETH_RARP) => places(&ARP),
+            Some(t) if is_mpls(t as u16) => places(&MPLS),
+            Some(t) if t == ETH_NSH.into() => places(&NSH),
+            kind => {
+                let addresses = if kind == Some(ETH_IPV6) { places(&IPV6) } else { places(&IPV4) };
+                let transport = match (kind, self.exact(FieldId::IpProto)) {
+                    (_, Some(17)) => places(&UDP),
+                    (_, Some(132)) => places(&SCTP),
+                    (Some(ETH_IPV4), Some(1)) => places(&ICMP),
+                    (Some(ETH_IPV6), Some(58)) => places(&ICMPV6),
+                    _ => places(&TCP),
+                };
+                addresses | places(&IP) | transport
+            }
         };
-        for id in [
-            F::PacketType,
-            F::DpHash,
-            F::ConjId,
-            F::InPort,
-            F::ActsetOutput,
-            F::EthSrc,
-            F::EthDst,
-            F::EthType,
-            F::VlanTci,
-        ] {
-            // The packet's type has said it.
-            if id != F::EthType || !self.lacks_ethernet() {
-                put(id);
-            }
+        // Where there is no Ethernet header, the packet's type has said it.
+        let link = if self.lacks_ethernet() { places(&[FieldId::EthType]) } else { 0 };
+        (BY_NO_KIND | network) & !link
+    }
+}
+
+/// (value, mask) of a field, from those of words.
+fn get_from(id: FieldId, word: impl Fn(usize) -> (u64, u64)) -> (u128, u128) {
+    let d = id.place();
+    let (v, m) = word(d.word);
+    if d.bits > 64 {
+        let (vl, ml) = word(d.word + 1);
+        return ((u128::from(v) << 64) | u128::from(vl), (u128::from(m) << 64) | u128::from(ml));
+    }
+    (u128::from(v >> d.shift & low_bits(d.bits)), u128::from(m >> d.shift & low_bits(d.bits)))
+}
+
+const ARP: [FieldId; 5] = [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha];
+const MPLS: [FieldId; 6] = [F::MplsLabel, F::MplsTc, F::MplsTtl, F::MplsBos, F::MplsLse1, F::MplsLse2];
+#[rustfmt::skip]
+const NSH: [FieldId; 10] = [
+    F::NshFlags, F::NshTtl, F::NshMdtype, F::NshNp, F::NshSpi, F::NshSi, F::NshC1, F::NshC2, F::NshC3, F::NshC4,
+];
+const IPV6: [FieldId; 3] = [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label];
+const IPV4: [FieldId; 2] = [F::IpSrc, F::IpDst];
+const IP: [FieldId; 5] = [F::IpFrag, F::IpDscp, F::IpEcn, F::IpTtl, F::IpProto];
+const UDP: [FieldId; 2] = [F::UdpSrc, F::UdpDst];
+const SCTP: [FieldId; 2] = [F::SctpSrc, F::SctpDst];
+const ICMP: [FieldId; 2] = [F::IcmpType, F::IcmpCode];
+const ICMPV6: [FieldId; 5] = [F::Icmpv6Type, F::Icmpv6Code, F::NdTarget, F::NdSll, F::NdTll];
+const TCP: [FieldId; 3] = [F::TcpSrc, F::TcpDst, F::TcpFlags];
+
+/// The fields in the order in which a match has them.
+#[rustfmt::skip]
+const ORDER: [FieldId; 121] = {
+    let registers: &[FieldId] = ALL_FIELDS.split_at(F::Reg0 as usize).1.split_at(32).0;
+    let options: &[FieldId] = ALL_FIELDS.split_at(F::TunMetadata0 as usize).1.split_at(8).0;
+    let parts: [&[FieldId]; 16] = [
+        &[F::PacketType, F::DpHash, F::ConjId, F::InPort, F::ActsetOutput, F::EthSrc, F::EthDst, F::EthType, F::VlanTci],
+        &ARP, &MPLS, &NSH, &IPV6, &IPV4, &IP, &UDP, &SCTP, &ICMP, &ICMPV6, &TCP,
+        &[
+            F::TunId, F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst, F::TunFlags, F::TunGbpId, F::TunGbpFlags,
+            F::TunErspanIdx, F::TunErspanVer, F::TunErspanDir, F::TunErspanHwid, F::TunGtpuFlags, F::TunGtpuMsgtype,
+        ],
+        options,
+        registers,
+        &[
+            F::Metadata, F::PktMark, F::CtState, F::CtZone, F::CtMark, F::CtLabel, F::CtNwSrc, F::CtNwDst, F::CtIpv6Src,
+            F::CtIpv6Dst, F::CtNwProto, F::CtTpSrc, F::CtTpDst,
+        ],
+    ];
+    let (mut order, mut n, mut i) = ([F::ConjId; 121], 0, 0);
+    while i < parts.len() {
+        let mut k = 0;
+        while k < parts[i].len() {
+            order[n] = parts[i][k];
+            (n, k) = (n + 1, k + 1);
         }
-        let et = self.exact(F::EthType);
-        let arp = matches!(et, Some(ETH_ARP | ETH_RARP));
-        match et {
-            Some(ETH_ARP | ETH_RARP) => {
-                [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha].into_iter().for_each(&mut put)
-            }
-            Some(t) if is_mpls(t as u16) => {
-                [F::MplsLabel, F::MplsTc, F::MplsTtl, F::MplsBos, F::MplsLse1, F::MplsLse2]
-                    .into_iter()
-                    .for_each(&mut put);
-            }
-            Some(t) if t == ETH_NSH.into() => {
-                [F::NshFlags, F::NshTtl, F::NshMdtype, F::NshNp, F::NshSpi, F::NshSi].into_iter().for_each(&mut put);
-                [F::NshC1, F::NshC2, F::NshC3, F::NshC4].into_iter().for_each(&mut put);
-            }
-            Some(ETH_IPV6) => [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label].into_iter().for_each(&mut put),
-            _ => [F::IpSrc, F::IpDst].into_iter().for_each(&mut put),
+        i += 1;
+    }
+    assert!(n == order.len());
+    order
+};
+
+/// The places of fields in [`ORDER`], a bit each.
+const fn places(fields: &[FieldId]) -> u128 {
+    let (mut all, mut i) = (0, 0);
+    while i < fields.len() {
+        let mut k = 0;
+        while ORDER[k] as u8 != fields[i] as u8 {
+            k += 1;
         }
-        if !arp && !et.is_some_and(|t| is_mpls(t as u16) || t == ETH_NSH.into()) {
-            [F::IpFrag, F::IpDscp, F::IpEcn, F::IpTtl, F::IpProto].into_iter().for_each(&mut put);
-            match (et, self.exact(F::IpProto)) {
-                (_, Some(17)) => [F::UdpSrc, F::UdpDst].into_iter().for_each(&mut put),
-                (_, Some(132)) => [F::SctpSrc, F::SctpDst].into_iter().for_each(&mut put),
-                (Some(ETH_IPV4), Some(1)) => [F::IcmpType, F::IcmpCode].into_iter().for_each(&mut put),
-                (Some(ETH_IPV6), Some(58)) => {
-                    [F::Icmpv6Type, F::Icmpv6Code, F::NdTarget, F::NdSll, F::NdTll].into_iter().for_each(&mut put);
+        all |= 1 << k;
+        i += 1;
+    }
+    all
+}
+
+/// The places of the fields that matches of each kind of packets may have.
+const BY_NO_KIND: u128 = {
+    let kinds = places(&ARP) | places(&MPLS) | places(&NSH) | places(&IPV6) | places(&IPV4) | places(&IP);
+    let transport = places(&UDP) | places(&SCTP) | places(&ICMP) | places(&ICMPV6) | places(&TCP);
+    ((1 << ORDER.len()) - 1) & !kinds & !transport
+};
+
+/// The places of the fields that have a part in each word of a key.
+const IN_WORD: [u128; WORDS] = {
+    let mut all = [0; WORDS];
+    let mut i = 0;
+    while i < ORDER.len() {
+        let words = ORDER[i].words();
+        let mut w = 0;
+        while w < WORDS {
+            if words & 1 << w != 0 {
+                all[w] |= 1 << i;
+            }
+            w += 1;
+        }
+        i += 1;
+    }
+    all
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The fields of a match: of each field that its kind of packets has it is asked what is said.
+    fn asked_one_by_one(m: &Match) -> Vec<(FieldId, u128, u128)> {
+        let (kind, protocol) = (m.exact(F::EthType), m.exact(F::IpProto));
+        let arp = matches!(kind, Some(ETH_ARP | ETH_RARP));
+        let mpls = kind.is_some_and(|t| is_mpls(t as u16));
+        let nsh = kind == Some(ETH_NSH.into());
+        let ip = !arp && !mpls && !nsh;
+        let icmp = kind == Some(ETH_IPV4) && protocol == Some(1);
+        let icmpv6 = kind == Some(ETH_IPV6) && protocol == Some(58);
+        let parts: [(&[FieldId], bool); 11] = [
+            (&ARP, arp),
+            (&MPLS, mpls),
+            (&NSH, nsh),
+            (&IPV6, kind == Some(ETH_IPV6)),
+            (&IPV4, ip && kind != Some(ETH_IPV6)),
+            (&IP, ip),
+            (&UDP, ip && protocol == Some(17)),
+            (&SCTP, ip && protocol == Some(132)),
+            (&ICMP, icmp),
+            (&ICMPV6, icmpv6),
+            (&TCP, ip && !icmp && !icmpv6 && !matches!(protocol, Some(17 | 132))),
+        ];
+        let has = |id: &FieldId| parts.iter().all(|(fields, there)| *there || !fields.contains(id));
+        let said = |id: &FieldId| {
+            let (value, mask) = m.get(*id);
+            let there = mask != 0 || m.presence(*id) == Some(true);
+            (there && (*id != F::EthType || !m.lacks_ethernet())).then_some((*id, value, mask))
+        };
+        ORDER.iter().filter(|id| has(id)).filter_map(said).collect()
+    }
+
+    fn some_match() -> impl Strategy<Value = Match> {
+        let types = vec![0x0800, 0x86dd, 0x0806, 0x8035, 0x8847, 0x894f, 0x1234];
+        let kind = proptest::option::of(prop::sample::select(types));
+        let protocol = proptest::option::of(prop::sample::select(vec![1, 6, 17, 58, 132, 99]));
+        let field = (prop::sample::select(ALL_FIELDS), any::<u128>(), prop_oneof![Just(u128::MAX), any::<u128>()]);
+        (kind, protocol, prop::collection::vec(field, 0..8)).prop_map(|(kind, protocol, fields)| {
+            let mut m = Match::new();
+            for (id, value, mask) in fields {
+                m.set_masked(id, value, mask);
+            }
+            for (id, value) in [(F::EthType, kind), (F::IpProto, protocol)] {
+                if let Some(v) = value {
+                    m.set(id, v);
                 }
-                _ => [F::TcpSrc, F::TcpDst, F::TcpFlags].into_iter().for_each(&mut put),
             }
-        }
-        for id in [
-            F::TunId,
-            F::TunSrc,
-            F::TunDst,
-            F::TunIpv6Src,
-            F::TunIpv6Dst,
-            F::TunFlags,
-            F::TunGbpId,
-            F::TunGbpFlags,
-            F::TunErspanIdx,
-            F::TunErspanVer,
-            F::TunErspanDir,
-            F::TunErspanHwid,
-            F::TunGtpuFlags,
-            F::TunGtpuMsgtype,
-        ] {
-            put(id);
-        }
-        for i in 0..8 {
-            put(ALL_FIELDS[F::TunMetadata0 as usize + i]);
-        }
-        for i in 0..32 {
-            put(ALL_FIELDS[F::Reg0 as usize + i]);
-        }
-        for id in [
-            F::Metadata,
-            F::PktMark,
-            F::CtState,
-            F::CtZone,
-            F::CtMark,
-            F::CtLabel,
-            F::CtNwSrc,
-            F::CtNwDst,
-            F::CtIpv6Src,
-            F::CtIpv6Dst,
-            F::CtNwProto,
-            F::CtTpSrc,
-            F::CtTpDst,
-        ] {
-            put(id);
+            m
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn fields_are_those_that_are_asked_for_one_by_one(m in some_match()) {
+            prop_assert_eq!(m.fields(), asked_one_by_one(&m));
         }
     }
 }

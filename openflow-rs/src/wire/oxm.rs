@@ -2,14 +2,14 @@
 
 use super::{DecodeError, ONF_VENDOR, Put, Reader, Result};
 use crate::OfError;
-use crate::field::{FieldId, Subfield, class_of_experimenter, experimenter, ones};
+use crate::field::{ALL_FIELDS, FieldId, Subfield, class_of_experimenter, experimenter, ones};
 use crate::flow_match::Match;
 use crate::port::PortNo;
 
 /// Bytes of a field on the wire. Tunnel options are as long as their value needs, four at least,
 /// as OVN maps them.
 fn wire_len(id: FieldId, value: u128, mask: u128) -> usize {
-    if is_tun_metadata(id) { if (value | mask) >> 32 == 0 { 4 } else { 8 } } else { id.def().bytes }
+    if is_tun_metadata(id) && (value | mask) >> 32 != 0 { 8 } else { (header(id) & 0xff) as usize }
 }
 
 /// Bytes that the value of a `set_field` has on the wire, without its mask.
@@ -17,18 +17,30 @@ pub fn value_len(id: FieldId, value: u128, mask: Option<u128>) -> usize {
     wire_len(id, value, mask.unwrap_or(0))
 }
 
-fn is_tun_metadata(id: FieldId) -> bool {
-    (FieldId::TunMetadata0..=FieldId::TunMetadata7).contains(&id)
+const fn is_tun_metadata(id: FieldId) -> bool {
+    id as u8 >= FieldId::TunMetadata0 as u8 && id as u8 <= FieldId::TunMetadata7 as u8
 }
 
-fn join(id: FieldId, (class, num): (u16, u8)) -> u32 {
+const fn join(id: FieldId, (class, num): (u16, u8)) -> u32 {
     let len = if is_tun_metadata(id) { 4 } else { id.def().bytes };
-    u32::from(class) << 16 | u32::from(num) << 9 | len as u32
+    (class as u32) << 16 | (num as u32) << 9 | len as u32
 }
+
+/// The header of each field, in little room.
+const HEADERS: [u32; ALL_FIELDS.len()] = {
+    let mut all = [0; ALL_FIELDS.len()];
+    let mut i = 0;
+    while i < all.len() {
+        let first = ALL_FIELDS[i].def().headers.first();
+        all[i] = join(ALL_FIELDS[i], if let Some(first) = first { *first } else { (0, 0) });
+        i += 1;
+    }
+    all
+};
 
 /// The 32-bit header of a field, as subfield references carry it.
 pub fn header(id: FieldId) -> u32 {
-    join(id, id.def().headers.first().copied().unwrap_or((0, 0)))
+    HEADERS[id as usize]
 }
 
 /// Whether a field has a length of its own and a header of 32 bits, so that parts of it can be loaded.
@@ -36,34 +48,34 @@ pub(crate) fn is_loadable(id: FieldId) -> bool {
     !is_tun_metadata(id) && !is_experimenters(id)
 }
 
-/// The experimenter that a field belongs to.
-fn owner(id: FieldId) -> Option<u32> {
-    id.def().headers.first().and_then(|h| experimenter(h.0))
-}
-
 /// Whether a field has a header of 64 bits only.
 pub(crate) fn is_experimenters(id: FieldId) -> bool {
-    owner(id).is_some()
+    experimenter((header(id) >> 16) as u16).is_some()
 }
 
 /// Appends a field's header, of 64 bits where it is an experimenter's.
 pub(crate) fn put_header(out: &mut Vec<u8>, id: FieldId) {
-    put_any_header(out, id, header(id));
+    put_any_header(out, header(id));
 }
 
 /// Names a field as table features do: with a mask's bit if it can have one.
-pub(crate) fn put_id(out: &mut Vec<u8>, id: FieldId, masked: bool) {
+pub(crate) fn put_id(out: &mut Vec<u8>, id: FieldId, has_mask: bool) {
     let h = header(id);
-    put_any_header(out, id, if masked { (h & !0x1ff) | 0x100 | ((h & 0xff) * 2) } else { h });
+    put_any_header(out, if has_mask { masked(h) } else { h });
+}
+
+/// The header of a field that has a mask behind its value.
+fn masked(header: u32) -> u32 {
+    (header & !0x1ff) | 0x100 | ((header & 0xff) * 2)
 }
 
 /// The same with the Nicira header, where there is one.
 pub(crate) fn put_nxm_header(out: &mut Vec<u8>, id: FieldId) {
-    put_any_header(out, id, nxm_header(id));
+    put_any_header(out, nxm_header(id));
 }
 
-fn put_any_header(out: &mut Vec<u8>, id: FieldId, header: u32) {
-    match owner(id) {
+fn put_any_header(out: &mut Vec<u8>, header: u32) {
+    match experimenter((header >> 16) as u16) {
         None => out.p32(header),
         Some(owner) => {
             out.p32(0xffff_0000 | header & 0xffff);
@@ -109,15 +121,9 @@ pub(crate) fn put(out: &mut Vec<u8>, id: FieldId, value: u128, mask: Option<u128
 }
 
 fn put_as(out: &mut Vec<u8>, id: FieldId, header: u32, value: u128, mask: Option<u128>) {
-    let (class, num) = ((header >> 16) as u16, (header >> 9 & 0x7f) as u8);
     let len = wire_len(id, value, mask.unwrap_or(0));
-    let owner = experimenter(class);
-    out.p16(if owner.is_some() { 0xffff } else { class });
-    out.p8(num << 1 | u8::from(mask.is_some()));
-    out.p8((len * if mask.is_some() { 2 } else { 1 }) as u8 + if owner.is_some() { 4 } else { 0 });
-    if let Some(owner) = owner {
-        out.p32(owner);
-    }
+    let header = header & !0xff | len as u32;
+    put_any_header(out, if mask.is_some() { masked(header) } else { header });
     out.uint(to_wire(id, value), len);
     if let Some(m) = mask {
         out.uint(m, len);
