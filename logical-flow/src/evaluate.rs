@@ -17,8 +17,8 @@ pub trait Environment {
     fn is_chassis_resident(&self, port: &str) -> bool;
     /// The constants of an address set, but for members that are none.
     fn address_set(&self, name: &str) -> Option<Vec<Integer>>;
-    /// The logical ports of a port group.
-    fn port_group(&self, name: &str) -> Option<Vec<String>>;
+    /// The numbers of those logical ports of a port group that are in the flow's datapath.
+    fn port_group(&self, name: &str) -> Option<Vec<u32>>;
 }
 
 impl Expr {
@@ -72,7 +72,7 @@ impl Environment for NoNames {
     fn address_set(&self, _: &str) -> Option<Vec<Integer>> {
         None
     }
-    fn port_group(&self, _: &str) -> Option<Vec<String>> {
+    fn port_group(&self, _: &str) -> Option<Vec<u32>> {
         None
     }
 }
@@ -118,7 +118,7 @@ fn implied(o: &Operand, e: Boolean) -> Result<Boolean, Error> {
 fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolean, Error> {
     let o = &c.operand;
     let r = if negate { c.relation.negated() } else { c.relation };
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(c.constants.list.len());
     for k in &c.constants.list {
         match k {
             Constant::Integer(i) => match o.symbol.kind {
@@ -134,18 +134,23 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
                 let fits = |i: &Integer| i.width() <= u32::from(o.symbol.width);
                 out.extend(members.iter().filter(|i| fits(i)).map(|i| one(o, r, i)));
             }
-            Constant::String(name) => out.push(port(o, r, name, env)),
+            Constant::String(name) => {
+                // The empty name and "none" stand for no port.
+                let number = if name.is_empty() || name == "none" { Some(0) } else { env.port(name) };
+                out.push(number.map_or(Boolean::literal(r == Relation::Ne), |n| port(o, r, n)));
+            }
             Constant::PortGroup(name) => {
                 let members = env
                     .port_group(name)
                     .ok_or_else(|| Error::new(0, format!("Syntax error at `@{name}' expecting port group name.")))?;
-                out.extend(members.iter().map(|m| port(o, r, m, env)));
+                out.extend(members.into_iter().map(|n| port(o, r, n)));
             }
             Constant::Template(_) => return Err(unexpanded()),
         }
     }
     let of_set = c.constants.list.iter().any(|k| matches!(k, Constant::AddressSet(_)));
     let joined = match r {
+        _ if out.len() == 1 && !of_set => out.remove(0),
         Relation::Ne => Boolean::And(out),
         _ if of_set => Boolean::Any(out),
         _ => Boolean::Or(out),
@@ -153,11 +158,8 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
     implied(o, joined)
 }
 
-fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Boolean {
+fn port(o: &Operand, r: Relation, n: u32) -> Boolean {
     let Some((field, _)) = o.field() else { return Boolean::literal(false) };
-    // The empty name and "none" stand for no port.
-    let number = if name.is_empty() || name == "none" { Some(0) } else { env.port(name) };
-    let Some(n) = number else { return Boolean::literal(r == Relation::Ne) };
     differing(r, u128::from(n), ones(field.width()), &|value, mask| Boolean::Compare(Compare { field, value, mask }))
 }
 
@@ -167,8 +169,14 @@ fn differing(r: Relation, v: u128, mask: u128, cmp: &dyn Fn(u128, u128) -> Boole
     if r == Relation::Eq {
         return cmp(v, mask);
     }
-    let bits = (0..128).map(|b| 1u128 << b).filter(|b| mask & b != 0);
-    Boolean::Or(bits.map(|b| (mask & !(b - 1), b)).map(|(above, b)| cmp((v ^ b) & above, above)).collect())
+    if mask.is_power_of_two() {
+        return cmp(v ^ mask, mask);
+    }
+    // What is left of the mask from each of its bits on.
+    let above =
+        std::iter::successors(Some(mask), |above| Some(above & above.wrapping_sub(1))).take_while(|above| *above != 0);
+    let lowest = |above: u128| above & above.wrapping_neg();
+    Boolean::Or(above.map(|above| cmp((v ^ lowest(above)) & above, above)).collect())
 }
 
 /// One comparison of an integer field.

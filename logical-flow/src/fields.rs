@@ -22,6 +22,10 @@ impl Fields {
 
     /// Sets a field, in place of what was said of it.
     pub fn insert(&mut self, field: Field, value: Masked) {
+        // Nearly always they come in their order.
+        if self.0.last().is_none_or(|(last, _)| *last < field) {
+            return self.0.push((field, value));
+        }
         match self.place(field) {
             Ok(at) => {
                 if let Some(slot) = self.0.get_mut(at) {
@@ -30,6 +34,13 @@ impl Fields {
             }
             Err(at) => self.0.insert(at, (field, value)),
         }
+    }
+
+    /// These, and another one in place of what was said of its field.
+    pub(crate) fn with(&self, field: Field, value: Masked) -> Fields {
+        let mut both = Fields(SmallVec::from_slice(&self.0));
+        both.insert(field, value);
+        both
     }
 
     /// All of them.

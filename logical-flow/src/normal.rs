@@ -10,6 +10,7 @@ use crate::field::{Field, ones};
 use crate::fields::Fields;
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -80,7 +81,7 @@ pub enum Match {
     Plain(Fields),
     /// The packet has these and satisfies clause `k` of `n` (from 0) of conjunctions, each given by its number
     /// within the expression (from 1).
-    Clause(Fields, Vec<Clause>),
+    Clause(Fields, Clauses),
     /// The packet has these and satisfies all clauses of this conjunction.
     Conjunction(Fields, u32),
 }
@@ -114,6 +115,35 @@ impl Product {
         self.0.insert(at, (field, alternatives));
     }
 
+    /// Adds to what a field may be.
+    fn extend(&mut self, field: Field, alternatives: &[Masked]) {
+        match self.place(field).map(|at| self.0.get_mut(at)) {
+            Ok(Some((_, have))) => have.extend_from_slice(alternatives),
+            _ => self.insert(field, alternatives.into()),
+        }
+    }
+
+    /// Demands that a field is one of these besides: the alternatives that agree. False where none do.
+    fn restrict(&mut self, field: Field, alternatives: &[Masked]) -> bool {
+        let Ok(Some((_, have))) = self.place(field).map(|at| self.0.get_mut(at)) else {
+            self.insert(field, alternatives.into());
+            return true;
+        };
+        if let ([x], [y]) = (&mut have[..], alternatives) {
+            return agree(*x, *y).map(|both| *x = both).is_some();
+        }
+        let pairs = have.iter().flat_map(|x| alternatives.iter().map(move |y| (*x, *y)));
+        let mut both: Alternatives = pairs.filter_map(|(x, y)| agree(x, y)).collect();
+        crush(&mut both);
+        *have = both;
+        !have.is_empty()
+    }
+
+    /// Demands what another one does besides. False where nothing agrees.
+    fn restrict_all(&mut self, other: &Product) -> bool {
+        other.0.iter().all(|(f, l)| self.restrict(*f, l))
+    }
+
     /// The rest, without a field.
     fn without(&self, field: Field) -> Product {
         Product(self.0.iter().filter(|(f, _)| *f != field).cloned().collect())
@@ -128,6 +158,9 @@ type Products = SmallVec<[Product; 1]>;
 
 /// Clause `k` of `n` (from 0) of the conjunction with a number (from 1): number, `k`, `n`.
 pub type Clause = (u32, u8, u8);
+
+/// The clauses of one match, of which there is nearly always one.
+pub type Clauses = SmallVec<[Clause; 1]>;
 
 /// A product's fields: those with one value, and the lists of the others, in the order of the fields' names in the
 /// language, in which clauses are numbered.
@@ -147,7 +180,7 @@ impl Lists<'_> {
                 several => lists.push((*f, name(*f), several)),
             }
         }
-        lists.sort_by_key(|(_, name, _)| *name);
+        lists.sort_unstable_by_key(|(_, name, _)| *name);
         Lists { base, lists }
     }
 }
@@ -159,13 +192,13 @@ pub fn matches(e: &Boolean) -> Vec<Match> {
         let Lists { base, lists } = Lists::of(&p);
         match lists.as_slice() {
             [] => plain.push(base),
-            [(field, _, list)] => plain.extend(list.iter().map(|m| with(&base, *field, *m))),
+            [(field, _, list)] => plain.extend(list.iter().map(|m| base.with(*field, *m))),
             _ => {
                 let number = conjunctions.len() as u32 + 1;
                 clauses.reserve(lists.iter().map(|(_, _, list)| list.len()).sum());
                 for (k, (field, _, list)) in (0u8..).zip(&lists) {
                     for m in *list {
-                        clauses.push((with(&base, *field, *m), (number, k, lists.len() as u8)));
+                        clauses.push((base.with(*field, *m), (number, k, lists.len() as u8)));
                     }
                 }
                 conjunctions.push(base);
@@ -183,26 +216,22 @@ pub(crate) fn assemble(
 ) -> Vec<Match> {
     plain.sort_unstable();
     plain.dedup();
-    // Clauses of one match go together, in the order of the conjunctions.
-    clauses.sort_unstable();
+    // Clauses of one match go together, in the order of the conjunctions. No two of one conjunction have the same match.
+    if clauses.windows(2).any(|w| matches!(w, [(_, (a, ..)), (_, (b, ..))] if a != b)) {
+        clauses.sort_unstable();
+    }
     // A clause whose match is also a plain one is subsumed: the plain flow decides already.
     let mut out: Vec<Match> = Vec::with_capacity(clauses.len() + conjunctions.len() + plain.len());
     for (fields, clause) in clauses {
         match out.last_mut() {
             Some(Match::Clause(same, list)) if *same == fields => list.push(clause),
-            _ if plain.binary_search(&fields).is_err() => out.push(Match::Clause(fields, vec![clause])),
+            _ if plain.binary_search(&fields).is_err() => out.push(Match::Clause(fields, smallvec![clause])),
             _ => {}
         }
     }
     out.extend((1..).zip(conjunctions).map(|(number, base)| Match::Conjunction(base, number)));
     out.extend(plain.into_iter().map(Match::Plain));
     out
-}
-
-pub(crate) fn with(base: &Fields, field: Field, m: Masked) -> Fields {
-    let mut f = base.clone();
-    f.insert(field, m);
-    f
 }
 
 /// Most products that an expression may come to; past it the expression is refused as too large by giving up the rest.
@@ -216,22 +245,23 @@ pub(crate) fn normalize(e: &Boolean) -> Products {
             let each = |b: &Boolean| matches!(b, Boolean::Any(_));
             let keep = each(e) || list.iter().any(each);
             let mut out = Products::new();
-            let mut single: BTreeMap<Field, Alternatives> = BTreeMap::new();
+            // What each field may be of which alone something is said.
+            let mut single = Product::default();
             for b in list {
                 // Alternatives of one field go together, so that they can be a clause.
                 if let Some((f, m)) = alternative(b) {
-                    single.entry(f).or_insert_with(|| Alternatives::with_capacity(list.len())).push(m);
+                    single.extend(f, &[m]);
                     continue;
                 }
                 for p in normalize(b) {
                     match p.0.as_slice() {
                         [] => return smallvec![p],
-                        [(f, l)] if !f.must_crossproduct() => single.entry(*f).or_default().extend_from_slice(l),
+                        [(f, l)] if !f.must_crossproduct() => single.extend(*f, l),
                         _ => out.push(p),
                     }
                 }
             }
-            for (f, mut l) in single {
+            for (f, mut l) in single.0 {
                 if keep {
                     l.sort();
                     l.dedup();
@@ -245,17 +275,24 @@ pub(crate) fn normalize(e: &Boolean) -> Products {
             gathered(out, keep)
         }
         Boolean::And(list) => {
-            let mut out: Products = smallvec![Product(Vec::with_capacity(FIELDS))];
+            let (mut one, mut several) = (Product(Vec::with_capacity(FIELDS)), Vec::new());
+            if !demand(list, &mut one, &mut several) {
+                return Products::new();
+            }
+            let mut out: Products = smallvec![one];
             // The narrow ones first, so that contradictions show early.
-            let mut factors: Vec<Products> = list.iter().map(normalize).collect();
-            factors.sort_by_key(SmallVec::len);
-            for mut f in factors {
-                if out.len() == 1 && f.len() == 1 {
-                    let both = out.pop().zip(f.pop()).and_then(|(a, b)| joined(a, b));
-                    out.extend(both);
-                    continue;
+            several.sort_by_key(|f| f.len());
+            for f in several {
+                if let [one] = &mut out[..] {
+                    let mut fitting = f.iter().filter(|p| !contradict(one, p));
+                    if let (Some(only), None) = (fitting.next(), fitting.next()) {
+                        if !one.restrict_all(only) {
+                            return Products::new();
+                        }
+                        continue;
+                    }
                 }
-                let mut next = Products::with_capacity(out.len() * f.len());
+                let mut next = Products::new();
                 for a in &out {
                     next.extend(f.iter().filter_map(|b| join(a, b)));
                     if next.len() > MAX_PRODUCTS {
@@ -269,6 +306,24 @@ pub(crate) fn normalize(e: &Boolean) -> Products {
             out
         }
     }
+}
+
+/// Demands each of these of `one`, but for those that come to several products. False where they contradict each other.
+fn demand<'e>(list: &'e [Boolean], one: &mut Product, several: &mut Vec<Cow<'e, [Product]>>) -> bool {
+    list.iter().all(|b| {
+        let products = match b {
+            Boolean::And(list) => return demand(list, one, several),
+            Boolean::Known(k) => Cow::Borrowed(&*k.products),
+            Boolean::Compare(c) => return narrow(c).all(|(f, m)| one.restrict(f, &[m])),
+            Boolean::Or(_) | Boolean::Any(_) => Cow::Owned(normalize(b).into_vec()),
+        };
+        match &*products {
+            [] => return false,
+            [only] => return one.restrict_all(only),
+            _ => several.push(products),
+        }
+        true
+    })
 }
 
 /// Products that differ in the alternatives of one field only, as one product each.
@@ -323,25 +378,20 @@ fn alternative(b: &Boolean) -> Option<(Field, Masked)> {
 
 /// Both: for fields of both, the alternatives that agree. None where nothing agrees.
 fn join(a: &Product, b: &Product) -> Option<Product> {
-    joined(a.clone(), b.clone())
+    if contradict(a, b) {
+        return None;
+    }
+    let mut both = a.clone();
+    both.restrict_all(b).then_some(both)
 }
 
-fn joined(mut a: Product, b: Product) -> Option<Product> {
-    for (f, l) in b.0 {
-        match a.place(f).map(|at| a.0.get_mut(at)) {
-            Ok(Some((_, have))) => {
-                let pairs = have.iter().flat_map(|x| l.iter().map(move |y| (*x, *y)));
-                let mut both: Alternatives = pairs.filter_map(|(x, y)| agree(x, y)).collect();
-                crush(&mut both);
-                if both.is_empty() {
-                    return None;
-                }
-                *have = both;
-            }
-            _ => a.insert(f, l),
-        }
-    }
-    Some(a)
+/// Whether two contradict each other in a field that is one value in each, as most of those do that contradict each other: of
+/// the EtherType or of the protocol.
+fn contradict(a: &Product, b: &Product) -> bool {
+    b.0.iter().any(|(f, l)| match (l.as_slice(), a.get(*f).map(|l| &**l)) {
+        ([y], Some([x])) => agree(*x, *y).is_none(),
+        _ => false,
+    })
 }
 
 fn agree(a: Masked, b: Masked) -> Option<Masked> {
@@ -351,6 +401,9 @@ fn agree(a: Masked, b: Masked) -> Option<Masked> {
 
 /// Sorts alternatives and drops those that another one includes.
 fn crush(l: &mut Alternatives) {
+    if l.len() < 2 {
+        return;
+    }
     l.sort();
     l.dedup();
     // Of those that look at the same bits none includes another.
@@ -367,25 +420,28 @@ fn crush(l: &mut Alternatives) {
     });
 }
 
-/// A comparison as products, with register overlays split into 32-bit registers.
+/// A comparison as a product.
 fn compare(c: &Compare) -> Product {
+    Product(narrow(c).map(|(f, m)| (f, smallvec![m])).collect())
+}
+
+/// A comparison as ones of narrow fields: register overlays are split into 32-bit registers. Of one that looks at no bits nothing
+/// is left.
+fn narrow(c: &Compare) -> impl Iterator<Item = (Field, Masked)> {
+    let c = *c;
     let (first, count) = match c.field {
         Field::XReg(n) => (n * 2, 2u8),
         Field::XxReg(n) => (n * 4, 4),
-        f => {
-            // Nothing looked at: true.
-            return if c.mask == 0 { Product::default() } else { Product::of(f, smallvec![(c.value, c.mask)]) };
-        }
+        _ => (0, 1),
     };
-    let mut p = Product::default();
-    for k in 0..count {
-        let shift = 32 * (count - 1 - k);
-        let m = c.mask >> shift & ones(32);
-        if m != 0 {
-            p.insert(Field::Reg(first + k), smallvec![(c.value >> shift & ones(32), m)]);
+    let part = move |k| {
+        if count == 1 {
+            return (c.field, (c.value, c.mask));
         }
-    }
-    p
+        let shift = 32 * (count - 1 - k);
+        (Field::Reg(first + k), (c.value >> shift & ones(32), c.mask >> shift & ones(32)))
+    };
+    (0..count).map(part).filter(|(_, (_, mask))| *mask != 0)
 }
 
 /// Whether a packet satisfies one of the matches: conjunctions are taken as the flow table would.

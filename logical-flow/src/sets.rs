@@ -7,7 +7,7 @@ use crate::evaluate::{Environment, known};
 use crate::expr::{Comparison, Constant, Expr, Relation};
 use crate::field::Field;
 use crate::fields::Fields;
-use crate::normal::{Boolean, Clause, Lists, Masked, Match, assemble, normalize, with};
+use crate::normal::{Boolean, Clause, Clauses, Lists, Masked, Match, assemble, normalize};
 
 /// An expression's matches, without those that members of address sets with several of them make.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Slot {
     /// Together with a member, each of these is a match.
     plain: Vec<Fields>,
     /// Together with a member, each of these satisfies clauses of conjunctions.
-    clauses: Vec<(Fields, Vec<Clause>)>,
+    clauses: Vec<(Fields, Clauses)>,
 }
 
 impl Slot {
@@ -37,7 +37,7 @@ impl Slot {
         let mut out = Vec::with_capacity(members.len() * (self.plain.len() + self.clauses.len()));
         for m in members.iter().filter(|m| m.width() <= u32::from(width)) {
             let member = m.masked(width);
-            let with = |base: &Fields| with(base, self.field, member);
+            let with = |base: &Fields| base.with(self.field, member);
             out.extend(self.plain.iter().map(|base| Match::Plain(with(base))));
             out.extend(self.clauses.iter().map(|(base, list)| Match::Clause(with(base), list.clone())));
         }
@@ -125,14 +125,14 @@ pub fn apart(
         lists.sort_by_key(|(_, name, _)| *name);
         let of_slot = |f: Field| asked.iter().position(|a| a.field == f);
         if let ([(field, _, others)], Some(slot)) = (lists.as_slice(), slots.first_mut()) {
-            plain.extend(others.iter().map(|m| with(&base, *field, *m)));
+            plain.extend(others.iter().map(|m| base.with(*field, *m)));
             slot.plain.push(base);
             continue;
         }
         let number = conjunctions.len() as u32 + 1;
         for (k, (field, _, list)) in (0u8..).zip(&lists) {
             let clause = (number, k, lists.len() as u8);
-            common.extend(list.iter().map(|m| (with(&base, *field, *m), clause)));
+            common.extend(list.iter().map(|m| (base.with(*field, *m), clause)));
             if let Some(of) = of_slot(*field).and_then(|i| clauses.get_mut(i)) {
                 of.push((base.clone(), clause));
             }

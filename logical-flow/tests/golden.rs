@@ -23,8 +23,8 @@ impl Environment for Everything<'_> {
     fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
         Some(self.sets.get(name)?.iter().filter_map(|m| integer(m)).collect())
     }
-    fn port_group(&self, name: &str) -> Option<Vec<String>> {
-        self.groups.get(name).cloned()
+    fn port_group(&self, name: &str) -> Option<Vec<u32>> {
+        Some(self.groups.get(name)?.iter().filter_map(|p| self.port(p)).collect())
     }
 }
 

@@ -29,8 +29,8 @@ impl Environment for Chassis {
             _ => None,
         }
     }
-    fn port_group(&self, name: &str) -> Option<Vec<String>> {
-        (name == "pg").then(|| vec!["p1".into(), "p2".into(), "elsewhere".into()])
+    fn port_group(&self, name: &str) -> Option<Vec<u32>> {
+        (name == "pg").then(|| ["p1", "p2", "elsewhere"].into_iter().filter_map(|p| self.port(p)).collect())
     }
 }
 
@@ -166,7 +166,7 @@ fn compares(c: &Comparison, packet: &dyn Fn(Field) -> u128) -> bool {
             Constant::String(p) => wanted.push(Chassis.port(p).map_or((None, 0), plain)),
             Constant::PortGroup(g) => {
                 let ports = Chassis.port_group(g).unwrap();
-                wanted.extend(ports.iter().map(|p| Chassis.port(p).map_or((None, 0), plain)));
+                wanted.extend(ports.into_iter().map(plain));
             }
             Constant::Template(name) => panic!("^{name}"),
         }
@@ -315,7 +315,7 @@ impl Environment for Sets {
     fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
         (name == "nested").then(|| constants(&["10.0.0.0/24", "10.0.0.1", "10.0.0.2"]))
     }
-    fn port_group(&self, _: &str) -> Option<Vec<String>> {
+    fn port_group(&self, _: &str) -> Option<Vec<u32>> {
         None
     }
 }

@@ -24,8 +24,8 @@ impl Environment for Names<'_> {
     fn address_set(&self, name: &str) -> Option<Vec<Integer>> {
         Some(self.0.address_set(name)?.1.addresses.iter().filter_map(|a| integer(a)).collect())
     }
-    fn port_group(&self, name: &str) -> Option<Vec<String>> {
-        Some(self.0.port_group(name)?.1.ports.iter().map(|a| a.to_string()).collect())
+    fn port_group(&self, name: &str) -> Option<Vec<u32>> {
+        Some(self.0.port_group(name)?.1.ports.iter().filter_map(|p| self.port(p)).collect())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::sets::{self, Place};
 use super::{
-    ChassisFlows, Fact, Key, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named, port,
-    resident, role_of, row, templated,
+    ChassisFlows, Fact, Key, Named, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named,
+    port, resident, role_of, row, templated,
 };
 use crate::input::model::Read;
 use crate::{encode, encode::tables};
@@ -64,6 +64,8 @@ struct Names<'v, 'a> {
     view: RefCell<&'v mut Seen<'a>>,
     datapath: Uuid,
     purpose: Purpose,
+    /// The ports that port groups have named: all of them have something on this chassis.
+    members: RefCell<Vec<PortKey>>,
 }
 
 impl Names<'_, '_> {
@@ -99,22 +101,28 @@ impl Environment for Names<'_, '_> {
         let id = sets::by_name(name, &mut view)?;
         sets::members(id, &mut view)
     }
-    fn port_group(&self, name: &str) -> Option<Vec<String>> {
+    fn port_group(&self, name: &str) -> Option<Vec<u32>> {
         let mut view = self.view.borrow_mut();
         let dp =
             view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
         // northd makes one group a datapath, with the datapath's key in front of the name.
         let own: Str = format!("{}_{name}", dp.key()).into();
-        if let Some((id, g)) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
-            if let Some(Fact::Members(here)) = view.fact(&Unit::Members(id)) {
-                return Some(here.iter().map(|p| p.to_string()).collect());
+        let Some((id, g)) = view.read(Read::PortGroup(own.clone())).port_group(&own) else {
+            let input = view.read(Read::PortGroup(name.into()));
+            // A group without ports in this datapath is known all the same.
+            return input.port_group(name).map(|_| Vec::new());
+        };
+        let here = match view.fact(&Unit::Members(id)) {
+            Some(Fact::Members(here)) => here.clone(),
+            _ => {
+                view.read(Read::Row(TableId::PortGroup, id));
+                members(g, &mut view).into()
             }
-            view.read(Read::Row(TableId::PortGroup, id));
-            return Some(members(g, &mut view).iter().map(|p| p.to_string()).collect());
-        }
-        let input = view.read(Read::PortGroup(name.into()));
-        // A group without ports in this datapath is known all the same.
-        input.port_group(name).map(|_| Vec::new())
+        };
+        let mut members = self.members.borrow_mut();
+        let own = here.iter().filter(|(datapath, _)| *datapath == self.datapath).map(|(_, key)| *key);
+        let numbers = own.inspect(|key| members.push(*key)).map(u32::from);
+        Some(numbers.collect())
     }
 }
 
@@ -148,7 +156,7 @@ fn in_datapath(
         return Ok(());
     }
     let purpose = if answers(&a.list) { Purpose::Answer } else { Purpose::Serve };
-    let names = Names { view: RefCell::new(view), datapath: dp, purpose };
+    let names = Names { view: RefCell::new(view), datapath: dp, purpose, members: RefCell::default() };
     let mut terms = Vec::new();
     for p in &a.prerequisites {
         terms.push(evaluate::prerequisite(p).map_err(|e| format!("prerequisite {p}: {e}"))?);
@@ -201,6 +209,7 @@ fn in_datapath(
         flow: id,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
+    let here = names.members.take();
     for (number, mut g) in groups.into_inner() {
         g.id = number;
         view.emit(Key::Group(number), Value::Group(Arc::new(g)));
@@ -210,7 +219,7 @@ fn in_datapath(
     }
     let mut matches: Vec<Normal> = if by_connection { matches.into_iter().map(translated).collect() } else { matches };
     if is_switch {
-        related(&mut matches, &mut asked, dp, egress, view);
+        related(&mut matches, &mut asked, here, dp, egress, view);
     }
     let numbers = matches.iter().map(numbers).chain(asked.iter().map(logical_flow::sets::Slot::conjunctions));
     let place = Place {
@@ -221,7 +230,7 @@ fn in_datapath(
         flow: id,
         actions: PackedActions::from(&actions[..]),
     };
-    matches.into_iter().for_each(|m| place.put(m, view));
+    place.put(matches, view);
     for slot in asked {
         let sets = slot.sets.iter().filter_map(|name| sets::by_name(name, view)).collect();
         slots.push(sets::Slot { sets, slot, place: place.clone() });
@@ -297,16 +306,17 @@ fn translated(m: Normal) -> Normal {
 }
 
 /// Leaves out the matches of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
-/// output port in the egress pipeline.
+/// output port in the egress pipeline. Some ports are known to have something `here`.
 fn related(
     matches: &mut Vec<Normal>,
     asked: &mut Vec<logical_flow::sets::Slot>,
+    here: Vec<PortKey>,
     dp: Uuid,
     egress: bool,
     view: &mut Seen<'_>,
 ) {
     let register = if egress { OUTPORT } else { INPORT };
-    let mut known: FxHashMap<u128, bool> = FxHashMap::default();
+    let mut known: FxHashMap<u128, bool> = here.into_iter().map(|key| (u32::from(key).into(), true)).collect();
     let mut keep = |f: &Fields| {
         let Some(key) = f.get(register).map(|(value, _)| value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
@@ -325,14 +335,21 @@ fn related(
     asked.retain(|slot| !slot.is_empty());
 }
 
-/// The members of a port group, whose row has been read, that packets of this chassis can come from or go to.
-pub(super) fn members(g: &sb::PortGroup, view: &mut Seen<'_>) -> Vec<Str> {
-    g.ports.iter().filter(|p| is_related(view, p)).cloned().collect()
+/// The members of a port group, whose row has been read, that packets of this chassis can come from or go to: datapath and key.
+pub(super) fn members(g: &sb::PortGroup, view: &mut Seen<'_>) -> Vec<(Uuid, PortKey)> {
+    let member = |name: &Str| {
+        let port = known(view, name)?;
+        may_pass(view, &port, name).then_some((port.datapath, port.key))
+    };
+    g.ports.iter().filter_map(member).collect()
 }
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
 fn is_related(view: &mut Seen<'_>, name: &Str) -> bool {
-    let Some(p) = known(view, name) else { return false };
+    known(view, name).is_some_and(|port| may_pass(view, &port, name))
+}
+
+fn may_pass(view: &mut Seen<'_>, p: &Named<'_>, name: &Str) -> bool {
     match (p.kind, p.parent) {
         ("", Some(parent)) => view.read(Read::Vif(parent.clone())).local.interface(parent).is_some(),
         // A port that is on every chassis is on those where an interface is plugged in for it.

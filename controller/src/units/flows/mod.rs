@@ -90,8 +90,8 @@ pub enum Unit {
 pub enum Fact {
     /// Of [`Unit::Role`].
     Role(Role),
-    /// Of [`Unit::Members`].
-    Members(Arc<[Str]>),
+    /// Of [`Unit::Members`]: datapaths, and keys in these.
+    Members(Arc<[(Uuid, PortKey)]>),
     /// Of [`Unit::Set`].
     Set(sets::Size),
     /// Of [`Unit::SetParts`].

@@ -5,11 +5,11 @@
 //! part. As in ovn-controller a flow is made anew when a set that has one member or none gets several, or the other way
 //! round.
 
-use super::{Fact, Seen, Unit, cookie, put, put_packed, row};
+use super::{Fact, Seen, Unit, cookie, put_packed, row};
 use crate::encode::of;
 use crate::input::model::Read;
 use logical_flow::constant::{Integer, integer};
-use logical_flow::normal::Match;
+use logical_flow::normal::{Clause, Clauses, Match};
 use openflow_rs::{Action, FieldId, PackedActions};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{DatapathKey, Uuid};
@@ -45,26 +45,33 @@ pub struct Place {
 }
 
 impl Place {
-    /// Puts out the flow of a match.
-    pub fn put(&self, m: Match, view: &mut Seen<'_>) {
-        let (table, priority) = (self.table, self.priority);
-        match m {
-            Match::Plain(fields) => {
-                let m = of::matches(&fields, self.datapath);
-                put_packed(view, table, priority, &m, cookie(self.flow), self.actions.clone());
-            }
-            Match::Conjunction(fields, n) => {
-                let mut m = of::matches(&fields, self.datapath);
-                m.set(FieldId::ConjId, u128::from(self.conjunctions.wrapping_add(n - 1)));
-                put_packed(view, table, priority, &m, cookie(self.flow), self.actions.clone());
-            }
-            Match::Clause(fields, clauses) => {
-                let id = |n: u32| self.conjunctions.wrapping_add(n - 1);
-                let clause = |(n, k, of): (u32, u8, u8)| Action::Conjunction { id: id(n), clause: k, n_clauses: of };
-                let list = clauses.into_iter().map(clause).collect();
-                // Several logical flows may share a clause's match, so it belongs to none of them.
-                put(view, table, priority, of::matches(&fields, self.datapath), 0, list);
-            }
+    /// Puts out the flows of matches.
+    pub fn put(&self, matches: impl IntoIterator<Item = Match>, view: &mut Seen<'_>) {
+        let number = |n: u32| self.conjunctions.wrapping_add(n - 1);
+        // Most of those that satisfy the same clauses follow each other.
+        let mut last: Option<(Clauses, PackedActions)> = None;
+        for m in matches {
+            let (Match::Plain(fields) | Match::Conjunction(fields, _) | Match::Clause(fields, _)) = &m;
+            let mut of = of::matches(fields, self.datapath);
+            let (cookie, actions) = match m {
+                Match::Plain(_) => (cookie(self.flow), self.actions.clone()),
+                Match::Conjunction(_, n) => {
+                    of.set(FieldId::ConjId, u128::from(number(n)));
+                    (cookie(self.flow), self.actions.clone())
+                }
+                Match::Clause(_, clauses) => {
+                    let same = last.take().filter(|(same, _)| *same == clauses);
+                    let (_, actions) = last.insert(same.unwrap_or_else(|| {
+                        let clause =
+                            |&(n, k, of): &Clause| Action::Conjunction { id: number(n), clause: k, n_clauses: of };
+                        let list: Vec<Action> = clauses.iter().map(clause).collect();
+                        (clauses, PackedActions::from(&list[..]))
+                    }));
+                    // Several logical flows may share a clause's match, so it belongs to none of them.
+                    (0, actions.clone())
+                }
+            };
+            put_packed(view, self.table, self.priority, &of, cookie, actions);
         }
     }
 }
@@ -150,6 +157,6 @@ pub(super) fn in_part(flow: Uuid, set: Uuid, part: u16, view: &mut Seen<'_>) {
     let Some(Fact::SetPart(members)) = view.fact(&Unit::SetPart(set, part)) else { return };
     let Some(Fact::Slots(slots)) = view.fact(&Unit::Flow(flow)) else { return };
     for s in slots.iter().filter(|s| s.sets.contains(&set)) {
-        s.slot.matches(members).into_iter().for_each(|m| s.place.put(m, view));
+        s.place.put(s.slot.matches(members), view);
     }
 }
