@@ -23,7 +23,7 @@ mod readers;
 mod view;
 
 pub use engine::{Engine, Lost, Origin, Stats};
-pub use outputs::{Change, Changes, Outputs};
+pub use outputs::{Change, Changes, Outputs, Values};
 pub use view::View;
 
 use std::fmt::Debug;

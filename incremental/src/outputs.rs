@@ -12,9 +12,15 @@ pub struct Outputs<K, V> {
     entries: Vec<Option<Entry<K, V>>>,
     free: Vec<u32>,
     /// What was under the keys that were touched since the last [`Outputs::settle`].
-    touched: FxHashMap<u32, Box<[V]>>,
+    touched: FxHashMap<u32, Values<V>>,
     hasher: FxBuildHasher,
 }
+
+/// The values under a key; nearly always there is one.
+pub type Values<V> = SmallVec<[V; 1]>;
+
+/// For the changes of how many keys there is room that stays.
+const KEPT: usize = 1024;
 
 struct Entry<K, V> {
     key: K,
@@ -31,9 +37,9 @@ pub struct Change<'a, K, V> {
     /// The key.
     pub key: &'a K,
     /// The values before; empty where the key is new.
-    pub before: Vec<V>,
+    pub before: Values<V>,
     /// The values now; empty where the key is gone.
-    pub after: Vec<V>,
+    pub after: Values<V>,
 }
 
 /// The keys whose sets of values changed, in the order of their numbers. Values are put together as it goes on, so that many
@@ -66,7 +72,7 @@ impl<'a, K, V: Ord + Clone> Iterator for Changes<'a, K, V> {
         loop {
             let id = self.ids.next()?;
             if let (Some(e), Some(before)) = (self.outputs.entry(id), self.outputs.touched.get(&id)) {
-                return Some(Change { id, key: &e.key, before: before.to_vec(), after: e.values() });
+                return Some(Change { id, key: &e.key, before: before.clone(), after: e.values() });
             }
         }
     }
@@ -81,11 +87,11 @@ impl<K, V> Entry<K, V> {
     }
 
     /// The values, sorted, each once.
-    fn values(&self) -> Vec<V>
+    fn values(&self) -> Values<V>
     where
         V: Ord + Clone,
     {
-        let mut values: Vec<V> = self.from.iter().map(|(_, v)| v.clone()).collect();
+        let mut values: Values<V> = self.from.iter().map(|(_, v)| v.clone()).collect();
         values.sort_unstable();
         values.dedup();
         values
@@ -99,7 +105,7 @@ impl<K, V> Entry<K, V> {
             (from, []) => from.is_empty(),
             ([], _) => false,
             ([(_, v)], [only]) => v == only,
-            _ => self.values() == values,
+            _ => self.values()[..] == *values,
         }
     }
 }
@@ -179,7 +185,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     fn touch(&mut self, id: u32) {
         let entries = &self.entries;
         let values = || entries.get(id as usize).and_then(Option::as_ref).map(Entry::values).unwrap_or_default();
-        self.touched.entry(id).or_insert_with(|| values().into());
+        self.touched.entry(id).or_insert_with(values);
     }
 
     /// The changes since the last [`Outputs::settle`].
@@ -192,7 +198,8 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
 
     /// Forgets what has changed, and frees keys that have no value left.
     pub(crate) fn settle(&mut self) {
-        for (id, _) in std::mem::take(&mut self.touched) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for (id, _) in touched.drain() {
             let Some(slot) = self.entries.get_mut(id as usize) else { continue };
             if let Some(e) = slot
                 && e.from.is_empty()
@@ -203,6 +210,9 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
                 *slot = None;
                 self.free.push(id);
             }
+        }
+        if touched.capacity() <= KEPT {
+            self.touched = touched;
         }
     }
 
@@ -224,7 +234,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     }
 
     /// The values under a key's number, sorted, each once.
-    pub fn values(&self, id: u32) -> Vec<V> {
+    pub fn values(&self, id: u32) -> Values<V> {
         self.entry(id).map(Entry::values).unwrap_or_default()
     }
 
@@ -284,7 +294,7 @@ mod tests {
         o.settle();
         o.trim();
         assert!((o.len(), o.room()) == (1, 101), "{} {}", o.len(), o.room());
-        assert_eq!((o.id(&100), o.values(100)), (Some(100), vec![7]));
+        assert_eq!((o.id(&100), o.values(100)), (Some(100), smallvec::smallvec![7]));
         let again = o.number(5);
         assert!(again <= 101, "{again}");
     }
