@@ -2,7 +2,7 @@
 //! of its decoded form and an action a quarter, equal flows have equal octets, and a flow is sent without being encoded
 //! again.
 
-use crate::message::{BundleAdd, TooLong, Version};
+use crate::message::{TooLong, Version};
 use crate::wire::{DecodeError, Put, Reader, flow, oxm};
 use crate::{Action, FlowMod, FlowModCommand, Match, Message, TableId};
 use rustc_hash::FxBuildHasher;
@@ -39,7 +39,8 @@ impl PackedMatch {
     }
 }
 
-/// Vendor and subtype of `learn`, and of its form with a limit (ovs-actions(7)).
+/// Vendor and subtype of `learn`, and of its form with a limit (ovs-actions(7)). They begin four octets behind the start of an
+/// action, and actions begin at multiples of eight (OpenFlow 1.5 section 7.2.6), also those within others.
 const LEARN: [u8; 6] = [0, 0, 0x23, 0x20, 0, 16];
 const LEARN2: [u8; 6] = [0, 0, 0x23, 0x20, 0, 45];
 
@@ -85,7 +86,7 @@ impl PackedActions {
 
     /// Whether there can be an action among them that learns flows: one without its octets has none.
     pub fn may_learn(&self) -> bool {
-        self.0.windows(LEARN.len()).any(|w| w == LEARN || w == LEARN2)
+        self.0.windows(LEARN.len()).skip(4).step_by(8).any(|w| w == LEARN || w == LEARN2)
     }
 
     /// Whether the flow drops what it matches.
@@ -130,8 +131,7 @@ impl PackedFlow {
         if v != Version::Of15
             && let Ok(f) = self.unpack()
         {
-            let add = Message::BundleAdd(BundleAdd { id, flags, message: Box::new(Message::FlowMod(f)) });
-            return add.try_encode(v, xid).map(|parts| parts.concat());
+            return Message::FlowMod(f).bundle_add(v, id, flags, xid);
         }
         // Two headers of 8 octets, the bundle's 8, the flow's 40.
         let (inner, len) =
@@ -171,7 +171,12 @@ mod tests {
     #[test]
     fn what_learns_is_known_by_its_octets() {
         let packed = |text: &str| PackedActions::from(&crate::text::parse_actions(text).unwrap()[..]);
-        let learns = ["learn(table=7,NXM_OF_IP_SRC[])", "resubmit(,8),learn(table=7,limit=4,NXM_OF_IP_SRC[])"];
+        let learns = [
+            "learn(table=7,NXM_OF_IP_SRC[])",
+            "resubmit(,8),learn(table=7,limit=4,NXM_OF_IP_SRC[])",
+            "output:1,clone(set_field:1->reg0,learn(table=7,NXM_OF_IP_SRC[]))",
+            "check_pkt_larger(1500)->NXM_NX_REG0[0],ct(commit,zone=5),learn(table=7,NXM_OF_IP_SRC[],load:1->NXM_NX_REG1[])",
+        ];
         assert!(learns.iter().all(|text| packed(text).may_learn()));
         let others = ["drop", "resubmit(,8)", "conjunction(5,1/2)", "ct(commit,nat(dst=10.0.0.1:80))"];
         assert!(!others.iter().any(|text| packed(text).may_learn()));

@@ -18,8 +18,8 @@ use attempts::Attempts;
 use features::Features;
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
-    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
-    MultipartRequest, TlvMap, TlvTableMod,
+    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleCommand, BundleControl, FlowStats, MultipartReply, MultipartRequest, TlvMap,
+    TlvTableMod,
 };
 use openflow_rs::mods::{MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterId, MeterMod};
@@ -500,14 +500,11 @@ impl Sending {
     fn next(&mut self, p: &mut Pending, sender: &mut Sender<BoxStream>) -> Option<String> {
         let change = p.changes.get(self.sent)?;
         let xid = p.before.wrapping_add(self.sent as u32 + 1);
-        let sent = match change {
-            TableChange::Flow(f) => f.bundle_add(sender.version(), self.id, FLAGS, xid).map(|m| sender.queue_octets(m)),
-            TableChange::Other(m) => {
-                let add = Message::BundleAdd(BundleAdd { id: self.id, flags: FLAGS, message: m.clone() });
-                sender.try_queue(xid, &add)
-            }
+        let octets = match change {
+            TableChange::Flow(f) => f.bundle_add(sender.version(), self.id, FLAGS, xid),
+            TableChange::Other(m) => m.bundle_add(sender.version(), self.id, FLAGS, xid),
         };
-        let refused = sent.err().map(|e| format!("{}: {e}", describe_change(change)));
+        let refused = octets.map(|o| sender.queue_octets(o)).err().map(|e| format!("{}: {e}", describe_change(change)));
         if refused.is_some() {
             p.bad.insert(self.sent);
         }

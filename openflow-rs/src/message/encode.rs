@@ -223,12 +223,7 @@ impl Message {
                 o.p16(c.command as u16);
                 o.p16(c.flags);
             }),
-            Message::BundleAdd(a) => extension(v, xid, 34, 2301, |o| {
-                o.p32(a.id);
-                o.zeros(2);
-                o.p16(a.flags);
-                o.extend_from_slice(&a.message.encode(v, xid));
-            }),
+            Message::BundleAdd(a) => a.message.in_bundle(v, a.id, a.flags, xid),
             Message::SetFlowFormat(x) => nx(12, &|o| o.p32(*x)),
             Message::FlowModTableId(on) => nx(15, &|o| {
                 o.p8(u8::from(*on));
@@ -260,6 +255,25 @@ impl Message {
             Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body),
             m => vec![m.encode(v, xid)],
         }
+    }
+
+    /// The message that adds this one to a bundle.
+    fn in_bundle(&self, v: Version, id: u32, flags: u16, xid: u32) -> Vec<u8> {
+        extension(v, xid, 34, 2301, |o| {
+            o.p32(id);
+            o.zeros(2);
+            o.p16(flags);
+            o.extend_from_slice(&self.encode(v, xid));
+        })
+    }
+
+    /// What [`Message::try_encode`] makes of the [`Message::BundleAdd`] of this message.
+    ///
+    /// # Errors
+    /// [`TooLong`] where the message does not fit the 16 bits of a message's length.
+    pub fn bundle_add(&self, v: Version, id: u32, flags: u16, xid: u32) -> Result<Vec<u8>, TooLong> {
+        let octets = self.in_bundle(v, id, flags, xid);
+        if octets.len() > usize::from(u16::MAX) { Err(TooLong { len: octets.len() }) } else { Ok(octets) }
     }
 
     /// As [`Message::encode_all`], for messages whose size is not known.
