@@ -7,7 +7,6 @@ use crate::message_log::{is_logged, log};
 use crate::stream::{BoxStream, Remote, dial};
 use crate::tls::{Tls, Watch};
 use crate::{DatabaseSchema, Uuid};
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -50,8 +49,8 @@ enum Pending {
 struct Message<'a> {
     id: Option<Value>,
     method: Option<String>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    params: Vec<&'a RawValue>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -456,33 +455,33 @@ impl Task {
 
     fn message(&mut self, link: &mut Link, m: Message<'_>, text: &Text) -> Result<(), Ended> {
         let Some(method) = &m.method else { return self.reply(link, m, text) };
-        let params = m.params.map_or("[]", RawValue::get);
-        match method.as_str() {
-            "echo" => {
-                let result: Value = parse(&whole(text, params)?)?;
-                link.send(&json!({"id": m.id, "result": result, "error": null}));
+        match (method.as_str(), m.params.as_slice()) {
+            ("echo", params) => {
+                let values: io::Result<Vec<Value>> = params.iter().map(|p| parse(&whole(text, p.get())?)).collect();
+                link.send(&json!({"id": m.id, "result": values?, "error": null}));
             }
-            "update" | "update2" => {
-                let (name, updates): (Value, &RawValue) = parse(params)?;
+            ("update" | "update2", [name, updates]) => {
                 let updates = whole(text, updates.get())?;
-                if name == monitor_name(SERVER) {
+                if parse::<Value>(name.get())? == monitor_name(SERVER) {
                     self.leads(&parse(&updates)?)?;
                 } else {
                     self.update(&updates, false)?;
                 }
             }
-            "update3" => {
-                let (_, last, updates): (IgnoredAny, Value, &RawValue) = parse(params)?;
-                self.remember(&last);
+            ("update3", [_, last, updates]) => {
+                self.remember(&parse(last.get())?);
                 self.update(&whole(text, updates.get())?, false)?;
             }
-            "locked" | "stolen" => {
-                if let Some(name) = parse::<Value>(params)?.get(0).and_then(Value::as_str) {
-                    self.owns(name, method == "locked");
+            ("update" | "update2" | "update3", _) => {
+                return Err(Ended::Lost(io::Error::other(format!("{method} with {} parameters", m.params.len()))));
+            }
+            ("locked" | "stolen", params) => {
+                if let Some(Value::String(name)) = params.first().map(|p| parse(p.get())).transpose()? {
+                    self.owns(&name, method == "locked");
                 }
             }
-            "monitor_canceled" => return Err(Ended::Lost(io::Error::other("the database changed its schema"))),
-            other => tracing::debug!(target: "jsonrpc", "unexpected notification {other}"),
+            ("monitor_canceled", _) => return Err(Ended::Lost(io::Error::other("the database changed its schema"))),
+            (other, _) => tracing::debug!(target: "jsonrpc", "unexpected notification {other}"),
         }
         Ok(())
     }
