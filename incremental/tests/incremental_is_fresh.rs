@@ -130,11 +130,11 @@ proptest! {
             engine.update(&rows, changed, |changes| {
                 for c in changes {
                     assert_ne!(c.before, c.after);
-                    assert_eq!(told.get(c.key).cloned().unwrap_or_default(), c.before);
+                    assert_eq!(told.get(c.key).cloned().unwrap_or_default(), c.before.into_vec());
                     if c.after.is_empty() {
                         told.remove(c.key);
                     } else {
-                        told.insert(c.key.clone(), c.after);
+                        told.insert(c.key.clone(), c.after.into_vec());
                     }
                 }
             });

@@ -78,7 +78,7 @@ impl Plan {
             changes.map(own).collect::<Vec<_>>()
         });
         for (key, before, after) in changes {
-            self.take(key, before, after, first);
+            self.take(key, &before, &after, first);
         }
         if let Some(previous) = self.previous.take() {
             let gone: Vec<_> = previous.into_iter().filter(|(k, _)| !self.desired.contains_key(k)).collect();
@@ -101,7 +101,7 @@ impl Plan {
         });
     }
 
-    fn take(&mut self, key: Key, before: Vec<Value>, after: Vec<Value>, first: bool) {
+    fn take(&mut self, key: Key, before: &[Value], after: &[Value], first: bool) {
         if let Key::Notice(notice) = key {
             if after.is_empty() {
                 self.notices.remove(&notice);
@@ -115,10 +115,10 @@ impl Plan {
             return;
         }
         let value = match &key {
-            Key::Fdb(..) | Key::Neighbour(..) => newest(&before, &after, self.desired.get(&key)),
+            Key::Fdb(..) | Key::Neighbour(..) => newest(before, after, self.desired.get(&key)),
             _ => after.first().cloned(),
         };
-        self.conflict(&key, &after);
+        self.conflict(&key, after);
         match value {
             Some(value) => {
                 if matches!(key, Key::Neighbour(..))
@@ -279,9 +279,9 @@ mod tests {
     fn what_goes_unwritten_is_not_remembered() {
         let mut plan = Plan::new(1);
         let (key, value) = (Key::Fdb(1, "02:00:00:00:00:01".into()), Value::Fdb(2, TorId(0)));
-        plan.take(key.clone(), Vec::new(), vec![value.clone()], false);
+        plan.take(key.clone(), &[], std::slice::from_ref(&value), false);
         assert_eq!(plan.memory.fresh.len(), 1);
-        plan.take(key, vec![value], Vec::new(), false);
+        plan.take(key, &[value], &[], false);
         assert!(plan.memory.fresh.is_empty());
     }
 }
