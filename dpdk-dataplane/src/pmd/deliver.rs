@@ -28,6 +28,18 @@ impl MainPmd {
         }
     }
 
+    /// Lets packets go on that waited for word of their connection from another gateway; whether there were any.
+    fn end_waits(&mut self, now: Duration) -> bool {
+        let MainPmd { switch, out, .. } = self;
+        if switch.awaiting.is_empty() {
+            return false;
+        }
+        match memory().and_then(|m| m.ordinary().allocate()) {
+            Some(like) => switch.end_waits(&Frame(like), now, out) > 0,
+            None => false,
+        }
+    }
+
     fn handle_events(&mut self, now: Duration) {
         // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
         // may go to a controller. Events that are left after three rounds wait for the next call.

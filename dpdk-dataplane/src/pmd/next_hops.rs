@@ -57,18 +57,6 @@ impl MainPmd {
         !ready.is_empty()
     }
 
-    /// Lets packets go on that waited for word of their connection from another gateway; whether there were any.
-    pub(super) fn end_waits(&mut self, now: Duration) -> bool {
-        let MainPmd { switch, out, .. } = self;
-        if switch.awaiting.is_empty() {
-            return false;
-        }
-        match memory().and_then(|m| m.ordinary().allocate()) {
-            Some(like) => switch.end_waits(&Frame(like), now, out) > 0,
-            None => false,
-        }
-    }
-
     /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
     fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
         if !self.neighbours.want(a, now) {
