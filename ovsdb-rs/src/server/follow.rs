@@ -99,11 +99,12 @@ impl Server {
         let schema = DatabaseSchema { name: name.to_string(), ..DatabaseSchema::default() };
         let (forward, forwards) = mpsc::unbounded_channel();
         self.serve(Database::new(schema), None, super::database::Mode::Relay(forward));
-        let task = tokio::spawn(relay(Arc::downgrade(&self.0), name.to_string(), config, forwards));
         if let Some(db) = self.0.databases().get_mut(name) {
             (db.model, db.connected, db.ready) = (Model::Relay, false, false);
-            db.follower = Some(task.abort_handle());
             db.path = Some(format!("relay:{name}:{remotes}").into());
+            // It may reach the source at once. What it then says of the database waits until this is done.
+            let task = tokio::spawn(relay(Arc::downgrade(&self.0), name.to_string(), config, forwards));
+            db.follower = Some(task.abort_handle());
         }
         self.0.disconnect_unaware();
         self.publish().await;
@@ -116,7 +117,7 @@ impl Server {
     /// Where the source's remote does not parse, or there is no such database.
     pub fn replicate(&self, database: &str, source: Option<Source>, tls: Option<Tls>) -> Result<(), Error> {
         let unknown = || Error::Unknown { kind: "database", name: database.to_string() };
-        let replication = match source {
+        let follower = match source {
             None => None,
             Some(source) => {
                 let config = Config::new(&source.remote, database)?.leader_only(false);
@@ -128,15 +129,15 @@ impl Server {
                     keep: Arc::new(source.exclude),
                     state: state.clone(),
                 };
-                let task = tokio::spawn(follower.run(config)).abort_handle();
-                Some(Replication { task, state })
+                Some((follower.run(config), state))
             }
         };
         {
             let mut databases = self.0.databases();
             let db = databases.get_mut(database).ok_or_else(unknown)?;
-            db.backup.store(replication.is_some(), Ordering::Release);
-            db.replication = replication;
+            db.backup.store(follower.is_some(), Ordering::Release);
+            // It may give up at once, which waits until this is done.
+            db.replication = follower.map(|(run, state)| Replication { task: tokio::spawn(run).abort_handle(), state });
         }
         self.reconnect();
         Ok(())
