@@ -16,6 +16,7 @@
 pub mod client;
 pub mod engine;
 pub mod error;
+mod failures;
 pub mod file;
 pub mod json;
 mod lazy_writable;

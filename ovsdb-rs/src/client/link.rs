@@ -2,6 +2,7 @@
 
 use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
+use crate::failures::Failures;
 use crate::json::{Framer, Text};
 use crate::message_log::{is_logged, log};
 use crate::stream::{BoxStream, Remote, dial};
@@ -132,7 +133,7 @@ pub(super) async fn run(
         Place::Remotes(r) => r.len(),
         Place::InProcess(_) => 1,
     };
-    let (mut place, mut wait) = (0, Duration::ZERO);
+    let (mut place, mut wait, mut failures) = (0, Duration::ZERO, Failures::default());
     loop {
         let name = task.place_name(place);
         let ended = task.connection(place, &mut commands).await;
@@ -144,16 +145,20 @@ pub(super) async fn run(
             }
             task.tell(Event::Disconnected);
         }
-        match ended {
-            Ended::Dropped => return,
-            Ended::Lost(e) if was_up => tracing::info!(target: "reconnect", "{name}: connection dropped ({e})"),
-            Ended::Lost(e) => tracing::info!(target: "reconnect", "{name}: connection attempt failed ({e})"),
-        }
         place = (place + 1) % places;
         wait = if was_up { Duration::from_millis(50) } else { (wait * 2).max(Duration::from_millis(100)) };
         // A local server comes back within moments; others get time to recover.
         let longest = Duration::from_secs(if name.starts_with("unix:") || places > 1 { 1 } else { 8 });
-        wait = wait.min(task.config.max_backoff.unwrap_or(longest));
+        let longest = task.config.max_backoff.unwrap_or(longest);
+        wait = wait.min(longest);
+        match ended {
+            Ended::Dropped => return,
+            Ended::Lost(e) if was_up => {
+                failures = Failures::default();
+                tracing::info!(target: "reconnect", "{name}: connection dropped ({e})");
+            }
+            Ended::Lost(e) => failures.failed(&name, e, wait == longest),
+        }
         let until = Instant::now() + wait;
         loop {
             match tokio::time::timeout_at(until, commands.recv()).await {

@@ -2,6 +2,7 @@
 
 use super::session::{self, Peer, PeerName};
 use super::{Inner, locks};
+use crate::failures::Failures;
 use crate::lazy_writable::LazyWritable;
 use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark, socket_file};
 use crate::{Error, Str};
@@ -277,7 +278,7 @@ async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
 }
 
 async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: Arc<Shared>) {
-    let mut wait = Duration::from_secs(1);
+    let (mut wait, mut failures) = (Duration::from_secs(1), Failures::default());
     loop {
         let Some(server) = inner.upgrade() else { return };
         let tls = server.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -285,7 +286,7 @@ async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: 
         let connected = tokio::time::timeout(HANDSHAKE, dial(&remote, tls.as_ref(), shared.dscp())).await;
         match connected.unwrap_or_else(|_| Err(std::io::Error::other("timed out"))) {
             Ok((stream, client)) => {
-                wait = Duration::from_secs(1);
+                (wait, failures) = (Duration::from_secs(1), Failures::default());
                 {
                     let mut p = shared.progress();
                     (p.state, p.connected) = (Some("ACTIVE"), Some(Instant::now()));
@@ -296,7 +297,7 @@ async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: 
             }
             Err(e) => {
                 drop(server);
-                tracing::info!(target: "reconnect", "{remote}: connection attempt failed ({e})");
+                failures.failed(&remote.to_string(), e, wait >= shared.longest_wait());
             }
         }
         shared.progress().state = Some("BACKOFF");
