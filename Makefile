@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt lines clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-sync bench-vtep churn fuzz-smoke
+.PHONY: help build demo demo-ic test test-boot test-kernel asan verify check fmt lines clippy doc deny golden compare-switch bench-bfd bench-controller bench-failover bench-idle bench-interconnect bench-network-connect bench-northd bench-ovsdb bench-survive bench-switch bench-sync bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-bfd       what 1,000 BFD sessions cost the switch (root)"
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
+	@echo "make bench-idle      what daemons take that cannot do their work, beside the C stack's (root)"
 	@echo "make bench-interconnect  ten zones with 1,000 routes each, beside Debian's ovn-ic, and OVN_IC=PATH"
 	@echo "make bench-network-connect  200 user-defined networks joined on 500 nodes: starts, and a node more"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
@@ -113,6 +114,10 @@ bench-controller:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-idle: build
+	scripts/install test
+	$(LAB) bench-idle
 
 bench-survive: build
 	scripts/install test

@@ -5,30 +5,11 @@ mod common;
 use common::{Namespace, Switch, able, eventually};
 use std::time::Duration;
 
-/// Seconds of processors' time that a process has taken.
-fn taken(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
-    let fields: Vec<&str> = text.rsplit_once(')').expect("name").1.split_whitespace().collect();
-    // The 14th and 15th of all (proc(5)), in hundredths of a second.
-    [11, 12].iter().map(|i| fields[*i].parse::<f64>().expect("ticks") / 100.0).sum()
-}
-
-/// The share of a processor that a switch takes from now on, in percent.
-fn share(pid: u32) -> f64 {
-    std::thread::sleep(Duration::from_secs(2));
-    let (before, time) = (taken(pid), Duration::from_secs(4));
-    std::thread::sleep(time);
-    (taken(pid) - before) / time.as_secs_f64() * 100.0
-}
-
 fn pid(s: &Switch) -> u32 {
     let text = std::fs::read_to_string(s.path("dpdk-dataplane.pid"))
         .or_else(|_| std::fs::read_to_string(s.path("ovs-vswitchd.pid")));
     text.expect("pidfile").trim().parse().expect("pid")
 }
-
-/// The bar is three times what is wanted, as the machine may be busy with other tests.
-const IDLE: f64 = 3.0;
 
 #[test]
 fn a_switch_without_work_waits() {
@@ -38,15 +19,17 @@ fn a_switch_without_work_waits() {
     let ns = Namespace::new("ri");
     let s = Switch::ours(&ns);
     let is_idle = |what: &str| {
-        let mut seen = Vec::new();
         // Others may make the kernel busy for a while.
-        for _ in 0..3 {
-            seen.push(share(pid(&s)));
-            if seen.last().is_some_and(|n| *n < IDLE) {
-                return;
-            }
+        let looks = (0..3).map(|_| {
+            std::thread::sleep(Duration::from_secs(2));
+            needs::idle::quiet(pid(&s), Duration::from_secs(4))
+        });
+        let mut seen = Vec::new();
+        for look in looks {
+            let Err(e) = look else { return };
+            seen.push(e);
         }
-        panic!("{what}: {seen:?} % of a processor");
+        panic!("{what}: {seen:?}");
     };
     is_idle("without bridges");
     s.vsctl(

@@ -14,6 +14,7 @@
 //! | [`mod@bench`] | measurements beside the C stack |
 //! | [`switch_bench`] | how fast the switch forwards, beside Open vSwitch with DPDK |
 //! | [`bfd_bench`] | what many BFD sessions cost a switch |
+//! | [`idle_bench`] | what daemons take that cannot do their work |
 //! | [`sync_bench`] | what it costs that gateways share connections |
 //! | [`report`] | the table on the terminal and the page |
 
@@ -22,6 +23,7 @@ pub mod bench;
 pub mod bfd_bench;
 pub mod frr;
 pub mod hold;
+pub mod idle_bench;
 pub mod lab;
 pub mod network;
 pub mod next_hop;

@@ -128,6 +128,12 @@ enum Command {
         #[arg(long, value_parser = ["af_packet", "memif"])]
         devices: Option<String>,
     },
+    /// Measures what daemons take that cannot do their work, ours beside the C stack's.
+    BenchIdle {
+        /// For how many seconds.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        seconds: u64,
+    },
     /// Measures what it costs that gateways share connections, and how far behind they are.
     BenchSync {
         /// New connections a second.
@@ -176,6 +182,7 @@ fn main() -> ExitCode {
         Command::BenchSync { rate, count } => {
             hw_tests::sync_bench::measure(hw_tests::sync_bench::Plan { rate, count }).map(|()| true)
         }
+        Command::BenchIdle { seconds } => hw_tests::idle_bench::measure(Duration::from_secs(seconds)).map(|()| true),
         Command::BenchBfd { sessions, seconds, devices } => {
             let chosen = match devices.as_deref() {
                 Some("memif") => &[Underlay::Memif][..],

@@ -222,13 +222,10 @@ async fn what_is_refused_stops_nothing_else() {
     w.gateway(1, "gw2", "10.0.0.2").await;
     wait_for!(w.column("icsb", "Gateway", "name").await, strings(&["gw1", "gw2"]));
     w.sync().await;
-    let before = daemon.ticks();
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = daemon.ticks() - before;
-    assert!(spent < 10, "{spent} of 1,000 ticks:\n{}", daemon.log());
+    daemon.is_quiet();
 }
 
-/// Without databases it waits, below 1 % of a processor.
+/// Without databases it waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_databases_it_waits() {
     let w = World::new(1).await;
@@ -238,9 +235,6 @@ async fn without_databases_it_waits() {
     let daemon = w.start(1, "az1");
     assert_eq!(daemon.ask("ic-sb-connection-status"), "not connected\n");
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let before = daemon.ticks();
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let spent = daemon.ticks() - before;
-    assert!(spent < 10, "{spent} of 1,000 ticks:\n{}", daemon.log());
-    assert!(daemon.log().lines().count() < 40, "{}", daemon.log());
+    daemon.is_quiet();
+    assert!(daemon.log().lines().count() < 20, "{}", daemon.log());
 }

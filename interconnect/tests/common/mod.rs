@@ -324,6 +324,12 @@ impl Daemon {
         ticks(&self.child.id().to_string())
     }
 
+    /// It waits, for ten seconds.
+    pub fn is_quiet(&self) {
+        let looked = needs::idle::quiet(self.child.id(), Duration::from_secs(10));
+        looked.unwrap_or_else(|e| panic!("{}: {e}:\n{}", self.name, self.log()));
+    }
+
     /// Memory of its own, in KiB (proc_pid_status(5)).
     pub fn memory(&self) -> u64 {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
