@@ -2,8 +2,8 @@
 
 use super::sets::{self, Place};
 use super::{
-    ChassisFlows, Fact, Key, Named, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known, named,
-    port, resident, role_of, row, templated,
+    ChassisFlows, Fact, Key, Named, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known,
+    local_members, named, port, resident, role_of, row, templated,
 };
 use crate::input::model::Read;
 use crate::{encode, encode::tables};
@@ -24,12 +24,8 @@ use std::sync::Arc;
 
 pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else { return };
-    let mut datapaths: Vec<Uuid> = f.logical_datapath.into_iter().collect();
-    if let Some(g) = f.logical_dp_group
-        && let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, g)
-    {
-        datapaths.extend(&g.datapaths);
-    }
+    let own = f.logical_datapath.filter(|dp| is_local(view, *dp));
+    let here = f.logical_dp_group.map_or(&[][..], |g| local_members(view, g));
     let mut problem = None;
     let mut slots = Vec::new();
     super::LOGICAL_FLOWS.inc();
@@ -41,10 +37,8 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
     }
     match (expr::parse(&text), action::parse(&actions)) {
         (Ok(e), Ok(a)) => {
-            for dp in datapaths {
-                if is_local(view, dp)
-                    && let Err(e) = in_datapath(flows, id, f, (&e, &a), dp, view, &mut slots)
-                {
+            for dp in own.iter().chain(here) {
+                if let Err(e) = in_datapath(flows, id, f, (&e, &a), *dp, view, &mut slots) {
                     problem = Some(e);
                 }
             }

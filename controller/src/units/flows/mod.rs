@@ -51,6 +51,8 @@ pub enum Unit {
     Groups(Uuid),
     /// Which members of a port group this chassis has flows for.
     Members(Uuid),
+    /// Which datapaths of a group are local: thousands of logical flows have the same few groups.
+    Here(Uuid),
     /// The members of an address set.
     Set(Uuid),
     /// How many parts the members of an address set are in, if there are several; of [`Unit::Set`].
@@ -92,6 +94,8 @@ pub enum Fact {
     Role(Role),
     /// Of [`Unit::Members`]: datapaths, and keys in these.
     Members(Arc<[(Uuid, PortKey)]>),
+    /// Of [`Unit::Here`].
+    Here(Arc<[Uuid]>),
     /// Of [`Unit::Set`].
     Set(sets::Size),
     /// Of [`Unit::SetParts`].
@@ -288,6 +292,14 @@ fn is_local(view: &mut Seen<'_>, datapath: Uuid) -> bool {
     view.read(Read::Local(datapath)).local.datapaths.contains(&datapath)
 }
 
+/// The local ones of a group of datapaths.
+fn local_members<'a>(view: &mut Seen<'a>, group: Uuid) -> &'a [Uuid] {
+    match view.fact(&Unit::Here(group)) {
+        Some(Fact::Here(here)) => here,
+        _ => &[],
+    }
+}
+
 /// A zone's number; 0 where there is none yet.
 fn zone(view: &mut Seen<'_>, name: &Str) -> u16 {
     view.read(Read::Zone(name.clone())).local.zones.get(name).copied().unwrap_or(0)
@@ -454,7 +466,7 @@ impl Derivation for ChassisFlows {
             Unit::Root => 0,
             Unit::Datapath(_) => 1,
             Unit::Role(_) | Unit::Groups(_) => 2,
-            Unit::Members(_) | Unit::Set(_) | Unit::SetParts(_) | Unit::SetPart(..) => 3,
+            Unit::Members(_) | Unit::Here(_) | Unit::Set(_) | Unit::SetParts(_) | Unit::SetPart(..) => 3,
             Unit::InSet(_) => 5,
             Unit::InPart(_) => 6,
             _ => 4,
@@ -470,6 +482,7 @@ impl Derivation for ChassisFlows {
         let owners: std::collections::BTreeSet<Uuid> =
             input.local.datapaths.iter().flat_map(|dp| std::iter::once(*dp).chain(input.dp_groups_of(*dp))).collect();
         let mut out: Vec<Unit> = owners.into_iter().flat_map(|o| input.flows_of(o)).map(Unit::Flow).collect();
+        out.extend(sb.logical_dp_group.keys().copied().map(Unit::Here));
         out.extend(sb.address_set.keys().copied().map(Unit::Set));
         out.extend(sb.mac_binding.keys().copied().map(Unit::Mac));
         out.extend(sb.static_mac_binding.keys().copied().map(Unit::StaticMac));
@@ -488,6 +501,7 @@ impl Derivation for ChassisFlows {
                 let owner = sb.logical_flow.get(id).and_then(|f| Input::owner_of(f));
                 (Unit::Flow(*id), owner.is_some_and(|o| input.has_local(o)))
             }
+            Read::Row(TableId::LogicalDpGroup, id) => (Unit::Here(*id), sb.logical_dp_group.contains_key(id)),
             Read::Row(TableId::AddressSet, id) => (Unit::Set(*id), sb.address_set.contains_key(id)),
             Read::Row(TableId::MacBinding, id) => (Unit::Mac(*id), sb.mac_binding.contains_key(id)),
             Read::Row(TableId::StaticMacBinding, id) => (Unit::StaticMac(*id), sb.static_mac_binding.contains_key(id)),
@@ -521,6 +535,12 @@ impl Derivation for ChassisFlows {
                 if let Some(g) = row::<sb::PortGroup>(view, TableId::PortGroup, *id) {
                     let members = logical::members(g, view);
                     view.derive(Fact::Members(members.into()));
+                }
+            }
+            Unit::Here(id) => {
+                if let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, *id) {
+                    let here = g.datapaths.iter().copied().filter(|dp| is_local(view, *dp)).collect();
+                    view.derive(Fact::Here(here));
                 }
             }
             Unit::Set(id) => sets::set(*id, view),
