@@ -16,13 +16,15 @@ uint16_t isthmus_receive(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, 
 {
     uint16_t got = rte_eth_rx_burst(port, queue, pkts, n), kept = 0;
 
-    /* A driver that passes packets on has not read them: what is to be read of all of them is fetched at once. */
-    for (uint16_t i = 0; i < got; i++)
+    /* A driver that passes packets on has not read them: what is to be read of all of them is fetched at once. A packet begins where
+     * drivers put it, behind the headroom of its buffer, unless somebody has put a header in front or taken one away. */
+    for (uint16_t i = 0; i < got; i++) {
         rte_prefetch0(pkts[i]);
+        rte_prefetch0((char *)pkts[i] + sizeof *pkts[i] + RTE_PKTMBUF_HEADROOM);
+    }
     for (uint16_t i = 0; i < got; i++) {
         struct rte_mbuf *m = pkts[i];
 
-        rte_prefetch0(rte_pktmbuf_mtod(m, void *));
         if ((m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0) || restore_vlan(&m) != 0) {
             /* rte_vlan_insert leaves the packet valid where it fails. */
             rte_pktmbuf_free(m);

@@ -450,15 +450,26 @@ impl FastLoop {
                 }
             }
             let now = self.clock.now();
-            self.receive(&mut batch);
             self.counters.add(PmdCounter::Polls, 1);
+            let mut busy = false;
+            for i in 0..self.devices.len() {
+                for place in 0.. {
+                    if !self.receive((i, place), &mut batch) {
+                        break;
+                    }
+                    // As in the main thread.
+                    if batch.len() >= BURST {
+                        busy = true;
+                        self.serve(&mut batch, now, &mut out, &mut missed);
+                    }
+                }
+            }
             self.hand_over_picked();
-            let busy = !batch.is_empty();
+            if !batch.is_empty() {
+                busy = true;
+                self.serve(&mut batch, now, &mut out, &mut missed);
+            }
             if busy {
-                self.counters.add(PmdCounter::Received, batch.len());
-                self.path.process(&mut batch, now, &mut out, &mut missed);
-                self.hand_over(&mut missed);
-                self.deliver(&mut out);
                 self.counters.add(PmdCounter::Busy, self.clock.now().saturating_sub(now).as_nanos() as usize);
             } else {
                 self.counters.add(PmdCounter::Idle, 1);
@@ -478,21 +489,38 @@ impl FastLoop {
         }
     }
 
-    fn receive(&mut self, batch: &mut Vec<(DeviceId, Frame)>) {
-        let FastLoop { devices, sampler, sampled, .. } = self;
-        for (i, d) in devices.iter().enumerate() {
-            let Some((d, _)) = d else { continue };
-            for q in &d.queues {
-                let broken = d.port.receive(*q, |m| {
-                    let to =
-                        if sampler.as_mut().is_some_and(PacketSampler::pick) { &mut *sampled } else { &mut *batch };
-                    to.push((DeviceId::at(i), Frame(m)));
-                });
-                if broken != 0 {
-                    self.counters.add(PmdCounter::Oversize, broken);
-                }
-            }
+    /// Receives from one of the queues of a device, by its place among these; false if there is none at this place.
+    #[inline]
+    fn receive(&mut self, (number, place): (usize, usize), batch: &mut Vec<(DeviceId, Frame)>) -> bool {
+        let FastLoop { devices, sampler, sampled, counters, .. } = self;
+        let Some(Some((d, _))) = devices.get(number) else { return false };
+        let Some(q) = d.queues.get(place) else { return false };
+        let id = DeviceId::at(number);
+        let broken = match sampler {
+            None => d.port.receive_into(*q, batch, |m| (id, Frame(m))),
+            Some(sampler) => d.port.receive(*q, |m| {
+                let to = if sampler.pick() { &mut *sampled } else { &mut *batch };
+                to.push((id, Frame(m)));
+            }),
+        };
+        if broken != 0 {
+            counters.add(PmdCounter::Oversize, broken);
         }
+        true
+    }
+
+    /// Forwards what was received.
+    fn serve(
+        &mut self,
+        batch: &mut Vec<(DeviceId, Frame)>,
+        now: Duration,
+        out: &mut Outputs<Frame>,
+        missed: &mut Vec<Upcall<Frame>>,
+    ) {
+        self.counters.add(PmdCounter::Received, batch.len());
+        self.path.process(batch, now, out, missed);
+        self.hand_over(missed);
+        self.deliver(out);
     }
 
     /// Gives the main thread the packets that it is to observe.

@@ -290,39 +290,30 @@ impl MainPmd {
             self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
             last = now;
             self.counters.polls += 1;
-            let MainPmd { devices, sampler, .. } = self;
-            for (i, slot) in devices.iter_mut().enumerate() {
-                let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
-                let DeviceSlot { device, own_queues, ingress, .. } = slot;
-                for queue in own_queues.iter() {
-                    if ingress.is_none() && sampler.is_none() {
-                        let broken = device.port.receive_into(*queue, &mut batch, |m| (DeviceId::at(i), Frame(m)));
-                        self.counters.oversize += broken as u64;
-                        continue;
-                    }
-                    let broken = device.port.receive(*queue, |m| {
-                        if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                            if sampler.as_mut().is_some_and(PacketSampler::pick) {
-                                sampled.push(batch.len());
-                            }
-                            batch.push((DeviceId::at(i), Frame(m)));
-                        }
-                    });
-                    self.counters.oversize += broken as u64;
-                }
-            }
             self.note_flows();
             // Before packets meet flows that a job has just put in.
             self.conn_sync.poll_learned(&mut self.switch, now);
             // Whether this round's work keeps the thread from sleeping. Jobs do not: they wake it.
-            let mut awake = false;
-            let received = batch.len();
-            if received > 0 {
-                busy = true;
-                self.counters.received += received as u64;
-                self.process(&mut batch, &mut sampled, now);
-                awake |= !self.is_bfd_alone(received);
+            let (mut awake, mut received) = (false, 0);
+            for i in 0..self.devices.len() {
+                for place in 0.. {
+                    if !self.receive((i, place), &mut batch, &mut sampled, now) {
+                        break;
+                    }
+                    // A full burst goes on before the next one is read: its headers, and the translations of its addresses, are
+                    // in the processor's caches now.
+                    if batch.len() >= BURST {
+                        received += batch.len();
+                        awake |= self.serve(&mut batch, &mut sampled, now);
+                        self.deliver(now);
+                    }
+                }
             }
+            if !batch.is_empty() {
+                received += batch.len();
+                awake |= self.serve(&mut batch, &mut sampled, now);
+            }
+            busy |= received > 0;
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
             self.log_flows();
@@ -359,7 +350,7 @@ impl MainPmd {
         }
     }
 
-    /// Whether the `n` packets of this round were BFD's and nothing else. Of a thousand peers some always say something: they do
+    /// Whether `n` packets, which were served last, were BFD's and nothing else. Of a thousand peers some always say something: they do
     /// not keep this thread awake in between.
     fn is_bfd_alone(&self, n: usize) -> bool {
         let Outputs { events, packets, bfd, .. } = &self.out;
@@ -401,6 +392,45 @@ impl MainPmd {
     pub fn observe(&mut self, rate: Option<u32>) {
         self.sampler = rate.map(PacketSampler::new);
         self.fast.observe(rate);
+    }
+
+    /// Receives from one of the queues that this thread polls of a device, by its place among these; false if there is none at
+    /// this place. The places in `batch` of packets that are observed go to `sampled`.
+    #[inline]
+    fn receive(
+        &mut self,
+        (number, place): (usize, usize),
+        batch: &mut Vec<(DeviceId, Frame)>,
+        sampled: &mut Vec<usize>,
+        now: Duration,
+    ) -> bool {
+        let MainPmd { devices, sampler, counters, .. } = self;
+        let Some(slot) = devices.get_mut(number).and_then(Option::as_mut).filter(|s| s.polled) else { return false };
+        let DeviceSlot { device, own_queues, ingress, .. } = slot;
+        let Some(queue) = own_queues.get(place) else { return false };
+        let id = DeviceId::at(number);
+        let broken = if ingress.is_none() && sampler.is_none() {
+            device.port.receive_into(*queue, batch, |m| (id, Frame(m)))
+        } else {
+            device.port.receive(*queue, |m| {
+                if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                    if sampler.as_mut().is_some_and(PacketSampler::pick) {
+                        sampled.push(batch.len());
+                    }
+                    batch.push((id, Frame(m)));
+                }
+            })
+        };
+        counters.oversize += broken as u64;
+        true
+    }
+
+    /// Forwards what was received; whether there was more than BFD's packets.
+    fn serve(&mut self, batch: &mut Vec<(DeviceId, Frame)>, sampled: &mut Vec<usize>, now: Duration) -> bool {
+        let n = batch.len();
+        self.counters.received += n as u64;
+        self.process(batch, sampled, now);
+        !self.is_bfd_alone(n)
     }
 
     /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
