@@ -105,7 +105,7 @@ impl World {
     }
 
     fn is_quiet(&self) {
-        let looked = needs::idle::quiet(self.child.as_ref().unwrap().id(), LOOK);
+        let looked = needs::idle::quiet(self.child.as_ref().unwrap().id(), needs::idle::WAKEUPS, LOOK);
         looked.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
     }
 

@@ -326,7 +326,7 @@ impl Daemon {
 
     /// It waits, for ten seconds.
     pub fn is_quiet(&self) {
-        let looked = needs::idle::quiet(self.child.id(), Duration::from_secs(10));
+        let looked = needs::idle::quiet(self.child.id(), needs::idle::WAKEUPS, Duration::from_secs(10));
         looked.unwrap_or_else(|e| panic!("{}: {e}:\n{}", self.name, self.log()));
     }
 
