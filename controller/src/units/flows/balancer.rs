@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Backend, Connections, Key, Seen, Value, cookie, emit, is_local, local_members, row, templated};
+use super::{Backend, Connections, Key, Seen, Value, cookie, emit, is_local, local_datapaths, row, templated};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
 use openflow_rs::action::{CtAction, LearnAction, LearnDst, LearnSpec, LearnSrc, ZoneSpec};
@@ -55,7 +55,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     let Some(lb) = row::<sb::LoadBalancer>(view, TableId::LoadBalancer, id) else { return };
     let mut datapaths: Vec<Uuid> = lb.datapaths.iter().copied().filter(|d| is_local(view, *d)).collect();
     for g in [lb.datapath_group, lb.ls_datapath_group, lb.lr_datapath_group].into_iter().flatten() {
-        datapaths.extend(local_members(view, g));
+        datapaths.extend(local_datapaths(view, g));
     }
     if datapaths.is_empty() {
         return;

@@ -3,7 +3,7 @@
 use super::sets::{self, Place};
 use super::{
     ChassisFlows, Fact, Key, Named, Purpose, Role, Seen, Unit, Value, cookie, datapath_key, is_local, known,
-    local_members, named, port, resident, role_of, row, templated,
+    local_datapaths, named, port, resident, role_of, row, templated,
 };
 use crate::input::model::Read;
 use crate::{encode, encode::tables};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else { return };
     let own = f.logical_datapath.filter(|dp| is_local(view, *dp));
-    let here = f.logical_dp_group.map_or(&[][..], |g| local_members(view, g));
+    let here = f.logical_dp_group.map_or(&[][..], |g| local_datapaths(view, g));
     let mut problem = None;
     let mut slots = Vec::new();
     super::LOGICAL_FLOWS.inc();

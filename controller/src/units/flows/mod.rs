@@ -51,8 +51,8 @@ pub enum Unit {
     Groups(Uuid),
     /// Which members of a port group this chassis has flows for.
     Members(Uuid),
-    /// Which datapaths of a group are local: thousands of logical flows have the same few groups.
-    Here(Uuid),
+    /// Which datapaths of a `Logical_DP_Group` are local: thousands of logical flows have the same few groups.
+    DpGroup(Uuid),
     /// The members of an address set.
     Set(Uuid),
     /// How many parts the members of an address set are in, if there are several; of [`Unit::Set`].
@@ -94,8 +94,8 @@ pub enum Fact {
     Role(Role),
     /// Of [`Unit::Members`]: datapaths, and keys in these.
     Members(Arc<[(Uuid, PortKey)]>),
-    /// Of [`Unit::Here`].
-    Here(Arc<[Uuid]>),
+    /// Of [`Unit::DpGroup`].
+    LocalDatapaths(Arc<[Uuid]>),
     /// Of [`Unit::Set`].
     Set(sets::Size),
     /// Of [`Unit::SetParts`].
@@ -292,10 +292,10 @@ fn is_local(view: &mut Seen<'_>, datapath: Uuid) -> bool {
     view.read(Read::Local(datapath)).local.datapaths.contains(&datapath)
 }
 
-/// The local ones of a group of datapaths.
-fn local_members<'a>(view: &mut Seen<'a>, group: Uuid) -> &'a [Uuid] {
-    match view.fact(&Unit::Here(group)) {
-        Some(Fact::Here(here)) => here,
+/// The local datapaths of a `Logical_DP_Group`.
+fn local_datapaths<'a>(view: &mut Seen<'a>, group: Uuid) -> &'a [Uuid] {
+    match view.fact(&Unit::DpGroup(group)) {
+        Some(Fact::LocalDatapaths(here)) => here,
         _ => &[],
     }
 }
@@ -466,7 +466,7 @@ impl Derivation for ChassisFlows {
             Unit::Root => 0,
             Unit::Datapath(_) => 1,
             Unit::Role(_) | Unit::Groups(_) => 2,
-            Unit::Members(_) | Unit::Here(_) | Unit::Set(_) | Unit::SetParts(_) | Unit::SetPart(..) => 3,
+            Unit::Members(_) | Unit::DpGroup(_) | Unit::Set(_) | Unit::SetParts(_) | Unit::SetPart(..) => 3,
             Unit::InSet(_) => 5,
             Unit::InPart(_) => 6,
             _ => 4,
@@ -482,7 +482,7 @@ impl Derivation for ChassisFlows {
         let owners: std::collections::BTreeSet<Uuid> =
             input.local.datapaths.iter().flat_map(|dp| std::iter::once(*dp).chain(input.dp_groups_of(*dp))).collect();
         let mut out: Vec<Unit> = owners.into_iter().flat_map(|o| input.flows_of(o)).map(Unit::Flow).collect();
-        out.extend(sb.logical_dp_group.keys().copied().map(Unit::Here));
+        out.extend(sb.logical_dp_group.keys().copied().map(Unit::DpGroup));
         out.extend(sb.address_set.keys().copied().map(Unit::Set));
         out.extend(sb.mac_binding.keys().copied().map(Unit::Mac));
         out.extend(sb.static_mac_binding.keys().copied().map(Unit::StaticMac));
@@ -501,7 +501,7 @@ impl Derivation for ChassisFlows {
                 let owner = sb.logical_flow.get(id).and_then(|f| Input::owner_of(f));
                 (Unit::Flow(*id), owner.is_some_and(|o| input.has_local(o)))
             }
-            Read::Row(TableId::LogicalDpGroup, id) => (Unit::Here(*id), sb.logical_dp_group.contains_key(id)),
+            Read::Row(TableId::LogicalDpGroup, id) => (Unit::DpGroup(*id), sb.logical_dp_group.contains_key(id)),
             Read::Row(TableId::AddressSet, id) => (Unit::Set(*id), sb.address_set.contains_key(id)),
             Read::Row(TableId::MacBinding, id) => (Unit::Mac(*id), sb.mac_binding.contains_key(id)),
             Read::Row(TableId::StaticMacBinding, id) => (Unit::StaticMac(*id), sb.static_mac_binding.contains_key(id)),
@@ -537,10 +537,10 @@ impl Derivation for ChassisFlows {
                     view.derive(Fact::Members(members.into()));
                 }
             }
-            Unit::Here(id) => {
+            Unit::DpGroup(id) => {
                 if let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, *id) {
                     let here = g.datapaths.iter().copied().filter(|dp| is_local(view, *dp)).collect();
-                    view.derive(Fact::Here(here));
+                    view.derive(Fact::LocalDatapaths(here));
                 }
             }
             Unit::Set(id) => sets::set(*id, view),
