@@ -65,7 +65,8 @@ fn limits(here: &Presence, local: &Local) -> BTreeMap<i64, i64> {
     here.limits.iter().filter_map(|(name, limit)| Some((i64::from(*local.zones.get(name)?), *limit))).collect()
 }
 
-/// Brings the limits of the switch's zones into line. Zones of others are left alone.
+/// Brings the limits of the switch's zones into line. Zones of others are left alone, and timeouts, which are an operator's
+/// (`ovs-vsctl add-zone-tp`).
 pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, here: &Presence, plan: &mut Plan) {
     let Some((root, row)) = db.open_vswitch.iter().next() else { return };
     let wanted = limits(here, local);
@@ -79,12 +80,20 @@ pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, he
         let mine: BTreeSet<i64> = local.zones.values().map(|z| i64::from(*z)).collect();
         gone.retain(|z| mine.contains(z));
     }
+    let has_timeouts = |zone: &i64| {
+        let row = have.get(zone).and_then(|id| db.ct_zone.get(id));
+        row.is_some_and(|z| z.timeout_policy.is_some())
+    };
+    gone.retain(|z| !has_timeouts(z) || limit_of(z).is_some());
     if gone.is_empty() && wanted.iter().all(|(zone, limit)| limit_of(zone) == Some(*limit)) {
         return;
     }
     let txn = &mut plan.part(format!("Datapath {kind}:ct_zones"), (&wanted, &gone)).txn;
-    let mut all: Map<i64, Uuid> =
-        have.iter().filter(|(z, _)| !gone.contains(z)).map(|(zone, id)| (*zone, *id)).collect();
+    let rest = have.iter().filter(|(z, _)| !gone.contains(z) || has_timeouts(z));
+    let mut all: Map<i64, Uuid> = rest.map(|(zone, id)| (*zone, *id)).collect();
+    for id in gone.iter().filter(|z| has_timeouts(z)).filter_map(|z| have.get(z)) {
+        txn.update_row(*id, [ovs::CtZone::limit(&None)]);
+    }
     for (zone, limit) in &wanted {
         let columns = [ovs::CtZone::limit(&Some(*limit))];
         match have.get(zone) {
@@ -100,5 +109,72 @@ pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, he
             let pair = Map::from([(kind, id)]);
             txn.add_to_row(*root, ovs::OpenVswitch::datapaths(&pair));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    const BRIDGE: Uuid = Uuid::from_u128(1);
+    const DATAPATH: Uuid = Uuid::from_u128(2);
+
+    /// The zones of a switch afterwards, each with its limit and whether it has timeouts, and how many operations that took; `have` are
+    /// the zones before.
+    fn after(have: &[(i64, Option<i64>, bool)], wanted: &[(&str, i64)]) -> (Vec<(i64, Option<i64>, bool)>, usize) {
+        let mut db = ovs::Database::default();
+        let mut zones = Map::default();
+        for (zone, limit, timeouts) in have {
+            let id = Uuid::from_u128(100 + *zone as u128);
+            let timeout_policy = timeouts.then_some(Uuid::from_u128(7));
+            db.ct_zone.insert(id, Arc::new(ovs::CtZone { limit: *limit, timeout_policy, ..Default::default() }));
+            zones.insert(*zone, id);
+        }
+        db.datapath.insert(DATAPATH, Arc::new(ovs::Datapath { ct_zones: zones, ..Default::default() }));
+        let datapaths = Map::from([("netdev".into(), DATAPATH)]);
+        db.open_vswitch.insert(Uuid::from_u128(3), Arc::new(ovs::OpenVswitch { datapaths, ..Default::default() }));
+        let bridge = ovs::Bridge { name: "br-int".into(), datapath_type: "netdev".into(), ..Default::default() };
+        db.bridge.insert(BRIDGE, Arc::new(bridge.clone()));
+        let zones = [("a", 1), ("b", 2)].map(|(name, zone)| (Str::from(name), zone));
+        let local = Local { zones: zones.into_iter().collect(), ..Local::default() };
+        let limits = wanted.iter().map(|(name, limit)| (Str::from(*name), *limit)).collect();
+        let mut here = Presence::default();
+        here.limits = limits;
+        let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
+        connection_limits(&db, &bridge, &local, &here, &mut plan);
+        let operations = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
+        let mut now: BTreeMap<i64, (Option<i64>, bool)> = have.iter().map(|(z, l, t)| (*z, (*l, *t))).collect();
+        for o in &operations {
+            let row = &o["row"];
+            if o["table"] == "CT_Zone" && o["op"] == "update" {
+                let id = o["where"][0][2][1].as_str().expect("a row's").to_string();
+                let zone = now.iter_mut().find(|(z, _)| Uuid::from_u128(100 + **z as u128).to_string() == id);
+                zone.expect("a zone").1.0 = row["limit"].as_i64();
+            } else if o["table"] == "Datapath" {
+                let pairs = row["ct_zones"][1].as_array().expect("a map");
+                let left: Vec<i64> = pairs.iter().filter_map(|p| p[0].as_i64()).collect();
+                now.retain(|z, _| left.contains(z));
+                for z in left {
+                    now.entry(z).or_insert((wanted.first().map(|(_, l)| *l), false));
+                }
+            }
+        }
+        (now.into_iter().map(|(z, (l, t))| (z, l, t)).collect(), operations.len())
+    }
+
+    #[test]
+    fn limits_follow_northd_and_timeouts_stay() {
+        // A limit that nobody wants goes, and a zone with nothing else.
+        assert_eq!(after(&[(1, Some(5), false)], &[]).0, []);
+        assert_eq!(after(&[(1, Some(5), true)], &[]).0, [(1, None, true)]);
+        // An operator's timeouts alone are left alone, as zones of others are.
+        assert_eq!(
+            after(&[(1, None, true), (9, Some(4), false)], &[]),
+            (vec![(1, None, true), (9, Some(4), false)], 0)
+        );
+        assert_eq!(after(&[(1, None, true)], &[("a", 8)]).0, [(1, Some(8), true)]);
+        assert_eq!(after(&[(1, Some(8), true)], &[("a", 8)]).1, 0);
+        assert_eq!(after(&[(1, None, true)], &[("b", 8)]).0, [(1, None, true), (2, Some(8), false)]);
     }
 }
