@@ -114,6 +114,9 @@ enum Command {
         /// Has packets in hugepages, of this hugetlbfs; without it in ordinary pages.
         #[arg(long, value_name = "DIR")]
         huge_dir: Option<PathBuf>,
+        /// Another program of our switch, which is measured in place of Open vSwitch: an earlier build.
+        #[arg(long, value_name = "PROGRAM", conflicts_with = "profile")]
+        beside: Option<PathBuf>,
     },
     /// Measures what many BFD sessions cost a switch.
     BenchBfd {
@@ -174,9 +177,9 @@ fn main() -> ExitCode {
             let stacks = if stack.is_empty() { Stack::ALL.to_vec() } else { stack };
             hw_tests::survive::bench((count, questions), runs, &losses, &stacks).map(|()| true)
         }
-        Command::BenchSwitch { only, worker, profile, devices, huge_dir } => {
-            let (profile, huge) = (profile.as_deref(), huge_dir.as_deref());
-            let plan = hw_tests::switch_bench::Plan { worker, rings: devices == "rings", huge, profile };
+        Command::BenchSwitch { only, worker, profile, devices, huge_dir, beside } => {
+            let (profile, huge, beside) = (profile.as_deref(), huge_dir.as_deref(), beside.as_deref());
+            let plan = hw_tests::switch_bench::Plan { worker, rings: devices == "rings", huge, profile, beside };
             hw_tests::switch_bench::measure(&only, plan)
         }
         Command::BenchSync { rate, count } => {

@@ -1,5 +1,6 @@
 //! How fast a gateway's switch forwards, ours and Debian's `ovs-vswitchd` with DPDK in turn: the same databases, the same
-//! controller and logical network, the same packets, one worker on one processor.
+//! controller and logical network, the same packets, one worker on one processor. Both are there all the time, and one stands
+//! still (SIGSTOP) while the other is measured.
 //!
 //! | module | holds |
 //! |---|---|
@@ -39,13 +40,17 @@ const ROUND: usize = 1020;
 /// For how many seconds connections live without packets where so many take a while to come back.
 const KEPT: u32 = 3600;
 
-/// How often new connections are measured: one time is a quarter of a second.
-const ROUNDS: usize = 9;
+/// How often new connections are measured in a turn: one time is a quarter of a second.
+const ROUNDS: usize = 3;
+
+/// Turns that two switches take at a case, of which the median counts.
+const TURNS: usize = 7;
 
 /// A case's outcome for one switch.
 #[derive(Debug, Default)]
 struct Outcome {
-    rate: f64,
+    /// Of each turn, in millions of packets a second.
+    rates: Vec<f64>,
     /// What left when the sample came in, sorted.
     sample: Vec<Vec<u8>>,
     /// The packets of the measurement, of each port; none of those that a ceiling says nothing of.
@@ -63,6 +68,33 @@ pub struct Plan<'a> {
     pub huge: Option<&'a Path>,
     /// Ours alone, with profiles in this directory.
     pub profile: Option<&'a Path>,
+    /// Another program of our switch that takes Open vSwitch's place.
+    pub beside: Option<&'a Path>,
+}
+
+impl Plan<'_> {
+    fn other(&self) -> &'static str {
+        if self.beside.is_some() { "beside" } else { "ovs-dpdk" }
+    }
+}
+
+/// A switch that is measured, with its gateway, and what was found of it.
+struct Contender<'a> {
+    name: &'static str,
+    machine: Machine,
+    /// Its files.
+    dir: PathBuf,
+    found: &'a mut BTreeMap<String, Outcome>,
+}
+
+impl Contender<'_> {
+    /// Does something while the other switch stands still.
+    fn turn<T>(&mut self, what: &str, f: impl FnOnce(&mut Machine, &Path) -> Result<T>) -> Result<T> {
+        self.machine.stop(false);
+        let done = f(&mut self.machine, &self.dir).with_context(|| format!("{}: {what}", self.name));
+        self.machine.stop(true);
+        done
+    }
 }
 
 /// Measures all cases whose names contain one of `only`, or all; prints a line for each.
@@ -71,51 +103,55 @@ pub struct Plan<'a> {
 /// The machine cannot be built, or a switch forwards nothing.
 pub fn measure(only: &[String], plan: Plan<'_>) -> Result<bool> {
     let wanted = |c: &Case| only.is_empty() || only.iter().any(|o| c.name().contains(o.as_str()));
-    let profile = plan.profile;
     let dir = std::env::temp_dir().join("isthmus-speed-files");
-    std::fs::create_dir_all(&dir)?;
+    let other = (if plan.beside.is_some() { Maker::Ours } else { Maker::Debian }, plan.beside);
+    let mut makers = vec![("ours", (Maker::Ours, None)), (plan.other(), other)];
+    makers.truncate(if plan.profile.is_some() { 1 } else { 2 });
     let mut all: [BTreeMap<String, Outcome>; 2] = Default::default();
-    for (maker, found) in [Maker::Ours, Maker::Debian].into_iter().zip(&mut all) {
-        if maker == Maker::Debian && profile.is_some() {
-            break;
+    let memory = if plan.huge.is_some() { HUGE_MEMORY } else { MEMORY };
+    for (memory, many) in memory.into_iter().zip([false, true]) {
+        let fits = |t: &Traffic| (t.sources > 1) == many && (t.is_plain() || !plan.rings);
+        let list: Vec<Traffic> =
+            traffic::all().into_iter().filter(|t| fits(t) && t.cases.iter().any(&wanted)).collect();
+        if list.is_empty() {
+            continue;
         }
-        let memory = if plan.huge.is_some() { HUGE_MEMORY } else { MEMORY };
-        for (memory, many) in memory.into_iter().zip([false, true]) {
-            let fits = |t: &Traffic| (t.sources > 1) == many && (t.is_plain() || !plan.rings);
-            let list: Vec<Traffic> =
-                traffic::all().into_iter().filter(|t| fits(t) && t.cases.iter().any(&wanted)).collect();
-            if list.is_empty() {
-                continue;
-            }
-            let mut m = Machine::start(maker, plan.worker, (memory, plan.huge))?;
+        let mut contenders = Vec::new();
+        for ((name, program), found) in makers.iter().zip(&mut all) {
+            let dir = dir.join(name);
+            std::fs::create_dir_all(&dir)?;
+            let lab = format!("isthmus-speed-{name}");
+            let mut machine = Machine::start(&lab, *program, plan.worker, (memory, plan.huge))
+                .with_context(|| format!("the gateway of {name}"))?;
             if many {
-                m.keep_connections(KEPT)?;
+                machine.keep_connections(KEPT)?;
             }
-            for t in &list {
-                let cases: Vec<&Case> = t.cases.iter().filter(|c| wanted(c)).collect();
-                if plan.rings {
-                    for c in cases {
-                        let o =
-                            round(&mut m, t, c, &dir, profile).with_context(|| format!("{maker:?}: {}", c.name()))?;
-                        found.insert(c.name(), o);
-                    }
-                    continue;
-                }
-                one(&mut m, t, &cases, &dir, found, profile).with_context(|| format!("{maker:?}: {}", t.name))?;
+            machine.stop(true);
+            contenders.push(Contender { name, machine, dir, found });
+        }
+        for t in &list {
+            for c in t.cases.iter().filter(|c| wanted(c)) {
+                compare(&mut contenders, t, c, plan)?;
             }
         }
     }
-    if profile.is_some() {
+    if plan.profile.is_some() {
         return Ok(true);
     }
-    report(&all, &dir)
+    report(&all, plan.other(), &dir)
 }
 
-fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], dir: &Path) -> Result<bool> {
+/// The one in the middle.
+fn median(mut list: Vec<f64>) -> f64 {
+    list.sort_by(f64::total_cmp);
+    list.get(list.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], other: &str, dir: &Path) -> Result<bool> {
     let mut right = true;
     for (name, a) in ours {
-        let Some(b) = theirs.get(name) else { bail!("{name}: not measured with Open vSwitch") };
-        if let Some(why) = differs(&a.sample, &b.sample) {
+        let Some(b) = theirs.get(name) else { bail!("{name}: not measured with {other}") };
+        if let Some(why) = differs(&a.sample, &b.sample, other) {
             println!("bench-switch {name} does not count: {why}");
             right = false;
             continue;
@@ -131,90 +167,129 @@ fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], dir: &Path) -> Result
                 |t| format!("{t:.2}"),
             ),
         };
-        let ratio = a.rate / b.rate;
-        println!("bench-switch {name} ours {:.3} ovs-dpdk {:.3} ratio {ratio:.2} testpmd {top}", a.rate, b.rate);
+        let mut ratios: Vec<f64> = a.rates.iter().zip(&b.rates).map(|(a, b)| a / b).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (least, most) = (ratios.first().unwrap_or(&f64::NAN), ratios.last().unwrap_or(&f64::NAN));
+        println!(
+            "bench-switch {name} ours {:.3} {other} {:.3} ratio {:.2} ({least:.2} to {most:.2}) testpmd {top}",
+            median(a.rates.clone()),
+            median(b.rates.clone()),
+            median(ratios.clone()),
+        );
     }
     Ok(right)
 }
 
 /// Why two sets of packets are not the same.
-fn differs(a: &[Vec<u8>], b: &[Vec<u8>]) -> Option<String> {
+fn differs(a: &[Vec<u8>], b: &[Vec<u8>], other: &str) -> Option<String> {
     if a.len() != b.len() {
-        return Some(format!("ours sent {} packets of the sample, Open vSwitch {}", a.len(), b.len()));
+        return Some(format!("ours sent {} packets of the sample, {other} {}", a.len(), b.len()));
     }
     let hex = |p: &[u8]| p.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let (x, y) = a.iter().zip(b).find(|(x, y)| x != y)?;
-    Some(format!("a packet differs:\n  ours         {}\n  Open vSwitch {}", hex(x), hex(y)))
+    Some(format!("a packet differs:\n  ours {}\n  {other} {}", hex(x), hex(y)))
 }
 
-fn one(
-    m: &mut Machine,
-    t: &Traffic,
-    cases: &[&Case],
-    dir: &Path,
-    found: &mut BTreeMap<String, Outcome>,
-    profile: Option<&Path>,
-) -> Result<()> {
-    let out = files(m, t, Direction::Out, t.packets, &dir.join(format!("{}-out", t.name)))?;
-    let back = files(m, t, Direction::Back, t.packets, &dir.join(format!("{}-back", t.name)))?;
-    let file = |d: Direction| if d == Direction::Out { &out } else { &back };
-    if t.is_plain() {
-        m.plain_bridge(&[("in0", "out0")])?;
+/// Measures a case with each switch in turn, several times: what the machine does meanwhile befalls both.
+fn compare(contenders: &mut [Contender<'_>], t: &Traffic, c: &Case, plan: Plan<'_>) -> Result<()> {
+    let name = c.name();
+    for x in contenders.iter_mut() {
+        let o = x.turn(&name, |m, dir| {
+            if plan.rings { Ok(begin_round(m, t, c).map(|()| Outcome::default())?) } else { begin(m, t, c, dir) }
+        })?;
+        x.found.insert(name.clone(), o);
     }
-    m.flush()?;
-    for c in cases {
-        let (source, sink) = t.sides(c.direction);
-        if !t.fresh {
-            // Anew for each, as connections without packets go.
-            prime(m, t, file(Direction::Out), file(Direction::Back))?;
+    for _ in 0..TURNS {
+        for x in contenders.iter_mut() {
+            let rate = x.turn(&name, |m, _| again(m, t, c, plan))?;
+            eprintln!("  {name}: {}: {rate:.3} million a second", x.name);
+            x.found.entry(name.clone()).or_default().rates.push(rate);
         }
-        let sample = sample(m, t, c, dir)?;
-        if !t.fresh {
-            // On a busy machine the sample takes longer than connections last of which it has no packets.
-            prime(m, t, file(Direction::Out), file(Direction::Back))?;
-        }
-        m.device(sink, &Device::Null)?;
-        let input = file(c.direction).clone();
-        let rate = if t.fresh {
-            m.flush()?;
-            fresh(m, t, c, &input)?
-        } else {
-            m.device(source, &Device::Endless(input.clone()))?;
-            // Another device is another configuration: caches fill again first.
-            seen(m, t, source, 2)?;
-            if let Some(p) = profile {
-                record(m, &p.join(format!("{}.perf", c.name())))?;
+    }
+    for x in contenders.iter_mut() {
+        let sample = x.turn(&name, |m, dir| {
+            if plan.rings {
+                end_round(m, t, c, dir).map(Some)
+            } else {
+                m.device(t.sides(c.direction).0, &Device::Null).map(|()| None)
             }
-            meter::rate(|| m.progress(&[sink]))?
-        };
-        m.device(source, &Device::Null)?;
-        eprintln!("  {}: {rate:.3} million a second", c.name());
-        found.insert(c.name(), Outcome { rate, sample, input: if t.fresh { Vec::new() } else { input } });
+        })?;
+        let o = x.found.entry(name.clone()).or_default();
+        o.sample = sample.unwrap_or(std::mem::take(&mut o.sample));
     }
     Ok(())
 }
 
-/// Measures packets that go round between two ports, each of which receives what it sent: nobody makes, copies or drops them.
-/// All of them have to be there at the end.
-fn round(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, profile: Option<&Path>) -> Result<Outcome> {
+/// Has packets of a case come in, and the switch know them.
+fn begin(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Outcome> {
+    let out = files(m, t, Direction::Out, t.packets, &dir.join(format!("{}-out", t.name)))?;
+    let back = files(m, t, Direction::Back, t.packets, &dir.join(format!("{}-back", t.name)))?;
+    let input = if c.direction == Direction::Out { &out } else { &back };
+    if t.is_plain() {
+        m.plain_bridge(&[("in0", "out0")])?;
+    }
+    m.flush()?;
+    let (source, sink) = t.sides(c.direction);
+    if !t.fresh {
+        prime(m, t, &out, &back)?;
+    }
+    let sample = sample(m, t, c, dir)?;
+    if !t.fresh {
+        // On a busy machine the sample takes longer than connections last of which it has no packets.
+        prime(m, t, &out, &back)?;
+    }
+    m.device(sink, &Device::Null)?;
+    m.device(source, &Device::Endless(input.clone()))?;
+    Ok(Outcome { rates: Vec::new(), sample, input: if t.fresh { Vec::new() } else { input.clone() } })
+}
+
+/// A switch's turn at a case whose packets come in.
+fn again(m: &mut Machine, t: &Traffic, c: &Case, plan: Plan<'_>) -> Result<f64> {
+    let ((bridge, a), sink) = t.sides(c.direction);
+    if plan.rings {
+        let both = || m.progress(&[(bridge, a), sink]);
+        let first = both()?;
+        until("packets that go round", Duration::from_secs(20), || {
+            let n = both()?.packets - first.packets;
+            if n < 1000 * ROUND as u64 { bail!("{n} packets") } else { Ok(()) }
+        })?;
+        if let Some(p) = plan.profile {
+            record(m, &p.join(format!("{}-rings.perf", c.name())))?;
+        }
+        return meter::rate(both);
+    }
+    // Another device is another configuration, and processors forget: caches fill again first.
+    seen(m, t, (bridge, a), 2)?;
+    if t.fresh {
+        return fresh(m, t, sink);
+    }
+    if let Some(p) = plan.profile {
+        record(m, &p.join(format!("{}.perf", c.name())))?;
+    }
+    meter::rate(|| m.progress(&[sink]))
+}
+
+/// Packets of a case that go round.
+fn rounds(m: &Machine, t: &Traffic, c: &Case) -> Result<Vec<Vec<u8>>> {
+    (0..t.packets.min(ROUND)).map(|n| t.frame(m, c.direction, n)).collect()
+}
+
+/// Has packets go round between two ports, each of which receives what it sent: nobody makes, copies or drops them.
+fn begin_round(m: &mut Machine, t: &Traffic, c: &Case) -> Result<()> {
     let ((bridge, a), (_, b)) = t.sides(c.direction);
-    let n = t.packets.min(ROUND);
-    let mut frames = (0..n).map(|n| t.frame(m, c.direction, n)).collect::<Result<Vec<_>>>()?;
+    let frames = rounds(m, t, c)?;
     m.plain_bridge(&[(a, b), (b, a)])?;
     for port in [a, b] {
         m.device((bridge, port), &Device::Ring)?;
     }
-    m.send(&frames, [a, b])?;
-    let both = || m.progress(&[(bridge, a), (bridge, b)]);
-    until("packets that go round", Duration::from_secs(20), || {
-        let l = both()?;
-        if l.packets < 1000 * n as u64 { bail!("{} packets", l.packets) } else { Ok(()) }
-    })?;
-    if let Some(p) = profile {
-        record(m, &p.join(format!("{}-rings.perf", c.name())))?;
-    }
-    let rate = meter::rate(both)?;
-    eprintln!("  {}: {rate:.3} million a second", c.name());
+    m.send(&frames, [a, b])
+}
+
+/// Ends that. All packets have to be there.
+fn end_round(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<u8>>> {
+    let ((bridge, a), (_, b)) = t.sides(c.direction);
+    let mut frames = rounds(m, t, c)?;
+    let n = frames.len();
     let (file, end) = (dir.join("seen.pcap"), "out0.1");
     m.device((bridge, end), &Device::Record(file.clone()))?;
     // Open vSwitch drops packets that need its slow path while it takes a new port in.
@@ -237,7 +312,7 @@ fn round(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, profile: Option<&Pa
     if sample != frames {
         bail!("what went round is not what was sent");
     }
-    Ok(Outcome { rate, sample, input: Vec::new() })
+    Ok(sample)
 }
 
 /// Writes a file for each port with its packets, of all or of so many that are spread over them.
@@ -267,12 +342,14 @@ fn prime(m: &mut Machine, t: &Traffic, out: &[PathBuf], back: &[PathBuf]) -> Res
     m.device(b, &Device::Null)
 }
 
-/// Waits until all packets have come in at a side so many times.
+/// Waits until all packets have come in at a side so many more times.
 fn seen(m: &Machine, t: &Traffic, (bridge, port): Side, times: usize) -> Result<()> {
-    for (k, share) in t.shares(t.packets).enumerate() {
-        let (packets, port) = (times * share.count(), machine::beside(port, k));
+    let came = |k: usize| Ok(m.counters((bridge, &machine::beside(port, k)))?.0);
+    let before = (0..t.sources).map(came).collect::<Result<Vec<_>>>()?;
+    for ((k, share), before) in t.shares(t.packets).enumerate().zip(before) {
+        let packets = times * share.count();
         until("packets", Duration::from_secs(180), || {
-            let n = m.counters((bridge, &port))?.0;
+            let n = came(k)?.saturating_sub(before);
             if n < packets as u64 { bail!("{n} of {packets}") } else { Ok(()) }
         })?;
     }
@@ -307,24 +384,20 @@ fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<
 
 /// New connections for each second of processor time: all packets pass, then the table is emptied under them, several times. What
 /// counts is the median.
-fn fresh(m: &mut Machine, t: &Traffic, c: &Case, input: &[PathBuf]) -> Result<f64> {
-    let (source, sink) = t.sides(c.direction);
-    m.device(source, &Device::Endless(input.into()))?;
-    seen(m, t, source, 2)?;
+fn fresh(m: &Machine, t: &Traffic, sink: Side) -> Result<f64> {
     let mut rates = Vec::new();
     for _ in 0..TRIES * ROUNDS {
         m.flush()?;
         rates.extend(opened(m, t, sink)?);
         if rates.len() == ROUNDS {
-            rates.sort_by(f64::total_cmp);
-            return rates.get(ROUNDS / 2).copied().context("no rates");
+            return Ok(median(rates));
         }
     }
     bail!("too many packets pass between two looks to be all of new connections; is the machine busy?")
 }
 
 /// The rate of the packets that come next, if they are so few that each opens a connection.
-fn opened(m: &mut Machine, t: &Traffic, sink: Side) -> Result<Option<f64>> {
+fn opened(m: &Machine, t: &Traffic, sink: Side) -> Result<Option<f64>> {
     let first = m.progress(&[sink])?;
     let last = until("new connections", Duration::from_secs(120), || {
         let l = m.progress(&[sink])?;

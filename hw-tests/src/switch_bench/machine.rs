@@ -10,6 +10,7 @@ use super::traffic::Side;
 use crate::lab::{Lab, run, until};
 use crate::network::{Maker, programs};
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 use packet::{Mac, build};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -111,6 +112,8 @@ pub struct Machine {
     lab: Lab,
     maker: Maker,
     bin: PathBuf,
+    /// The switch's program.
+    program: PathBuf,
     devices: u32,
     /// Ports beside others.
     beside: Vec<String>,
@@ -119,18 +122,28 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A gateway with everything but its devices, with so many megabytes for packets, in hugepages of this directory if there
-    /// is one.
+    /// A gateway of this name with everything but its devices, with so many megabytes for packets, in hugepages of this
+    /// directory if there is one. Without a program the switch is its maker's.
     ///
     /// # Errors
     /// Where something does not start.
-    pub fn start(maker: Maker, worker: usize, memory: (usize, Option<&Path>)) -> Result<Machine> {
-        let name = "isthmus-speed";
+    pub fn start(
+        name: &str,
+        (maker, program): (Maker, Option<&Path>),
+        worker: usize,
+        memory: (usize, Option<&Path>),
+    ) -> Result<Machine> {
         let lab = Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))?;
-        let mut m = Machine { lab, maker, bin: programs()?, devices: 0, beside: Vec::new(), keys: BTreeMap::new() };
+        let bin = programs()?;
+        let program = match (program, maker) {
+            (Some(p), _) => p.to_path_buf(),
+            (None, Maker::Ours) => bin.join("dpdk-dataplane"),
+            (None, Maker::Debian) => "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk".into(),
+        };
+        let mut m = Machine { lab, maker, bin, program, devices: 0, beside: Vec::new(), keys: BTreeMap::new() };
         m.lab.machine(NAME)?;
         m.central().context("northd")?;
-        m.switch(worker, memory).context("the switch")?;
+        m.switch(name, worker, memory).context("the switch")?;
         m.chassis().context("the chassis")?;
         m.flows()?;
         Ok(m)
@@ -208,7 +221,7 @@ impl Machine {
         Ok(())
     }
 
-    fn switch(&mut self, worker: usize, (megabytes, huge): (usize, Option<&Path>)) -> Result<()> {
+    fn switch(&mut self, name: &str, worker: usize, (megabytes, huge): (usize, Option<&Path>)) -> Result<()> {
         let (db, sock) = (self.path("conf.db"), self.dir().join("db.sock"));
         run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
         let (remote, ctl) =
@@ -219,7 +232,10 @@ impl Machine {
         // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes. A pool of many hugepages that are not one
         // behind the other needs virtual addresses.
         let pages = huge.map_or("--no-huge".into(), |d| format!("--iova-mode=va --huge-dir {}", d.display()));
-        let extra = format!("other_config:dpdk-extra=\"--legacy-mem {pages} -m {megabytes} --no-pci --no-shconf\"");
+        // Files of hugepages have the prefix: there may be another switch.
+        let extra = format!(
+            "other_config:dpdk-extra=\"--legacy-mem {pages} -m {megabytes} --no-pci --no-shconf --file-prefix {name}\""
+        );
         let hwaddr = format!("other_config:hwaddr=\"{}\"", HERE.0);
         self.vs(&[
             "--no-wait",
@@ -245,10 +261,7 @@ impl Machine {
         ])?;
         self.vs(&["--no-wait", "add-br", "br-phys", "--", "set", "bridge", "br-phys", "datapath_type=netdev"])?;
         let (remote, ctl) = (format!("unix:{}", sock.display()), format!("--unixctl={}", self.path("switch.ctl")));
-        let program = match self.maker {
-            Maker::Ours => self.ours("dpdk-dataplane"),
-            Maker::Debian => "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk".into(),
-        };
+        let program = self.program.display().to_string();
         self.lab.spawn(NAME, "switch", &program, &[&ctl, &remote])?;
         let address = format!("{}/24", HERE.1);
         until("the bridge br-under", Duration::from_secs(30), || {
@@ -444,6 +457,11 @@ impl Machine {
     /// It does not run.
     pub fn pid(&self) -> Result<u32> {
         self.lab.pid(NAME, "switch").context("the switch does not run")
+    }
+
+    /// Stops the switch, which takes no processor time then, or lets it go on.
+    pub fn stop(&mut self, stop: bool) {
+        self.lab.signal(NAME, "switch", if stop { Signal::SIGSTOP } else { Signal::SIGCONT });
     }
 
     /// Forgets all connections.

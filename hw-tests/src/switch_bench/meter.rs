@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
 /// Processor time of a measurement, and the least that it lasts.
-const LENGTH: Duration = Duration::from_millis(1000);
+const LENGTH: Duration = Duration::from_millis(300);
 /// How far the rate may be from what is said.
 const DOUBT: f64 = 0.05;
 /// How long a measurement may take.
@@ -59,7 +59,7 @@ pub fn rate(mut look: impl FnMut() -> Result<Look>) -> Result<f64> {
     let begun = Instant::now();
     let first = look()?;
     loop {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(50));
         let now = look()?;
         let (rate, doubt) = between(first, now);
         if now.from.saturating_sub(first.to) >= LENGTH && doubt < DOUBT {
