@@ -14,12 +14,12 @@ pub fn sum(b: &[u8]) -> u32 {
         let w = u64::from_le_bytes(*c);
         s + (w & LOW) + (w >> 32)
     });
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        let w = u64::from_le_bytes(last);
-        s += (w & LOW) + (w >> 32);
-    }
+    // What is left begins at an even place, too.
+    let (fours, rest) = rest.as_chunks::<4>();
+    let (twos, one) = rest.as_chunks::<2>();
+    s += fours.iter().map(|c| u64::from(u32::from_le_bytes(*c))).sum::<u64>();
+    s += twos.iter().map(|c| u64::from(u16::from_le_bytes(*c))).sum::<u64>();
+    s += one.iter().map(|b| u64::from(*b)).sum::<u64>();
     s = (s & LOW) + (s >> 32);
     s = (s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32);
     s = (s & 0xffff) + (s >> 16);

@@ -23,12 +23,14 @@ pub(crate) mod entry;
 pub(crate) mod exec;
 pub(crate) mod fragments;
 pub(crate) mod key;
+pub(crate) mod last;
 pub(crate) mod megaflow;
 pub(crate) mod observer;
 pub(crate) mod own;
 pub(crate) mod patches;
 pub(crate) mod predictor;
 pub(crate) mod recorder;
+pub(crate) mod run;
 pub(crate) mod segment;
 pub(crate) mod table;
 pub(crate) mod template_run;
@@ -257,7 +259,7 @@ pub(crate) struct Cache {
     /// Storage for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
     /// The megaflows found last.
-    pub(crate) recent: megaflow::Recent,
+    pub(crate) recent: last::Recent,
     /// Flows that were put in, if somebody wants to know ([`crate::Switch::note_installed`]).
     pub(crate) installed: Option<Vec<Installed>>,
 }

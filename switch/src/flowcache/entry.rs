@@ -587,6 +587,7 @@ impl Entry {
     }
 
     /// What is repeated.
+    #[inline(always)]
     pub(crate) fn steps(&self) -> Steps<'_> {
         self.parts().2
     }

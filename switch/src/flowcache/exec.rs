@@ -4,7 +4,7 @@ use super::entry::{
     Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
-use super::megaflow::LastMegaflow;
+use super::last::LastMegaflow;
 use super::views::Views;
 use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
@@ -17,7 +17,7 @@ use packet::{be16, checksum};
 use std::cell::OnceCell;
 
 /// Most packets of a burst.
-const BURST: usize = 32;
+pub(super) const BURST: usize = 32;
 
 /// The size of the next burst; none if no packet is left.
 pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
@@ -99,7 +99,7 @@ pub(super) fn serve<P: PacketBuf>(
 
 /// Executes an entry's steps on a packet.
 #[inline(always)]
-fn repeat<P: PacketBuf>(
+pub(super) fn repeat<P: PacketBuf>(
     e: &Entry,
     steps: Steps<'_>,
     packet: P,
@@ -117,7 +117,7 @@ fn repeat<P: PacketBuf>(
 
 /// Nothing of a packet was sent: it waits, or is dropped.
 #[inline(never)]
-fn unsent<P>(e: &Entry, out: &mut Outputs<P>, sums: &mut Tallies) {
+pub(super) fn unsent<P>(e: &Entry, out: &mut Outputs<P>, sums: &mut Tallies) {
     match (out.left.take(), e.held()) {
         (Some(packet), Some(rest)) => out.held = Some(HeldFragment { packet, rest: rest.clone(), why: e.drop }),
         _ => sums.drop(e.drop.unwrap_or(DropReason::NoBuffer)),
@@ -177,78 +177,6 @@ impl Cache {
                 }
             }
         }
-    }
-
-    /// Serves the first packets of a burst while they belong to the megaflows found last, without building keys; returns
-    /// how many.
-    #[inline]
-    pub(crate) fn serve_burst_prefix<P: PacketBuf>(
-        &mut self,
-        burst: &mut std::vec::Drain<'_, (DeviceId, P)>,
-        most: usize,
-        outer: &mut Vec<Option<P>>,
-        out: &mut Outputs<P>,
-        at: u64,
-    ) -> usize {
-        let mut served = 0;
-        while served < most {
-            match self.serve_run_of_last(burst, most - served, outer, out, at) {
-                0 => break,
-                n => served += n,
-            }
-        }
-        served
-    }
-
-    /// The same while they belong to one megaflow.
-    #[inline(always)]
-    fn serve_run_of_last<P: PacketBuf>(
-        &mut self,
-        burst: &mut std::vec::Drain<'_, (DeviceId, P)>,
-        most: usize,
-        outer: &mut Vec<Option<P>>,
-        out: &mut Outputs<P>,
-        at: u64,
-    ) -> usize {
-        let Cache { table, views, tallies, recent, .. } = self;
-        let Some(first) = burst.as_slice().first().map(|(device, _)| *device) else { return 0 };
-        let Some(l) = recent.of(first) else { return 0 };
-        let (number, key) = l.entry();
-        let exact_flags = views.exact_flags();
-        let Some(e) = table.entries.get(number as usize).filter(|e| e.is(key) && table.fresh(e)) else {
-            recent.forget(first);
-            return 0;
-        };
-        let (n, sum) = if let Some(target) = e.straight_of_any_length() {
-            let (n, sum) = l.run(burst.as_slice().get(..most).unwrap_or_default(), &views.own, exact_flags);
-            if n == 0 || !passes(e.checks(), views, &sum, at) {
-                return 0;
-            }
-            out.packets.extend(burst.by_ref().take(n).map(|(_, p)| (target, p)));
-            (n, sum)
-        } else {
-            let (mut n, mut sum) = (0, [0; 2]);
-            while n < most
-                && let Some((device, p)) = burst.as_slice().first()
-                && let Some(class) = classify(p.data(), &views.own, exact_flags)
-                && l.is(class.head(*device), p.data()).is_some()
-            {
-                let (end, lengths) = class.lengths(p.data().len());
-                // What holds for the first one holds for the next ones, too, except for lengths.
-                let holds =
-                    if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
-                let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
-                n += 1;
-                sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
-                repeat(e, e.steps(), p, end, (&[], outer), out, tallies);
-            }
-            (n, sum)
-        };
-        if n > 0 {
-            table.masks.again(l.kind(), n as u32);
-            tallies.count_run(e.path, e.generation, (n as u32, sum));
-        }
-        n
     }
 
     /// Serves a packet at a time in nanoseconds. If no entry serves it, the packet is returned and its key is complete.
@@ -396,7 +324,7 @@ pub(super) fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at
 
 /// Whether the checks of lengths hold; they come first.
 #[inline(always)]
-fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
+pub(super) fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
     for c in checks {
         match c {
             Check::Length { .. } if views.pass(c, lengths, 0) => {}
@@ -537,15 +465,8 @@ pub(super) fn run<P: PacketBuf>(
                 }
             }
             op::DECAP => {
-                let (at, longer) = inner(head);
-                let made = give(&mut now, last).map(|mut p| {
-                    let end = end.saturating_add_signed(longer.into());
-                    if p.data().len() > end {
-                        p.truncate(end);
-                    }
-                    p.shrink_front(at);
-                    p
-                });
+                let mut made = give(&mut now, last);
+                made.iter_mut().for_each(|p| decapsulate(p, inner(head), end));
                 enter(&mut now, made, keep, outer);
             }
             _ => {
@@ -567,6 +488,16 @@ fn enter<P>(now: &mut Option<P>, made: Option<P>, keep: bool, outer: &mut Vec<Op
     }
 }
 
+/// Takes out the frame inside, which begins at an offset; the packet ended at `end` as it was received.
+#[inline(always)]
+pub(super) fn decapsulate<P: PacketBuf>(p: &mut P, (at, longer): (usize, i8), end: usize) {
+    let end = end.saturating_add_signed(longer.into());
+    if p.data().len() > end {
+        p.truncate(end);
+    }
+    p.shrink_front(at);
+}
+
 fn put16(p: &mut [u8], at: usize, v: usize) {
     if let (Some(b), Ok(v)) = (p.get_mut(at..).and_then(|b| b.first_chunk_mut()), u16::try_from(v)) {
         *b = v.to_be_bytes();
@@ -585,7 +516,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 }
 
 #[inline(always)]
-fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
+pub(super) fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
     let hash = spread.and_then(|l3| crate::tunnel::entropy_of(p.data(), l3));
     p.settle_checksum();
@@ -620,7 +551,7 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
 }
 
 #[inline(always)]
-fn write(p: &mut [u8], w: &Write<'_>) {
+pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     match p.get_mut(w.at..w.at + 8 * w.words.len()) {
         Some(to) => {
             for (to, [keep, come]) in to.as_chunks_mut::<8>().0.iter_mut().zip(w.words) {

@@ -6,16 +6,13 @@
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
 use super::key::{
-    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, classify_as, inner_at, places, solicits,
+    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits,
     used, within,
 };
 use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
-use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
-use crate::ids::DeviceId;
-use crate::tunnel::Own;
 use openflow_rs::action::{Action, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
@@ -29,8 +26,8 @@ const TRIES: u32 = 1024;
 const PAUSE: u32 = 16_384;
 /// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries
 /// under an old mask may still exist, also in other threads.
-const NUMBER: u32 = 40;
-const NUMBERS: u64 = (1 << 23) - 1;
+pub(super) const NUMBER: u32 = 40;
+pub(super) const NUMBERS: u64 = (1 << 23) - 1;
 
 /// Reserved port numbers begin here (OpenFlow 1.5 section 7.2.1); these two mean one port each.
 const RESERVED: u16 = 0xff00;
@@ -399,131 +396,12 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
 /// A key with a mask applied.
 pub(crate) type Narrow = [[u64; BLOCK]; MASK_BLOCKS];
 
-/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
-/// key.
-#[derive(Debug)]
-pub(crate) struct LastMegaflow {
-    head: u64,
-    number: u32,
-    /// The entry's key.
-    key: Narrow,
-    blocks: usize,
-    /// (word, mask, value)
-    words: [(u8, u64, u64); RAW_WORDS],
-    len: usize,
-}
-
-impl LastMegaflow {
-    /// For a masked key whose entry has this number.
-    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastMegaflow {
-        let mut last = LastMegaflow { head: 0, number, key: *key, blocks, words: [(0, 0, 0); RAW_WORDS], len: 0 };
-        let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
-        last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
-        let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
-        for (to, ((mask, value), word)) in last.words.iter_mut().zip(decide) {
-            *to = (word, *mask, *value);
-            last.len += 1;
-        }
-        last
-    }
-
-    /// The entry's number, and its key.
-    pub(crate) fn entry(&self) -> (u32, &[[u64; BLOCK]]) {
-        (self.number, self.key.get(..self.blocks).unwrap_or_default())
-    }
-
-    /// The kind of its frames.
-    pub(crate) fn kind(&self) -> usize {
-        (self.head >> 32 & 0xff) as usize
-    }
-
-    /// The device that they come from.
-    fn device(&self) -> DeviceId {
-        DeviceId(self.head as u32)
-    }
-
-    /// The entry's number, if a frame matches.
-    #[inline(always)]
-    pub(crate) fn is(&self, head: u64, p: &[u8]) -> Option<u32> {
-        (self.head == head && self.has_bytes(p)).then_some(self.number)
-    }
-
-    /// Whether a frame agrees in the bytes that decide, if it is of the same kind.
-    #[inline(always)]
-    fn has_bytes(&self, p: &[u8]) -> bool {
-        let (frame, _) = p.as_chunks::<8>();
-        self.words.iter().take(self.len).all(|(word, mask, value)| {
-            frame.get(usize::from(*word)).is_some_and(|w| u64::from_ne_bytes(*w) & mask == *value)
-        })
-    }
-
-    /// How many of the first packets match, and the sums of their lengths and of those of their inner frames.
-    #[inline(always)]
-    pub(crate) fn run<P: PacketBuf>(
-        &self,
-        packets: &[(DeviceId, P)],
-        own: &Own,
-        exact_flags: bool,
-    ) -> (usize, [usize; 2]) {
-        let (kind, first) = (self.kind(), self.device());
-        let (mut n, mut whole, mut ends) = (0, 0, 0);
-        for (device, p) in packets {
-            let data = p.data();
-            // The bytes that define a kind are among those that decide.
-            if *device != first || !self.has_bytes(data) {
-                break;
-            }
-            let Some(c) = classify_as(kind, data, own, exact_flags).filter(|c| c.kind == kind) else { break };
-            (n, whole, ends) = (n + 1, whole + data.len(), ends + c.end);
-        }
-        let inner_at = inner_at(kind);
-        (n, [whole, if inner_at == 0 { 0 } else { ends - n * inner_at }])
-    }
-}
-
-/// Devices whose megaflows are kept at a time.
-const RECENT: usize = 8;
-
-/// The megaflow found last of each of some devices.
-#[derive(Debug, Default)]
-pub(crate) struct Recent([Option<LastMegaflow>; RECENT]);
-
-impl Recent {
-    /// That of a device; it may be another one's.
-    #[inline(always)]
-    pub(crate) fn of(&self, device: DeviceId) -> Option<&LastMegaflow> {
-        self.0.get(device.index() % RECENT)?.as_ref()
-    }
-
-    /// Keeps one.
-    pub(crate) fn keep(&mut self, l: LastMegaflow) {
-        if let Some(place) = self.0.get_mut(l.device().index() % RECENT) {
-            *place = Some(l);
-        }
-    }
-
-    /// Forgets that of a device.
-    #[cold]
-    pub(crate) fn forget(&mut self, device: DeviceId) {
-        self.0.get_mut(device.index() % RECENT).into_iter().for_each(|l| *l = None);
-    }
-
-    /// Puts `l` in the place of the one before it in a burst, which is kept where it is of another device.
-    #[inline(always)]
-    pub(crate) fn follow(&mut self, before: &mut Option<LastMegaflow>, l: LastMegaflow) {
-        let device = l.device();
-        if let Some(b) = before.replace(l).filter(|b| b.device() != device) {
-            self.keep(b);
-        }
-    }
-}
-
 /// A mask of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Mask {
     /// Stands in the first word of keys under it.
     number: u32,
-    bits: Narrow,
+    pub(super) bits: Narrow,
     /// Recent hits.
     found: u32,
     /// The mask as fields: of the packet, and of the one in its tunnel.

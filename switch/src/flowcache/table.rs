@@ -2,7 +2,8 @@
 
 use super::entry::Entry;
 use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
-use super::megaflow::{LastMegaflow, Masks, Narrow};
+use super::last::LastMegaflow;
+use super::megaflow::{Masks, Narrow};
 use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -1,0 +1,148 @@
+//! The megaflows found last: the next packet often belongs to the same, which a few words of its frame tell.
+
+use super::key::{BLOCK, RAW_WORDS, classify_as, inner_at};
+use super::megaflow::{Mask, NUMBER, NUMBERS, Narrow};
+use crate::buf::PacketBuf;
+use crate::ids::DeviceId;
+use crate::tunnel::Own;
+
+/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
+/// key.
+#[derive(Debug)]
+pub(crate) struct LastMegaflow {
+    head: u64,
+    number: u32,
+    /// The entry's key.
+    key: Narrow,
+    blocks: usize,
+    /// (word, mask, value)
+    words: [(u8, u64, u64); RAW_WORDS],
+    len: usize,
+    /// Mask and value of the first words, which nearly all frames have: compared at once.
+    front: [[u64; FRONT]; 2],
+    /// How many of `words` are among these.
+    near: usize,
+}
+
+/// Words of [`LastMegaflow::front`]: all that decide in a frame without a tunnel, and no more than the shortest frame has.
+const FRONT: usize = 7;
+
+impl LastMegaflow {
+    /// For a masked key whose entry has this number.
+    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastMegaflow {
+        let (words, front) = ([(0, 0, 0); RAW_WORDS], [[0; FRONT]; 2]);
+        let mut last = LastMegaflow { head: 0, number, key: *key, blocks, words, len: 0, front, near: 0 };
+        let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
+        last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
+        let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
+        for (to, ((mask, value), word)) in last.words.iter_mut().zip(decide) {
+            *to = (word, *mask, *value);
+            last.len += 1;
+            let [masks, values] = &mut last.front;
+            if let (Some(m), Some(v)) = (masks.get_mut(usize::from(word)), values.get_mut(usize::from(word))) {
+                (*m, *v) = (*mask, *value);
+                last.near += 1;
+            }
+        }
+        last
+    }
+
+    /// The entry's number, and its key.
+    pub(crate) fn entry(&self) -> (u32, &[[u64; BLOCK]]) {
+        (self.number, self.key.get(..self.blocks).unwrap_or_default())
+    }
+
+    /// The kind of its frames.
+    pub(crate) fn kind(&self) -> usize {
+        (self.head >> 32 & 0xff) as usize
+    }
+
+    /// The device that they come from.
+    pub(crate) fn device(&self) -> DeviceId {
+        DeviceId(self.head as u32)
+    }
+
+    /// The entry's number, if a frame matches.
+    #[inline(always)]
+    pub(crate) fn is(&self, head: u64, p: &[u8]) -> Option<u32> {
+        (self.head == head && self.has_bytes(p)).then_some(self.number)
+    }
+
+    /// Whether a frame agrees in the bytes that decide, if it is of the same kind.
+    #[inline(always)]
+    pub(crate) fn has_bytes(&self, p: &[u8]) -> bool {
+        let (frame, _) = p.as_chunks::<8>();
+        let Some(first) = frame.first_chunk::<FRONT>() else { return self.has_words(frame, 0) };
+        let [masks, values] = &self.front;
+        let differ = (0..FRONT).fold(0, |d, i| d | u64::from_ne_bytes(first[i]) & masks[i] ^ values[i]);
+        differ == 0 && (self.near == self.len || self.has_words(frame, self.near))
+    }
+
+    /// The same for the words from a place in the list on.
+    #[inline(always)]
+    fn has_words(&self, frame: &[[u8; 8]], from: usize) -> bool {
+        self.words.iter().take(self.len).skip(from).all(|(word, mask, value)| {
+            frame.get(usize::from(*word)).is_some_and(|w| u64::from_ne_bytes(*w) & mask == *value)
+        })
+    }
+
+    /// How many of the first packets match, and the sums of their lengths and of those of their inner frames.
+    #[inline(always)]
+    pub(crate) fn run<P: PacketBuf>(
+        &self,
+        packets: &[(DeviceId, P)],
+        own: &Own,
+        exact_flags: bool,
+    ) -> (usize, [usize; 2]) {
+        let (kind, first) = (self.kind(), self.device());
+        let (mut n, mut whole, mut ends) = (0, 0, 0);
+        for (device, p) in packets {
+            let data = p.data();
+            // The bytes that define a kind are among those that decide.
+            if *device != first || !self.has_bytes(data) {
+                break;
+            }
+            let Some(c) = classify_as(kind, data, own, exact_flags).filter(|c| c.kind == kind) else { break };
+            (n, whole, ends) = (n + 1, whole + data.len(), ends + c.end);
+        }
+        let inner_at = inner_at(kind);
+        (n, [whole, if inner_at == 0 { 0 } else { ends - n * inner_at }])
+    }
+}
+
+/// Devices whose megaflows are kept at a time.
+const RECENT: usize = 8;
+
+/// The megaflow found last of each of some devices.
+#[derive(Debug, Default)]
+pub(crate) struct Recent([Option<LastMegaflow>; RECENT]);
+
+impl Recent {
+    /// That of a device; it may be another one's.
+    #[inline(always)]
+    pub(crate) fn of(&self, device: DeviceId) -> Option<&LastMegaflow> {
+        self.0.get(device.index() % RECENT)?.as_ref()
+    }
+
+    /// Keeps one.
+    pub(crate) fn keep(&mut self, l: LastMegaflow) {
+        if let Some(place) = self.0.get_mut(l.device().index() % RECENT) {
+            *place = Some(l);
+        }
+    }
+
+    /// Forgets that of a device.
+    #[cold]
+    pub(crate) fn forget(&mut self, device: DeviceId) {
+        self.0.get_mut(device.index() % RECENT).into_iter().for_each(|l| *l = None);
+    }
+
+    /// Puts `l` in the place of the one before it in a burst, which is kept where it is of another device.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, before: &mut Option<LastMegaflow>, l: LastMegaflow) {
+        let device = l.device();
+        if let Some(b) = before.replace(l).filter(|b| b.device() != device) {
+            self.keep(b);
+        }
+    }
+}
