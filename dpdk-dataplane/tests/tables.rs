@@ -114,6 +114,15 @@ fn all_commands_answer() {
     for args in [&["77"][..], &[], &["0"], &["3601"], &["x"]] {
         assert_eq!(aging(&ours, args), aging(&theirs, args), "{args:?}");
     }
+    // Newer than Debian's.
+    let interval = || ours.appctl(&["dpctl/ct-get-sweep-interval"]).expect("an interval");
+    assert_eq!(interval().trim(), "20000");
+    assert_eq!(
+        ours.appctl(&["dpctl/ct-set-sweep-interval", "5000"]).expect("set"),
+        "setting sweep interval successful\n"
+    );
+    assert!(ours.appctl(&["dpctl/ct-set-sweep-interval", "0"]).is_err_and(|e| e.contains("invalid sweep value")));
+    assert_eq!(interval().trim(), "5000");
     assert!(ours.appctl(&["dpif-netdev/pmd-perf-show"]).expect("figures").contains("iterations"));
 }
 

@@ -369,7 +369,7 @@ impl Conntrack {
     }
 
     /// How many slots the table has by now, which [`Conntrack::sweep`] has to look at.
-    pub(crate) fn slots(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.slots.len()
     }
 

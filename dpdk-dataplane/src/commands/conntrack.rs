@@ -3,6 +3,7 @@
 use crate::pmd::MainPmd;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
+use std::time::Duration;
 use switch::conntrack::Zone;
 
 type Answer = Result<String, String>;
@@ -21,6 +22,10 @@ pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/ct-get-maxconns", "[dp]", 1, |w, args| {
         known_datapath(args)?;
         Ok(format!("{}\n", w.switch.conntrack.lock().limit()))
+    }),
+    ("dpctl/ct-get-sweep-interval", "[dp]", 1, |w, args| {
+        known_datapath(args)?;
+        Ok(format!("{}\n", w.sweep_interval.as_millis()))
     }),
     ("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", usize::MAX, set_limits),
     ("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 2, get_limits),
@@ -170,6 +175,12 @@ pub(super) fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     } else {
         Err(format!("maxconns could not be set: there is room for {} connections (Invalid argument)", ct.room()))
     }
+}
+
+pub(super) fn set_sweep_interval(w: &mut MainPmd, args: &[String]) -> Answer {
+    let ms = last_word(args)?.parse().ok().filter(|ms: &u32| *ms != 0);
+    w.sweep_interval = Duration::from_millis(ms.ok_or("invalid sweep value (Invalid argument)")?.into());
+    Ok("setting sweep interval successful\n".into())
 }
 
 /// Refuses to change limits while the database sets them.

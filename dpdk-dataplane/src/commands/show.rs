@@ -18,6 +18,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("dpif/show-dp-features", "bridge", 1, 1, features),
     ("dpif/set-dp-features", "bridge [feature value]", 1, 3, offer),
     ("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, super::conntrack::set_most),
+    ("dpctl/ct-set-sweep-interval", "[dp] ms", 1, 2, super::conntrack::set_sweep_interval),
     ("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, fragments),
     ("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, set_least),
     ("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", 1, 2, set_most),

@@ -12,6 +12,7 @@
 
 use crate::clock::Clock;
 use crate::pmd::PacketSampler;
+use crate::pmd::round::{Batch, Round};
 use crate::ports::frame::Frame;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use openflow_rs::PortNo;
@@ -424,11 +425,51 @@ fn is_bfd(p: &[u8]) -> bool {
     packet::Headers::parse(inner).and_then(|h| port(&h, inner)).is_some_and(|p| matches!(p, 3784 | 4784))
 }
 
+/// What a fast thread receives in a round.
+struct FastRound<'a> {
+    pmd: &'a mut FastLoop,
+    now: Duration,
+    out: &'a mut Outputs<Frame>,
+    missed: &'a mut Vec<Upcall<Frame>>,
+}
+
+impl Round for FastRound<'_> {
+    fn devices(&self) -> usize {
+        self.pmd.devices.len()
+    }
+
+    #[inline]
+    fn receive(&mut self, (number, place): (usize, usize), batch: &mut Batch) -> bool {
+        let FastLoop { devices, sampler, sampled, counters, .. } = &mut *self.pmd;
+        let Some(Some((d, _))) = devices.get(number) else { return false };
+        let Some(q) = d.queues.get(place) else { return false };
+        let id = DeviceId::at(number);
+        let broken = match sampler {
+            None => d.port.receive_into(*q, batch, |m| (id, Frame(m))),
+            Some(sampler) => d.port.receive(*q, |m| {
+                let to = if sampler.pick() { &mut *sampled } else { &mut *batch };
+                to.push((id, Frame(m)));
+            }),
+        };
+        if broken != 0 {
+            counters.add(PmdCounter::Oversize, broken);
+        }
+        true
+    }
+
+    fn forward(&mut self, batch: &mut Batch) {
+        let FastRound { pmd, now, out, missed } = self;
+        pmd.counters.add(PmdCounter::Received, batch.len());
+        pmd.path.process(batch, *now, out, missed);
+        pmd.hand_over(missed);
+        pmd.deliver(out);
+    }
+}
+
 impl FastLoop {
     fn run(mut self) {
-        let mut batch: Vec<(DeviceId, Frame)> = Vec::with_capacity(BURST);
-        let mut missed = Vec::new();
-        let mut out = Outputs::default();
+        let mut batch = Batch::with_capacity(BURST);
+        let (mut missed, mut out) = (Vec::new(), Outputs::default());
         let mut idle = crate::pmd::IdleBackoff::default();
         let mut reported = Duration::ZERO;
         loop {
@@ -451,24 +492,9 @@ impl FastLoop {
             }
             let now = self.clock.now();
             self.counters.add(PmdCounter::Polls, 1);
-            let mut busy = false;
-            for i in 0..self.devices.len() {
-                for place in 0.. {
-                    if !self.receive((i, place), &mut batch) {
-                        break;
-                    }
-                    // As in the main thread.
-                    if batch.len() >= BURST {
-                        busy = true;
-                        self.serve(&mut batch, now, &mut out, &mut missed);
-                    }
-                }
-            }
+            let mut round = FastRound { pmd: &mut self, now, out: &mut out, missed: &mut missed };
+            let busy = round.packets(&mut batch) > 0;
             self.hand_over_picked();
-            if !batch.is_empty() {
-                busy = true;
-                self.serve(&mut batch, now, &mut out, &mut missed);
-            }
             if busy {
                 self.counters.add(PmdCounter::Busy, self.clock.now().saturating_sub(now).as_nanos() as usize);
             } else {
@@ -487,40 +513,6 @@ impl FastLoop {
             // Once the main thread has ended nobody wants the counters.
             let _ = self.up.send(FromPmd::Sums(Box::new(s)));
         }
-    }
-
-    /// Receives from one of the queues of a device, by its place among these; false if there is none at this place.
-    #[inline]
-    fn receive(&mut self, (number, place): (usize, usize), batch: &mut Vec<(DeviceId, Frame)>) -> bool {
-        let FastLoop { devices, sampler, sampled, counters, .. } = self;
-        let Some(Some((d, _))) = devices.get(number) else { return false };
-        let Some(q) = d.queues.get(place) else { return false };
-        let id = DeviceId::at(number);
-        let broken = match sampler {
-            None => d.port.receive_into(*q, batch, |m| (id, Frame(m))),
-            Some(sampler) => d.port.receive(*q, |m| {
-                let to = if sampler.pick() { &mut *sampled } else { &mut *batch };
-                to.push((id, Frame(m)));
-            }),
-        };
-        if broken != 0 {
-            counters.add(PmdCounter::Oversize, broken);
-        }
-        true
-    }
-
-    /// Forwards what was received.
-    fn serve(
-        &mut self,
-        batch: &mut Vec<(DeviceId, Frame)>,
-        now: Duration,
-        out: &mut Outputs<Frame>,
-        missed: &mut Vec<Upcall<Frame>>,
-    ) {
-        self.counters.add(PmdCounter::Received, batch.len());
-        self.path.process(batch, now, out, missed);
-        self.hand_over(missed);
-        self.deliver(out);
     }
 
     /// Gives the main thread the packets that it is to observe.
@@ -577,13 +569,20 @@ impl FastLoop {
     fn deliver(&mut self, out: &mut Outputs<Frame>) {
         self.hand_over_bfd(&mut out.bfd);
         let mut others = Vec::new();
-        for (to, Frame(m)) in out.packets.drain(..) {
+        let mut packets = out.packets.drain(..);
+        while let Some(to) = packets.as_slice().first().map(|(to, _)| *to) {
+            let n = packets.as_slice().iter().take_while(|(next, _)| *next == to).count();
+            let same = packets.by_ref().take(n);
             match self.devices.get_mut(to.device().index()) {
-                Some(Some((s, queue))) if s.direct => queue.push(m),
-                Some(Some(_)) => others.push((to, Frame(m))),
-                _ => self.counters.add(PmdCounter::Gone, 1),
+                Some(Some((s, queue))) if s.direct => queue.extend(same.map(|(_, Frame(m))| m)),
+                Some(Some(_)) => others.extend(same),
+                _ => {
+                    drop(same.collect::<Vec<_>>());
+                    self.counters.add(PmdCounter::Gone, n);
+                }
             }
         }
+        drop(packets);
         if !others.is_empty() {
             let _ = self.up.send(FromPmd::Deliver(others));
         }

@@ -2,6 +2,7 @@
 //! of BFD and LACP. Other threads ask it for things by jobs ([`super::Handle`]), which it does between bursts.
 
 use super::devices::DeviceSlot;
+use super::round::{Batch, Round};
 use super::{IdleBackoff, Job, PacketSampler, run_on};
 use crate::clock::Clock;
 use crate::pmd::conn_sync::ConnSync;
@@ -27,10 +28,17 @@ use tokio::sync::mpsc;
 const CONNECTIONS: usize = 3_000_000;
 /// The most connections that an operator may ask for (`dpctl/ct-set-maxconns`); the table is reserved for them.
 const ROOM: usize = 1 << 24;
-/// How many connections are looked at for expiry between two bursts, and the least time between two such looks. At this
-/// rate a table of 3,000,000 is looked through in about a second.
+/// How many connections are looked at for expiry in such a time, at least. At this rate a table of 3,000,000 is looked
+/// through in about a second.
 const SWEEP: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_micros(16);
+/// As many times that are looked at where the table would not be looked through in the sweep interval otherwise, at most.
+const SWEEP_FASTER: usize = 16;
+/// For how many of these times that is made up for after a long round, at most.
+const SWEEPS: usize = 8;
+/// How long it may take to look through all connections for those that have expired, until an operator says otherwise: as
+/// in Open vSwitch.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
 /// The most jobs between two bursts, and the time after which further jobs wait until the next burst is done.
 const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
@@ -123,6 +131,8 @@ pub struct MainPmd {
     pub neighbours: Neighbours,
     /// The longest sleep without packets (`pmd-sleep-max`).
     pub sleep_max: Duration,
+    /// How long it may take to look through all connections for those that have expired (`dpctl/ct-set-sweep-interval`).
+    pub sweep_interval: Duration,
     /// Counters of the loop.
     pub counters: Counters,
     /// Features that commands have turned off.
@@ -163,6 +173,53 @@ pub struct MainPmd {
     pub(super) big: [u64; 2],
     /// A thread wakes this one when a device of the kernel has something to read, so it may sleep without a limit.
     pub(super) wakes: bool,
+}
+
+/// What the main thread receives in a round.
+struct MainRound<'a> {
+    pmd: &'a mut MainPmd,
+    /// The places in the batch of packets that are observed.
+    sampled: &'a mut Vec<usize>,
+    now: Duration,
+    /// There was more than BFD's packets.
+    awake: bool,
+}
+
+impl Round for MainRound<'_> {
+    fn devices(&self) -> usize {
+        self.pmd.devices.len()
+    }
+
+    #[inline]
+    fn receive(&mut self, (number, place): (usize, usize), batch: &mut Batch) -> bool {
+        let (MainPmd { devices, sampler, counters, .. }, now) = (&mut *self.pmd, self.now);
+        let Some(slot) = devices.get_mut(number).and_then(Option::as_mut).filter(|s| s.polled) else { return false };
+        let DeviceSlot { device, own_queues, ingress, .. } = slot;
+        let Some(queue) = own_queues.get(place) else { return false };
+        let id = DeviceId::at(number);
+        let broken = if ingress.is_none() && sampler.is_none() {
+            device.port.receive_into(*queue, batch, |m| (id, Frame(m)))
+        } else {
+            device.port.receive(*queue, |m| {
+                if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                    if sampler.as_mut().is_some_and(PacketSampler::pick) {
+                        self.sampled.push(batch.len());
+                    }
+                    batch.push((id, Frame(m)));
+                }
+            })
+        };
+        counters.oversize += broken as u64;
+        true
+    }
+
+    fn forward(&mut self, batch: &mut Batch) {
+        let n = batch.len();
+        self.pmd.counters.received += n as u64;
+        self.pmd.process(batch, self.sampled, self.now);
+        self.awake |= !self.pmd.is_bfd_alone(n);
+        self.pmd.deliver(self.now);
+    }
 }
 
 impl MainPmd {
@@ -220,6 +277,7 @@ impl MainPmd {
             rapid: RapidTrees::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
+            sweep_interval: SWEEP_INTERVAL,
             counters: Counters::default(),
             not_offered: Vec::new(),
             datapath: DATAPATH,
@@ -272,7 +330,7 @@ impl MainPmd {
     }
 
     pub(super) fn run(&mut self) {
-        let (mut batch, mut sampled): (Vec<(DeviceId, Frame)>, _) = (Vec::new(), Vec::new());
+        let (mut batch, mut sampled) = (Batch::new(), Vec::new());
         let mut idle = IdleBackoff::default();
         let mut last = self.now();
         let mut swept = last;
@@ -294,25 +352,9 @@ impl MainPmd {
             // Before packets meet flows that a job has just put in.
             self.conn_sync.poll_learned(&mut self.switch, now);
             // Whether this round's work keeps the thread from sleeping. Jobs do not: they wake it.
-            let (mut awake, mut received) = (false, 0);
-            for i in 0..self.devices.len() {
-                for place in 0.. {
-                    if !self.receive((i, place), &mut batch, &mut sampled, now) {
-                        break;
-                    }
-                    // A full burst goes on before the next one is read: its headers, and the translations of its addresses, are
-                    // in the processor's caches now.
-                    if batch.len() >= BURST {
-                        received += batch.len();
-                        awake |= self.serve(&mut batch, &mut sampled, now);
-                        self.deliver(now);
-                    }
-                }
-            }
-            if !batch.is_empty() {
-                received += batch.len();
-                awake |= self.serve(&mut batch, &mut sampled, now);
-            }
+            let mut round = MainRound { pmd: self, sampled: &mut sampled, now, awake: false };
+            let received = round.packets(&mut batch);
+            let mut awake = round.awake;
             busy |= received > 0;
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
@@ -321,9 +363,10 @@ impl MainPmd {
             self.deliver(now);
             self.conn_sync.poll(&self.switch.conntrack, now);
             // All at once would stop packets for milliseconds.
-            if now.saturating_sub(swept) >= SWEEP_EVERY {
+            let times = now.saturating_sub(swept).as_nanos() / SWEEP_EVERY.as_nanos();
+            if times > 0 {
                 swept = now;
-                self.switch.conntrack.lock().sweep(SWEEP, now);
+                self.sweep(SWEEPS.min(times as usize), now);
             }
             if busy || timers {
                 let end = self.now();
@@ -343,11 +386,23 @@ impl MainPmd {
                 self.counters.sleeps += 1;
                 continue;
             }
+            if awake {
+                idle.pause(true, self.sleep_max, Duration::ZERO);
+                continue;
+            }
             // The sleep ends before the next deadline.
             let due = self.next_due().saturating_sub(self.now());
             let due = self.queues_wait(now).map_or(due, |t| t.min(due));
-            self.counters.sleeps += u64::from(idle.pause(awake, self.sleep_max, due));
+            self.counters.sleeps += u64::from(idle.pause(false, self.sleep_max, due));
         }
+    }
+
+    /// Looks for connections that have expired, as many as in so many times of [`SWEEP_EVERY`].
+    fn sweep(&self, times: usize, now: Duration) {
+        let mut ct = self.switch.conntrack.lock();
+        let all = ct.slots() as u128 * SWEEP_EVERY.as_nanos();
+        let needed = all.div_ceil(self.sweep_interval.as_nanos().max(1)) as usize;
+        ct.sweep(needed.clamp(SWEEP, SWEEP_FASTER * SWEEP) * times, now);
     }
 
     /// Whether `n` packets, which were served last, were BFD's and nothing else. Of a thousand peers some always say something: they do
@@ -394,47 +449,8 @@ impl MainPmd {
         self.fast.observe(rate);
     }
 
-    /// Receives from one of the queues that this thread polls of a device, by its place among these; false if there is none at
-    /// this place. The places in `batch` of packets that are observed go to `sampled`.
-    #[inline]
-    fn receive(
-        &mut self,
-        (number, place): (usize, usize),
-        batch: &mut Vec<(DeviceId, Frame)>,
-        sampled: &mut Vec<usize>,
-        now: Duration,
-    ) -> bool {
-        let MainPmd { devices, sampler, counters, .. } = self;
-        let Some(slot) = devices.get_mut(number).and_then(Option::as_mut).filter(|s| s.polled) else { return false };
-        let DeviceSlot { device, own_queues, ingress, .. } = slot;
-        let Some(queue) = own_queues.get(place) else { return false };
-        let id = DeviceId::at(number);
-        let broken = if ingress.is_none() && sampler.is_none() {
-            device.port.receive_into(*queue, batch, |m| (id, Frame(m)))
-        } else {
-            device.port.receive(*queue, |m| {
-                if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                    if sampler.as_mut().is_some_and(PacketSampler::pick) {
-                        sampled.push(batch.len());
-                    }
-                    batch.push((id, Frame(m)));
-                }
-            })
-        };
-        counters.oversize += broken as u64;
-        true
-    }
-
-    /// Forwards what was received; whether there was more than BFD's packets.
-    fn serve(&mut self, batch: &mut Vec<(DeviceId, Frame)>, sampled: &mut Vec<usize>, now: Duration) -> bool {
-        let n = batch.len();
-        self.counters.received += n as u64;
-        self.process(batch, sampled, now);
-        !self.is_bfd_alone(n)
-    }
-
     /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
-    fn process(&mut self, batch: &mut Vec<(DeviceId, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
+    fn process(&mut self, batch: &mut Batch, sampled: &mut Vec<usize>, now: Duration) {
         let mut first = 0;
         for at in sampled.drain(..) {
             let mut rest = batch.split_off(at.saturating_sub(first).min(batch.len()));

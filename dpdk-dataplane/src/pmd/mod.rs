@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`main`] | the main PMD thread, which owns the switch and all devices |
+//! | `round` | which queues are polled when |
 //! | [`mod@start`] | its start with DPDK, and its end |
 //! | `timers` | what it does when its time has come: messages of BFD, LACP and others, the liveness of ports |
 //! | `deliver` | what becomes of the packets and events that the switch produced |
@@ -30,6 +31,7 @@ pub mod main;
 mod next_hops;
 pub mod packet_in_limit;
 pub mod port_statistics;
+mod round;
 pub mod sampler;
 pub mod start;
 mod timers;

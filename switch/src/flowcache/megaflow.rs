@@ -6,8 +6,7 @@
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
 use super::key::{
-    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits,
-    used, within,
+    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits, used, within,
 };
 use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
