@@ -4,7 +4,7 @@ use super::entry::{
     Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
-use super::last::LastMegaflow;
+use super::last::LastFlow;
 use super::views::Views;
 use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
@@ -18,6 +18,10 @@ use std::cell::OnceCell;
 
 /// Most packets of a burst.
 pub(super) const BURST: usize = 32;
+
+/// A burst of so many packets whose one in the middle and last one are of the same flow is likely to be followed by more of
+/// that.
+const MANY: usize = 8;
 
 /// The size of the next burst; none if no packet is left.
 pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
@@ -133,7 +137,7 @@ impl Cache {
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         // The next packet often belongs to the megaflow found last.
-        let (mut last, mut again): (Option<LastMegaflow>, u32) = (None, 0);
+        let (mut last, mut again): (Option<LastFlow>, u32) = (None, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             let class = classify(p.data(), &views.own, exact_flags);
             if let (Some(c), Some(l)) = (class, &last)
@@ -161,13 +165,22 @@ impl Cache {
             table.masks.again(l.kind(), again);
             recent.keep(l);
         }
-        let Cache { table, views, .. } = self;
+        let Cache { table, views, recent, .. } = self;
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
         for k in keys.iter_mut().filter(|k| k.cached() && k.found == Found::Exact) {
             k.candidate = table.candidate(k.blocks(), k.hash);
             if let Some(e) = table.entries.get(k.candidate as usize) {
                 e.lines(P::prefetch);
             }
+        }
+        if let (Some(middle), Some(end)) = (keys.get(keys.len() / 2), keys.last())
+            && keys.len() >= MANY
+            && [middle, end].iter().all(|k| k.cached() && k.found == Found::Exact)
+            && same(middle.blocks(), end.blocks())
+            && table.entries.get(end.candidate as usize).is_some_and(|e| e.is(end.blocks()))
+        {
+            // One connection's packets: the next ones need no keys.
+            LastFlow::exact(end).into_iter().for_each(|l| recent.keep(l));
         }
         for k in keys.iter().filter(|k| k.cached() && k.found == Found::Exact) {
             let Some(e) = table.entries.get(k.candidate as usize).filter(|e| e.tracked) else { continue };

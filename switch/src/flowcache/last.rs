@@ -1,16 +1,17 @@
-//! The megaflows found last: the next packet often belongs to the same, which a few words of its frame tell.
+//! The flows found last: the next packet often belongs to the same, which a few words of its frame tell.
 
-use super::key::{BLOCK, RAW_WORDS, classify_as, inner_at};
+use super::key::{BLOCK, PackedKey, RAW_WORDS, classify_as, inner_at};
 use super::megaflow::{Mask, NUMBER, NUMBERS, Narrow};
 use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
 use crate::tunnel::Own;
 
-/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
-/// key.
+/// The flow found last in a burst: its mask and values by word of the frame, to compare the next frame without a key.
 #[derive(Debug)]
-pub(crate) struct LastMegaflow {
+pub(crate) struct LastFlow {
     head: u64,
+    /// It is a megaflow; else its packets have all of their keys in common.
+    pub(crate) wide: bool,
     number: u32,
     /// The entry's key.
     key: Narrow,
@@ -24,17 +25,29 @@ pub(crate) struct LastMegaflow {
     near: usize,
 }
 
-/// Words of [`LastMegaflow::front`]: all that decide in a frame without a tunnel, and no more than the shortest frame has.
+/// Words of [`LastFlow::front`]: all that decide in a frame without a tunnel, and no more than the shortest frame has.
 const FRONT: usize = 7;
 
-impl LastMegaflow {
+impl LastFlow {
     /// For a masked key whose entry has this number.
-    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastMegaflow {
+    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastFlow {
+        LastFlow::under(mask.bits.as_flattened(), key, blocks, number, true)
+    }
+
+    /// For a whole key whose entry is its candidate, if that is a frame's bytes.
+    pub(crate) fn exact(key: &PackedKey) -> Option<LastFlow> {
+        let shape = key.shape()?;
+        let mut own = Narrow::default();
+        own.iter_mut().zip(key.blocks()).for_each(|(to, from)| *to = *from);
+        Some(LastFlow::under(shape.masks.as_flattened(), &own, key.blocks().len(), key.candidate, false))
+    }
+
+    fn under(masks: &[u64], key: &Narrow, blocks: usize, number: u32, wide: bool) -> LastFlow {
         let (words, front) = ([(0, 0, 0); RAW_WORDS], [[0; FRONT]; 2]);
-        let mut last = LastMegaflow { head: 0, number, key: *key, blocks, words, len: 0, front, near: 0 };
-        let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
-        last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
-        let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
+        let mut last = LastFlow { head: 0, wide, number, key: *key, blocks, words, len: 0, front, near: 0 };
+        last.head = key.as_flattened().first().map_or(0, |v| v & !(NUMBERS << NUMBER));
+        let both = masks.iter().zip(key.as_flattened()).skip(1);
+        let decide = both.zip(0..).filter(|((m, _), _)| **m != 0);
         for (to, ((mask, value), word)) in last.words.iter_mut().zip(decide) {
             *to = (word, *mask, *value);
             last.len += 1;
@@ -110,22 +123,22 @@ impl LastMegaflow {
     }
 }
 
-/// Devices whose megaflows are kept at a time.
+/// Devices whose flows are kept at a time.
 const RECENT: usize = 8;
 
-/// The megaflow found last of each of some devices.
+/// The flow found last of each of some devices.
 #[derive(Debug, Default)]
-pub(crate) struct Recent([Option<LastMegaflow>; RECENT]);
+pub(crate) struct Recent([Option<LastFlow>; RECENT]);
 
 impl Recent {
     /// That of a device; it may be another one's.
     #[inline(always)]
-    pub(crate) fn of(&self, device: DeviceId) -> Option<&LastMegaflow> {
+    pub(crate) fn of(&self, device: DeviceId) -> Option<&LastFlow> {
         self.0.get(device.index() % RECENT)?.as_ref()
     }
 
     /// Keeps one.
-    pub(crate) fn keep(&mut self, l: LastMegaflow) {
+    pub(crate) fn keep(&mut self, l: LastFlow) {
         if let Some(place) = self.0.get_mut(l.device().index() % RECENT) {
             *place = Some(l);
         }
@@ -139,7 +152,7 @@ impl Recent {
 
     /// Puts `l` in the place of the one before it in a burst, which is kept where it is of another device.
     #[inline(always)]
-    pub(crate) fn follow(&mut self, before: &mut Option<LastMegaflow>, l: LastMegaflow) {
+    pub(crate) fn follow(&mut self, before: &mut Option<LastFlow>, l: LastFlow) {
         let device = l.device();
         if let Some(b) = before.replace(l).filter(|b| b.device() != device) {
             self.keep(b);

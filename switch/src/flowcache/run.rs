@@ -1,4 +1,4 @@
-//! Runs: packets one behind the other that belong to the megaflow found last. They need no keys, and what is the same for all
+//! Runs: packets one behind the other that belong to the flow found last. They need no keys, and what is the same for all
 //! of them is done once: its entry is found, its steps are decoded, its counters are added to.
 
 use super::Cache;
@@ -87,7 +87,7 @@ impl Stage<'_> {
 }
 
 impl Cache {
-    /// Serves the first packets of a burst while they belong to the megaflows found last, without building keys; returns
+    /// Serves the first packets of a burst while they belong to the flows found last, without building keys; returns
     /// how many.
     #[inline]
     pub(crate) fn serve_burst_prefix<P: PacketBuf>(
@@ -108,7 +108,7 @@ impl Cache {
         served
     }
 
-    /// The same while they belong to one megaflow.
+    /// The same while they belong to one flow.
     #[inline(always)]
     fn serve_run_of_last<P: PacketBuf>(
         &mut self,
@@ -133,7 +133,9 @@ impl Cache {
                 return 0;
             }
             out.packets.extend(burst.by_ref().take(n).map(|(_, p)| (target, p)));
-            table.masks.again(l.kind(), n as u32);
+            if l.wide {
+                table.masks.again(l.kind(), n as u32);
+            }
             tallies.count_run(e.path, e.generation, (n as u32, sum));
             return n;
         }
@@ -180,7 +182,9 @@ impl Cache {
                 repeat(e, e.steps(), p, end, (&[], outer), out, tallies);
             }
         }
-        table.masks.again(l.kind(), n as u32);
+        if l.wide {
+            table.masks.again(l.kind(), n as u32);
+        }
         tallies.count_run(e.path, e.generation, (n as u32, sum));
         n
     }

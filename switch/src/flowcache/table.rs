@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
-use super::last::LastMegaflow;
+use super::last::LastFlow;
 use super::megaflow::{Masks, Narrow};
 use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
@@ -195,13 +195,13 @@ impl Table {
     /// Looks a key up under the masks; if a megaflow matches, narrows the key to its. Returns how to compare further
     /// frames with it, if their bytes are their keys.
     #[inline(never)]
-    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastMegaflow>> {
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastFlow>> {
         let kind = key.kind()?;
         for i in 0..self.masks.due(kind) {
             let mask = self.masks.get(kind, i)?;
             let narrow = mask.of(key.blocks());
             if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
-                let last = (kind < SHAPES).then(|| LastMegaflow::new(mask, &narrow, key.blocks().len(), number));
+                let last = (kind < SHAPES).then(|| LastFlow::new(mask, &narrow, key.blocks().len(), number));
                 self.masks.served(kind, i);
                 key.narrow(&narrow, number);
                 return Some(last);

@@ -76,7 +76,14 @@ proptest! {
     ))]
     /// Packets that come in together are served as if each came alone, also where one changes what the next depends on.
     #[test]
-    fn bursts_equal_translation_one_by_one(list in ops(), size in 2usize..40) {
+    fn bursts_equal_translation_one_by_one(
+        list in ops(),
+        times in proptest::collection::vec(prop_oneof![2 => Just(1usize), 1 => 2..40usize], 1..16),
+        size in 2usize..80,
+    ) {
+        // Many of the same come one behind the other, too.
+        let list: Vec<Op> =
+            list.iter().zip(times.iter().cycle()).flat_map(|(o, n)| std::iter::repeat_n(o.clone(), *n)).collect();
         let (mut with, mut without) = (Rig::new(true), Rig::new(false));
         let mut now = [Duration::from_secs(10); 2];
         let mut last = [Vec::new(), Vec::new()];
