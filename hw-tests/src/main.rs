@@ -99,7 +99,7 @@ enum Command {
     },
     /// Measures how fast the switch forwards, ours and Open vSwitch with DPDK in one run.
     BenchSwitch {
-        /// Only cases whose names contain one of these.
+        /// Only the cases of these names; of a word that is no name those that have it in theirs.
         only: Vec<String>,
         /// The processor of the worker.
         #[arg(long, default_value_t = 1)]

@@ -97,12 +97,15 @@ impl Contender<'_> {
     }
 }
 
-/// Measures all cases whose names contain one of `only`, or all; prints a line for each.
+/// Measures the cases that are named in `only`, or whose names contain one of these, or all; prints a line for each.
 ///
 /// # Errors
 /// The machine cannot be built, or a switch forwards nothing.
 pub fn measure(only: &[String], plan: Plan<'_>) -> Result<bool> {
-    let wanted = |c: &Case| only.is_empty() || only.iter().any(|o| c.name().contains(o.as_str()));
+    let names: Vec<String> = traffic::all().iter().flat_map(|t| &t.cases).map(Case::name).collect();
+    // Some names begin as others do.
+    let means = |o: &String, name: &str| if names.contains(o) { o == name } else { name.contains(o.as_str()) };
+    let wanted = |c: &Case| only.is_empty() || only.iter().any(|o| means(o, &c.name()));
     let dir = std::env::temp_dir().join("isthmus-speed-files");
     let other = (if plan.beside.is_some() { Maker::Ours } else { Maker::Debian }, plan.beside);
     let mut makers = vec![("ours", (Maker::Ours, None)), (plan.other(), other)];
