@@ -82,17 +82,30 @@ impl Plan<'_> {
 struct Contender<'a> {
     name: &'static str,
     machine: Machine,
-    /// Its files.
+    /// Its files, and among them all packets of the traffic in both directions, of each port.
     dir: PathBuf,
+    files: [Vec<PathBuf>; 2],
     found: &'a mut BTreeMap<String, Outcome>,
 }
 
 impl Contender<'_> {
+    /// Writes the packets of a kind of traffic, which several cases send.
+    fn write(&mut self, t: &Traffic) -> Result<()> {
+        for (list, (d, word)) in self.files.iter_mut().zip([(Direction::Out, "out"), (Direction::Back, "back")]) {
+            *list = files(&self.machine, t, d, t.packets, &self.dir.join(format!("{}-{word}", t.name)))?;
+        }
+        Ok(())
+    }
+
     /// Does something while the other switch stands still.
-    fn turn<T>(&mut self, what: &str, f: impl FnOnce(&mut Machine, &Path) -> Result<T>) -> Result<T> {
-        self.machine.stop(false);
-        let done = f(&mut self.machine, &self.dir).with_context(|| format!("{}: {what}", self.name));
-        self.machine.stop(true);
+    fn turn<T>(
+        &mut self,
+        what: &str,
+        f: impl FnOnce(&mut Machine, &Path, &[Vec<PathBuf>; 2]) -> Result<T>,
+    ) -> Result<T> {
+        self.machine.resume();
+        let done = f(&mut self.machine, &self.dir, &self.files).with_context(|| format!("{}: {what}", self.name));
+        self.machine.suspend();
         done
     }
 }
@@ -129,10 +142,13 @@ pub fn measure(only: &[String], plan: Plan<'_>) -> Result<bool> {
             if many {
                 machine.keep_connections(KEPT)?;
             }
-            machine.stop(true);
-            contenders.push(Contender { name, machine, dir, found });
+            machine.suspend();
+            contenders.push(Contender { name, machine, dir, found, files: Default::default() });
         }
         for t in &list {
+            for x in contenders.iter_mut().filter(|_| !plan.rings) {
+                x.write(t)?;
+            }
             for c in t.cases.iter().filter(|c| wanted(c)) {
                 compare(&mut contenders, t, c, plan)?;
             }
@@ -170,14 +186,14 @@ fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], other: &str, dir: &Pa
                 |t| format!("{t:.2}"),
             ),
         };
-        let mut ratios: Vec<f64> = a.rates.iter().zip(&b.rates).map(|(a, b)| a / b).collect();
-        ratios.sort_by(f64::total_cmp);
-        let (least, most) = (ratios.first().unwrap_or(&f64::NAN), ratios.last().unwrap_or(&f64::NAN));
+        let ratios: Vec<f64> = a.rates.iter().zip(&b.rates).map(|(a, b)| a / b).collect();
+        let (least, most) =
+            (ratios.iter().copied().fold(f64::NAN, f64::min), ratios.iter().copied().fold(f64::NAN, f64::max));
         println!(
             "bench-switch {name} ours {:.3} {other} {:.3} ratio {:.2} ({least:.2} to {most:.2}) testpmd {top}",
             median(a.rates.clone()),
             median(b.rates.clone()),
-            median(ratios.clone()),
+            median(ratios),
         );
     }
     Ok(right)
@@ -197,49 +213,50 @@ fn differs(a: &[Vec<u8>], b: &[Vec<u8>], other: &str) -> Option<String> {
 fn compare(contenders: &mut [Contender<'_>], t: &Traffic, c: &Case, plan: Plan<'_>) -> Result<()> {
     let name = c.name();
     for x in contenders.iter_mut() {
-        let o = x.turn(&name, |m, dir| {
-            if plan.rings { Ok(begin_round(m, t, c).map(|()| Outcome::default())?) } else { begin(m, t, c, dir) }
+        let o = x.turn(&name, |m, dir, files| match plan.rings {
+            true => begin_round(m, t, c).map(|()| Outcome::default()),
+            false => begin(m, t, c, dir, files),
         })?;
         x.found.insert(name.clone(), o);
     }
-    for _ in 0..TURNS {
+    // A profile is of one turn.
+    for _ in 0..if plan.profile.is_some() { 1 } else { TURNS } {
         for x in contenders.iter_mut() {
-            let rate = x.turn(&name, |m, _| again(m, t, c, plan))?;
+            let rate = x.turn(&name, |m, _, _| again(m, t, c, plan))?;
             eprintln!("  {name}: {}: {rate:.3} million a second", x.name);
             x.found.entry(name.clone()).or_default().rates.push(rate);
         }
     }
     for x in contenders.iter_mut() {
-        let sample = x.turn(&name, |m, dir| {
+        let sample = x.turn(&name, |m, dir, _| {
             if plan.rings {
                 end_round(m, t, c, dir).map(Some)
             } else {
                 m.device(t.sides(c.direction).0, &Device::Null).map(|()| None)
             }
         })?;
-        let o = x.found.entry(name.clone()).or_default();
-        o.sample = sample.unwrap_or(std::mem::take(&mut o.sample));
+        if let (Some(o), Some(sample)) = (x.found.get_mut(&name), sample) {
+            o.sample = sample;
+        }
     }
     Ok(())
 }
 
 /// Has packets of a case come in, and the switch know them.
-fn begin(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Outcome> {
-    let out = files(m, t, Direction::Out, t.packets, &dir.join(format!("{}-out", t.name)))?;
-    let back = files(m, t, Direction::Back, t.packets, &dir.join(format!("{}-back", t.name)))?;
-    let input = if c.direction == Direction::Out { &out } else { &back };
+fn begin(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, [out, back]: &[Vec<PathBuf>; 2]) -> Result<Outcome> {
+    let input = if c.direction == Direction::Out { out } else { back };
     if t.is_plain() {
         m.plain_bridge(&[("in0", "out0")])?;
     }
     m.flush()?;
     let (source, sink) = t.sides(c.direction);
     if !t.fresh {
-        prime(m, t, &out, &back)?;
+        prime(m, t, out, back)?;
     }
     let sample = sample(m, t, c, dir)?;
     if !t.fresh {
         // On a busy machine the sample takes longer than connections last of which it has no packets.
-        prime(m, t, &out, &back)?;
+        prime(m, t, out, back)?;
     }
     m.device(sink, &Device::Null)?;
     m.device(source, &Device::Endless(input.clone()))?;

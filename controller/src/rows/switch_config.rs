@@ -74,16 +74,14 @@ pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, local: &Local, he
     let found = row.datapaths.get(&kind).and_then(|id| Some((*id, db.datapath.get(id)?)));
     let have: BTreeMap<i64, Uuid> =
         found.map(|(_, d)| d.ct_zones.iter().map(|(zone, id)| (*zone, *id)).collect()).unwrap_or_default();
-    let limit_of = |zone: &i64| have.get(zone).and_then(|id| db.ct_zone.get(id)).and_then(|z| z.limit);
+    let row_of = |zone: &i64| have.get(zone).and_then(|id| db.ct_zone.get(id));
+    let limit_of = |zone: &i64| row_of(zone).and_then(|z| z.limit);
+    let has_timeouts = |zone: &i64| row_of(zone).is_some_and(|z| z.timeout_policy.is_some());
     let mut gone: Vec<i64> = have.keys().copied().filter(|z| !wanted.contains_key(z)).collect();
     if !gone.is_empty() {
         let mine: BTreeSet<i64> = local.zones.values().map(|z| i64::from(*z)).collect();
         gone.retain(|z| mine.contains(z));
     }
-    let has_timeouts = |zone: &i64| {
-        let row = have.get(zone).and_then(|id| db.ct_zone.get(id));
-        row.is_some_and(|z| z.timeout_policy.is_some())
-    };
     gone.retain(|z| !has_timeouts(z) || limit_of(z).is_some());
     if gone.is_empty() && wanted.iter().all(|(zone, limit)| limit_of(zone) == Some(*limit)) {
         return;

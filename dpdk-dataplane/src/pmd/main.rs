@@ -376,18 +376,18 @@ impl MainPmd {
             } else {
                 self.counters.idle += 1;
             }
-            if !awake && received >= BURST {
+            if awake {
+                idle.pause(true, self.sleep_max, Duration::ZERO);
+                continue;
+            }
+            if received >= BURST {
                 // More of them may be there.
                 continue;
             }
             // Packets of BFD come in groups, one peer's after another's. A sleep gathers the rest of a group, where each
             // packet would wake this thread by itself.
-            if !awake && received == 0 && idle.is_quiet() && self.wait() {
+            if received == 0 && idle.is_quiet() && self.wait() {
                 self.counters.sleeps += 1;
-                continue;
-            }
-            if awake {
-                idle.pause(true, self.sleep_max, Duration::ZERO);
                 continue;
             }
             // The sleep ends before the next deadline.

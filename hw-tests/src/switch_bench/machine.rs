@@ -459,9 +459,14 @@ impl Machine {
         self.lab.pid(NAME, "switch").context("the switch does not run")
     }
 
-    /// Stops the switch, which takes no processor time then, or lets it go on.
-    pub fn stop(&mut self, stop: bool) {
-        self.lab.signal(NAME, "switch", if stop { Signal::SIGSTOP } else { Signal::SIGCONT });
+    /// Has the switch stand still: it takes no processor time then.
+    pub fn suspend(&mut self) {
+        self.lab.signal(NAME, "switch", Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&mut self) {
+        self.lab.signal(NAME, "switch", Signal::SIGCONT);
     }
 
     /// Forgets all connections.

@@ -128,6 +128,7 @@ impl Cache {
             return 0;
         };
         if let Some(target) = e.straight_of_any_length() {
+            // A loop of its own, without lengths: in the one below packets that only pass took some 5 % longer.
             let (n, sum) = l.run(burst.as_slice().get(..most).unwrap_or_default(), &views.own, exact_flags);
             if n == 0 || !passes(e.checks(), views, &sum, at) {
                 return 0;
