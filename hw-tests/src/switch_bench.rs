@@ -280,11 +280,22 @@ fn again(m: &mut Machine, t: &Traffic, c: &Case, plan: Plan<'_>) -> Result<f64> 
     }
     // Another device is another configuration, and processors forget: caches fill again first.
     seen(m, t, (bridge, a), 2)?;
+    let profile = plan.profile.map(|p| p.join(format!("{}.perf", c.name())));
     if t.fresh {
-        return fresh(m, t, sink);
+        let m = &*m;
+        return std::thread::scope(|s| {
+            let watcher = profile.map(|p| s.spawn(move || record(m, &p)));
+            let rate = fresh(m, t, sink);
+            // perf(1) watches longer than a measurement takes.
+            while watcher.as_ref().is_some_and(|w| !w.is_finished()) {
+                fresh(m, t, sink)?;
+            }
+            watcher.map_or(Ok(()), |w| w.join().unwrap_or_else(|_| bail!("perf's thread panicked")))?;
+            rate
+        });
     }
-    if let Some(p) = plan.profile {
-        record(m, &p.join(format!("{}.perf", c.name())))?;
+    if let Some(p) = profile {
+        record(m, &p)?;
     }
     meter::rate(|| m.progress(&[sink]))
 }

@@ -12,6 +12,9 @@ use std::hash::{BuildHasher, Hasher};
 pub(crate) const WAYS: usize = 8;
 /// log2 of the number of sets at first, and of the factor of each growth.
 const FIRST: (usize, u32) = (512, 3);
+/// Sets of lower levels whose entries an insertion, or a lookup in vain, moves to the highest: all have moved long before
+/// the next growth.
+const MOVED: usize = 2;
 /// Tags in a word.
 const LANES: usize = 4;
 
@@ -81,8 +84,12 @@ pub(crate) struct Table {
     most: usize,
     room: usize,
     /// How often the table has grown. Few flows lie close together in memory. Growing moves no entry: a lookup
-    /// continues in the sets of lower levels and moves the entry that it finds there.
+    /// continues in the sets of lower levels and moves the entry that it finds there. Insertions and lookups in vain move
+    /// the others, a few each, so that the latter do not read a set of each level for ever.
     level: u32,
+    /// The lowest level that entries are at, and the sets from the first on whose entries have moved.
+    floor: u32,
+    moved: usize,
     sets: Vec<Set>,
     /// The sets of the highest level, less one.
     mask: usize,
@@ -103,6 +110,8 @@ impl Table {
             most: room,
             room,
             level: 0,
+            floor: 0,
+            moved: 0,
             sets: Vec::new(),
             mask: FIRST.0 - 1,
             entries: Vec::new(),
@@ -119,6 +128,8 @@ impl Table {
             most: self.most,
             room: self.room,
             level: 0,
+            floor: 0,
+            moved: 0,
             sets: Vec::new(),
             mask: FIRST.0.min(self.most) - 1,
             entries: Vec::new(),
@@ -134,7 +145,7 @@ impl Table {
         self.sets.clear();
         self.entries.clear();
         self.masks.clear();
-        (self.level, self.mask) = (0, FIRST.0.min(self.most) - 1);
+        (self.level, self.floor, self.mask) = (0, 0, FIRST.0.min(self.most) - 1);
     }
 
     /// Limits the number of entries, rounded down to a power of two; returns whether the limit is new. The table must
@@ -170,16 +181,21 @@ impl Table {
         folded(sum ^ last, end | 1)
     }
 
+    /// How many sets a level has.
+    fn sets_of(&self, level: u32) -> usize {
+        (FIRST.0 << (FIRST.1 * level)).min(self.most)
+    }
+
     /// The set of a hash among those of a level, and the tag.
     #[inline(always)]
     fn place(&self, hash: u64, level: u32) -> (usize, u16) {
-        let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.most) - 1 };
+        let mask = if level == self.level { self.mask } else { self.sets_of(level) - 1 };
         (hash as usize & mask, (hash >> 48) as u16 | 1)
     }
 
     /// The entries that a hash may be at, as set and way, the highest level first.
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
-        (0..=self.level).rev().flat_map(move |level| {
+        (self.floor..=self.level).rev().flat_map(move |level| {
             let (at, tag) = self.place(hash, level);
             let found = self.sets.get(at).into_iter().flat_map(move |s| s.all(tag));
             found.map(move |(way, e)| (at * WAYS + way, e))
@@ -239,10 +255,13 @@ impl Table {
     /// The number of a key's entry on a lower level, which is moved to the highest; `u32::MAX` if there is none.
     #[cold]
     fn older(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
-        if self.level == 0 {
+        if self.floor == self.level {
             return u32::MAX;
         }
-        let Some((at, number)) = self.find(key, hash).next() else { return u32::MAX };
+        let Some((at, number)) = self.find(key, hash).next() else {
+            self.move_some();
+            return u32::MAX;
+        };
         self.lift(hash, at, number);
         number as u32
     }
@@ -259,29 +278,47 @@ impl Table {
         self.places(hash).filter_map(|(_, i)| self.entries.get(i as usize)).find(|e| e.key() == key)
     }
 
-    /// Moves an entry from a lower level to the highest, if there is room.
-    pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
+    /// Moves an entry from a lower level to the highest; says whether it is there.
+    pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) -> bool {
         let (home, _) = self.place(hash, self.level);
-        if at / WAYS != home {
-            self.lift_to(home, at, number);
-        }
+        at / WAYS == home || self.lift_to(home, at, number).is_some()
     }
 
-    fn lift_to(&mut self, home: usize, at: usize, number: usize) {
+    /// Nothing if there is no room.
+    fn lift_to(&mut self, home: usize, at: usize, number: usize) -> Option<()> {
         let (set, way) = (at / WAYS, at % WAYS);
-        let Some(free) = self.sets.get(home).and_then(|s| s.first(0)) else { return };
-        let Some(from) = self.sets.get_mut(set) else { return };
+        let free = self.sets.get(home)?.first(0)?;
+        let from = self.sets.get_mut(set)?;
         let tag = from.tag(way);
         // Another packet of the burst may have replaced it.
         if tag == 0 || from.entries.get(way).is_none_or(|e| *e as usize != number) {
-            return;
+            return None;
         }
         from.set_tag(way, 0);
-        if let Some(s) = self.sets.get_mut(home)
-            && let Some(e) = s.entries.get_mut(free)
-        {
-            *e = number as u32;
-            s.set_tag(free, tag);
+        let s = self.sets.get_mut(home)?;
+        *s.entries.get_mut(free)? = number as u32;
+        s.set_tag(free, tag);
+        Some(())
+    }
+
+    /// Moves the entries of the next sets of lower levels. What has no room on the highest one is forgotten.
+    #[cold]
+    fn move_some(&mut self) {
+        let lower = self.sets_of(self.level - 1);
+        let to = (self.moved + MOVED).min(lower);
+        for at in self.moved * WAYS..to * WAYS {
+            let Some(set) = self.sets.get(at / WAYS) else { break };
+            let (tag, number) = (set.tag(at % WAYS), set.entries.get(at % WAYS).copied());
+            let (true, Some(number)) = (tag != 0, number) else { continue };
+            let Some(e) = self.entries.get(number as usize) else { continue };
+            let hash = self.hash(e.key().as_chunks().0);
+            if !self.lift(hash, at, number as usize) {
+                self.spoil(number);
+            }
+        }
+        self.moved = to;
+        if to == lower {
+            self.floor = self.level;
         }
     }
 
@@ -295,7 +332,11 @@ impl Table {
         }
         if self.entries.len() > FIRST.0 << (FIRST.1 * self.level) && self.mask + 1 < self.most {
             self.level += 1;
-            self.mask = (FIRST.0 << (FIRST.1 * self.level)).min(self.most) - 1;
+            self.mask = self.sets_of(self.level) - 1;
+            self.moved = 0;
+        }
+        if self.floor != self.level {
+            self.move_some();
         }
         let (at, tag) = self.place(hash, self.level);
         let Table { sets, entries, generations, .. } = self;
@@ -371,8 +412,14 @@ mod tests {
             let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
             cache.insert(hash, entry, |_| true);
             model.insert(key, path.0);
+            if n == 5000 {
+                assert!(cache.floor < cache.level && cache.moved > 0, "some entries have moved, others have not");
+                let found = model.keys().filter(|k| cache.find(*k, cache.hash(*k)).next().is_some()).count();
+                assert!(found > model.len() * 95 / 100, "{found}");
+            }
         }
         assert!(cache.level >= 2 && cache.entries.len() <= cache.room());
+        assert_eq!(cache.floor, cache.level, "all have moved");
         for round in 0..2 {
             let mut found = 0;
             for (key, path) in &model {
