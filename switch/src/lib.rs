@@ -49,3 +49,4 @@ pub use tunnel::{
     TunnelKind, Underlay, metadata_field,
 };
 pub use xlate::backer::{Backer, SwitchError};
+pub use xlate::port_numbers::PortNumbers;

@@ -21,6 +21,7 @@ pub(crate) mod observer;
 pub(crate) mod output;
 pub(crate) mod packet;
 pub(crate) mod pipeline;
+pub(crate) mod port_numbers;
 mod sample;
 pub(crate) mod segment;
 pub(crate) mod selection;

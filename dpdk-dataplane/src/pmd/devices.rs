@@ -196,29 +196,15 @@ impl MainPmd {
 
     /// The same, with this number if it is free.
     pub fn add_device_as(&mut self, device: Device, wanted: Option<DeviceId>) -> DeviceId {
-        let slot = DeviceSlot::new(device);
-        if let Some(n) = wanted.filter(|n| (1..=MOST_WANTED).contains(&n.0)) {
-            let at = n.index();
-            if at >= self.devices.len() {
-                self.devices.resize_with(at + 1, || None);
-            }
-            if let Some(free @ None) = self.devices.get_mut(at) {
-                *free = Some(slot);
-                return n;
-            }
+        let wanted = wanted.map(|n| n.0).filter(|n| (1..=MOST_WANTED).contains(n));
+        let n = DeviceId(self.switch.numbers.take(wanted));
+        if n.index() >= self.devices.len() {
+            self.devices.resize_with(n.index() + 1, || None);
         }
-        match self.devices.iter().skip(1).position(Option::is_none).map(|i| i + 1) {
-            Some(i) => {
-                if let Some(d) = self.devices.get_mut(i) {
-                    *d = Some(slot);
-                }
-                DeviceId::at(i)
-            }
-            None => {
-                self.devices.push(Some(slot));
-                DeviceId::at(self.devices.len() - 1)
-            }
+        if let Some(place) = self.devices.get_mut(n.index()) {
+            *place = Some(DeviceSlot::new(device));
         }
+        n
     }
 
     /// Sets which devices have addresses of this host's beside internal ports.
@@ -324,6 +310,7 @@ impl MainPmd {
     /// Gives a device back, for another thread to close: once it is [`released`].
     pub fn remove_device(&mut self, n: DeviceId) -> Option<Device> {
         let device = self.devices.get_mut(n.index()).and_then(Option::take).map(|s| s.device)?;
+        self.switch.numbers.give(n.0);
         self.assign();
         self.find_shaped();
         Some(device)

@@ -1,6 +1,7 @@
 //! What the bridges of a switch share and translation works on: ports by device and by name, connections, fragments,
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
+use super::port_numbers::PortNumbers;
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
 use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
@@ -67,6 +68,8 @@ pub struct Backer {
     /// Ports by device; each walk looks its own up, so the hash is a fast one.
     pub(crate) devices: hashbrown::HashMap<DeviceId, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
+    /// Numbers of the datapath's ports. Whoever opens devices takes theirs from here.
+    pub numbers: PortNumbers,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
     /// Sequence numbers of tunnels' next packets.
@@ -106,6 +109,7 @@ impl Backer {
             bridges: Bridges::default(),
             devices: hashbrown::HashMap::new(),
             ports_by_name: HashMap::new(),
+            numbers: PortNumbers::default(),
             peers: Peers::default(),
             sequences: HashMap::new(),
             conntrack: SharedConntrack::new(Conntrack::new(connections)),
@@ -175,8 +179,12 @@ impl Backer {
             self.devices.insert(*d, (bridge, port.no));
         }
         self.ports_by_name.insert(port.name.clone(), (bridge, port.no));
+        let tunnel = matches!(port.kind, PortKind::Tunnel(_));
         b.ports.insert(port.no, port);
         b.epoch += 1;
+        if tunnel {
+            self.number_tunnels();
+        }
         Ok(())
     }
 
@@ -197,6 +205,9 @@ impl Backer {
         self.ports_by_name.remove(&p.name);
         if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
             self.devices.remove(d);
+        }
+        if let PortKind::Tunnel(_) = &p.kind {
+            self.number_tunnels();
         }
         Some(p)
     }
@@ -283,30 +294,24 @@ impl Backer {
     }
 
     /// The number of the port of the datapath that a tunnel's packets come by, as Open vSwitch numbers those: the UDP
-    /// port; for other encapsulations the one that its name has in a test bed, if that is free, else the first that
-    /// neither a device nor another such port has.
+    /// port; for other encapsulations the one that its name has in a test bed, if that is free, else the first that was
+    /// free when the first such tunnel came.
     pub fn tunnel_number(&self, t: &TunnelConfig) -> u32 {
         if t.kind.is_udp() {
             return t.udp_port.into();
         }
-        let tunnels = self.bridges.iter().flat_map(|b| b.ports.values()).filter_map(|p| match &p.kind {
+        self.numbers.tunnel(t.datapath_port()).unwrap_or(0)
+    }
+
+    /// Numbers the common ports of tunnels, after a port has come, gone, or changed what it is.
+    pub fn number_tunnels(&mut self) {
+        let Backer { bridges, devices, numbers, numbers_by_name, .. } = self;
+        let names = bridges.iter().flat_map(|b| b.ports.values()).filter_map(|p| match &p.kind {
             PortKind::Tunnel(t) if !t.kind.is_udp() => Some(t.datapath_port()),
             _ => None,
         });
-        let mut names: Vec<&str> = tunnels.chain([t.datapath_port()]).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut taken: Vec<u32> = Vec::new();
-        for name in names {
-            let free = |n: &u32| !self.devices.contains_key(&DeviceId(*n)) && !taken.contains(n);
-            let wanted = if self.numbers_by_name { number_in(name).filter(free) } else { None };
-            let n = wanted.or_else(|| (1..).find(free)).unwrap_or(0);
-            if name == t.datapath_port() {
-                return n;
-            }
-            taken.push(n);
-        }
-        0
+        let wanted = |name: &str| if *numbers_by_name { number_in(name) } else { None };
+        numbers.keep_tunnels(&names.collect(), wanted, |n| devices.contains_key(&DeviceId(n)));
     }
 
     /// Takes over at which UDP ports tunnels end.

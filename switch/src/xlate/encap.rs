@@ -30,6 +30,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if packet_type(&self.packet.key) == PacketType::ETHERNET { n } else { n.saturating_sub(ETHERNET) }
     }
 
+    /// Bytes that flows count of the packet.
+    #[inline]
+    pub(crate) fn flow_len(&self) -> usize {
+        self.wire_len().saturating_sub(self.packet.uncounted)
+    }
+
     /// Whether the packet has an Ethernet header, as ports want; false has been told.
     pub(super) fn has_ethernet(&mut self) -> bool {
         if packet_type(&self.packet.key) == PacketType::ETHERNET {

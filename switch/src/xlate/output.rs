@@ -662,6 +662,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 && let Some(PortKind::Tunnel(cfg)) = b.ports.get(&no).map(|p| &p.kind)
             {
                 tunnel::to_key(d, cfg, &b.tlv, &mut x.packet.key);
+                // Such a port gives the packet an empty Ethernet header, which flows do not count, as in Open vSwitch.
+                x.packet.uncounted = if cfg.mode == PacketMode::LegacyL3 { ETHERNET } else { 0 };
             }
             if !x.take_notice(d.tos) {
                 return x.because(DropReason::TunnelCongestion);

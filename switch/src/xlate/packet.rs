@@ -28,6 +28,8 @@ pub(crate) struct PacketState<P> {
     pub(crate) conn: Option<Pass>,
     /// The tunnel that the packet came by; it counts while the key tells of one.
     pub(crate) tunnel: Option<Outer>,
+    /// Bytes that the flows of this walk do not count: an Ethernet header that the packet came without.
+    pub(crate) uncounted: usize,
     /// How many lists (`clone` and the like) are open that go on with the packet as it was before them.
     pub(crate) clone_depth: u32,
     /// What the packet was before the innermost of them, if its bytes have changed since.
@@ -60,6 +62,7 @@ impl<P: PacketBuf> PacketState<P> {
             saved_packet: None,
             bucket_depth: 0,
             labels_before: None,
+            uncounted: 0,
             queue: None,
             mirrored: 0,
             target: None,

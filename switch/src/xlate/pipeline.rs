@@ -276,7 +276,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.segment_is_lost();
             self.swap_tuples();
         }
-        let (dry, len) = (self.observer.dry(), self.wire_len());
+        let (dry, len) = (self.observer.dry(), self.flow_len());
         let mut rule = None;
         if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge)
             && let Some(t) = b.tables.get(table.index())
@@ -304,7 +304,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if let Some(r) = &rule
             && !dry
         {
-            r.hits(1, self.wire_len() as u64, self.backer.now);
+            r.hits(1, len as u64, self.backer.now);
         }
         rule.ok_or_else(|| self.no_match(table))
     }

@@ -235,7 +235,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(super) fn carry(&mut self, s: &Arc<Segment>, deepens: u32) -> Option<TableId> {
         let (depth, levels) = (self.pipeline.depth + deepens, self.pipeline.levels);
         self.pipeline.resubmits += s.hops.len() as u32;
-        self.observer.segment_carries(s, &self.packet.key, self.packet.buf.data().len());
+        self.observer.segment_carries(s, &self.packet.key, self.flow_len());
         if cfg!(debug_assertions) {
             self.check(s);
         }

@@ -324,6 +324,16 @@ fn tunnels_without_ethernet_carry_ip() {
                 assert!(got.is_empty(), "a segment is left");
             }
         }
+        // The empty Ethernet header counts for the port that sends it, but for no flow (compared with Open vSwitch's
+        // tests of packet types).
+        two.count_late();
+        let q = openflow_rs::message::FlowStatsRequest { table: TableId::ALL, ..Default::default() };
+        let rules = two.bridge(BridgeId(0)).expect("bridge").rules(q.table);
+        let flows = switch::bridge::flow_stats(&rules, &q, NOW);
+        let counted: Vec<[u64; 2]> = flows.iter().map(|f| [f.packets, f.bytes]).filter(|c| c[0] != 0).collect();
+        if header[3] != 1 || kind != TunnelKind::Srv6 {
+            assert_eq!(counted, [[3, 3 * (p.len() as u64 - 14)]], "{kind:?}");
+        }
         // What is cut, or another packet, is no harm.
         let outer = send(&mut one, 3, &p).packets.remove(0).1;
         (0..outer.len()).for_each(|n| drop(send(&mut two, 100, &outer[..n])));
