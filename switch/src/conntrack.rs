@@ -461,6 +461,17 @@ impl Conntrack {
         self.index.near(self.index.anywhere(&self.habits.reply(t)), &near);
     }
 
+    /// The same for a packet that opens what these passes say: the tuples that translations of its destination bring.
+    pub(crate) fn near_translated(&self, t: &Tuple, passes: &[Expected], near: impl Fn(&index::Line)) {
+        let mut t = *t;
+        for commit in passes.iter().filter_map(|p| p.outcome.opens()) {
+            let Some(nat) = commit.nat.as_ref().filter(|n| n.dst) else { continue };
+            let Some(reply) = nat::choose_reply(&t, Some(nat), &mut 0, |_| false) else { return };
+            t = reply.reversed();
+            [reply, t].iter().for_each(|t| self.index.near(self.index.anywhere(t), &near));
+        }
+    }
+
     /// A place and its generation, which moves when the tuple gets a connection.
     pub(crate) fn arrivals(&self, zone: Zone, tuple: &Tuple) -> (u32, u32) {
         self.index.arrivals(zone, tuple)

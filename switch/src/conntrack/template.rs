@@ -59,6 +59,11 @@ pub(crate) struct Commit {
 }
 
 impl Outcome {
+    /// The parameters of the connection that is opened.
+    pub(crate) fn opens(&self) -> Option<&Commit> {
+        if let Outcome::Opens(c) = self { Some(c) } else { None }
+    }
+
     /// The packet may be translated.
     pub(crate) fn translates(&self) -> bool {
         match self {

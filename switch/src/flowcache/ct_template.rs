@@ -25,10 +25,11 @@ use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
 use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};
-use crate::xlate::selection::Selection;
+use crate::xlate::selection::{Ends, Selection};
 use hashbrown::{HashMap, HashTable};
 use openflow_rs::{FieldId as F, FlowKey, GroupId};
 use packet::{ethertype, ipproto};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// Most templates; beyond it all are forgotten.
@@ -138,9 +139,9 @@ impl Fork {
         self.choices.len() == choices.len() && self.choices.iter().zip(choices).all(same)
     }
 
-    /// What a packet with the fields of this tuple chooses.
-    fn chosen(&self, key: &FlowKey) -> Chosen {
-        places(self.choices.iter().map(|c| c.selection.bucket(key)))
+    /// What a packet with these fields chooses.
+    fn chosen(&self, f: &Fields) -> Chosen {
+        places(self.choices.iter().map(|c| c.selection.bucket_of(&f.ends, || f.key.get_or_init(|| fields(&f.tuple)))))
     }
 }
 
@@ -148,6 +149,22 @@ fn places(chosen: impl Iterator<Item = Option<usize>>) -> Chosen {
     let mut all = [None; CHOICES];
     all.iter_mut().zip(chosen).for_each(|(to, place)| *to = place.map(|n| n as u32));
     all
+}
+
+/// What a tuple says, for groups that choose.
+struct Fields {
+    tuple: Tuple,
+    ends: Ends,
+    /// All of it, if a group hashes fields of its own choice.
+    key: OnceCell<FlowKey>,
+}
+
+impl Fields {
+    fn of(t: &Tuple) -> Fields {
+        let TupleBits([src, dst, a, b]) = said(t);
+        let ends = Ends { v6: t.v6, addresses: [src, dst], proto: t.proto, ports: [a as u16, b as u16] };
+        Fields { tuple: *t, ends, key: OnceCell::new() }
+    }
 }
 
 /// The fields that a tuple says.
@@ -169,9 +186,14 @@ fn fields(t: &Tuple) -> FlowKey {
 impl Bucket {
     /// The groups of templates that a packet with this tuple may find.
     pub(super) fn groups(&self, t: &Tuple) -> impl Iterator<Item = &Group> {
-        let key = (!self.forks.is_empty()).then(|| fields(t));
-        let forks = self.forks.iter().filter_map(move |f| f.groups.get(&f.chosen(key.as_ref()?)));
-        self.groups.iter().chain(forks.flatten())
+        self.groups.iter().chain(self.chosen_groups(t))
+    }
+
+    /// Those of them that `select` groups choose.
+    pub(super) fn chosen_groups(&self, t: &Tuple) -> impl Iterator<Item = &Group> {
+        let fields = (!self.forks.is_empty()).then(|| Fields::of(t));
+        let forks = self.forks.iter().filter_map(move |f| f.groups.get(&f.chosen(fields.as_ref()?)));
+        forks.flatten()
     }
 
     /// All groups, each with what its packets choose.
@@ -476,7 +498,35 @@ fn state(p: &Expected) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::turn;
+    use super::{Fields, Tuple, fields, turn};
+    use crate::xlate::selection::Selection;
+    use openflow_rs::{Bucket, FieldId as F, Group};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A template's packets choose as the walk that made it did.
+        #[test]
+        fn a_tuple_chooses_as_its_fields_do(
+            (v6, src, dst) in any::<(bool, u128, u128)>(),
+            (proto, sport, dport) in (prop::sample::select(&[1u8, 6, 17, 58]), any::<u16>(), any::<u16>()),
+            (param, own, zero) in any::<(u64, bool, bool)>(),
+        ) {
+            let most = if zero { 0 } else if v6 { u128::MAX } else { u128::from(u32::MAX) };
+            let t = Tuple {
+                v6, proto, src: src & most, dst: dst & most, sport, dport,
+                icmp_type: sport as u8, icmp_code: dport as u8,
+            };
+            let mut g = Group { buckets: (0..97).map(|id| Bucket::new(id, 1, Vec::new())).collect(), ..Group::default() };
+            g.selection.param = param;
+            if own {
+                g.selection.name = "hash".into();
+                g.selection.fields = vec![(F::IpProto, u128::MAX), (F::TcpSrc, 0xff), (F::IpSrc, u128::MAX)];
+            }
+            let selection = Selection::new(&g, &(0..97).collect::<Vec<_>>());
+            let (f, key) = (Fields::of(&t), fields(&t));
+            prop_assert_eq!(selection.bucket_of(&f.ends, || &key), selection.bucket(&key));
+        }
+    }
 
     #[test]
     fn each_place_has_its_turn_once() {

@@ -257,12 +257,18 @@ impl TemplateRuns {
                     self.prefetch::<P>(&table, n);
                 }
                 self.look_at(templates, cache, keys, packets);
+                if n > 1
+                    && let Some(table) = ct.beside_now()
+                {
+                    self.prefetch_translated::<P>(templates, &table, n);
+                }
                 self.decide((templates, keys), cache, &mut ct.lock(), now, n)
             }
             Some(Sharing { waiting, stash }) => {
                 let hold = Hold::for_run(ct, stash);
                 hold.iter().for_each(|h| self.prefetch::<P>(h.table(), n));
                 self.look_at(templates, cache, keys, packets);
+                hold.iter().for_each(|h| self.prefetch_translated::<P>(templates, h.table(), n));
                 self.decide_beside((templates, keys), cache, (ct, hold, stash), now, n, waiting)
             }
         };
@@ -273,6 +279,15 @@ impl TemplateRuns {
     /// Asks for the memory that the first packets of a run will read if they open connections.
     fn prefetch<P: PacketBuf>(&self, table: &Conntrack, n: usize) {
         self.list.iter().take(n).filter_map(|k| k.tuple.as_ref()).for_each(|t| table.near(t, P::prefetch));
+    }
+
+    /// Asks for what they will read besides where groups choose what their destinations become.
+    fn prefetch_translated<P: PacketBuf>(&self, templates: &CtTemplateCache, table: &Conntrack, n: usize) {
+        for k in self.list.iter().take(n) {
+            let (Some(t), Some(b)) = (&k.tuple, k.bucket.and_then(|(_, n)| templates.bucket(n))) else { continue };
+            let opening = b.chosen_groups(t).find(|g| g.passes.iter().any(|p| p.outcome.opens().is_some()));
+            opening.into_iter().for_each(|g| table.near_translated(t, &g.passes, P::prefetch));
+        }
     }
 
     /// Of a run of `all` packets the first `done` were served.

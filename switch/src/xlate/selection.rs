@@ -3,6 +3,7 @@
 use crate::classifier::mix;
 use crate::xlate::prereq_ok;
 use openflow_rs::{FieldId as F, FlowKey, Group};
+use packet::ethertype;
 
 /// Fields of a packet's tuple.
 const TUPLE: [F; 11] = [
@@ -44,8 +45,20 @@ impl Selection {
 
     /// The place of the bucket that a packet takes; none if no live one has a weight.
     pub(crate) fn bucket(&self, key: &FlowKey) -> Option<usize> {
+        self.at(hash(key, &self.fields, self.basis))
+    }
+
+    /// The same for a packet with these ends. Only where fields were chosen its `key` is asked for.
+    pub(crate) fn bucket_of<'k>(&self, ends: &Ends, key: impl FnOnce() -> &'k FlowKey) -> Option<usize> {
+        match self.fields.is_empty() {
+            true => self.at(ends.hash(self.basis)),
+            false => self.bucket(key()),
+        }
+    }
+
+    fn at(&self, hash: u64) -> Option<usize> {
         let (_, sum) = self.live.last()?;
-        let at = hash(key, &self.fields, self.basis) % sum;
+        let at = hash % sum;
         let place = self.live.partition_point(|(_, up_to)| *up_to <= at);
         self.live.get(place).map(|(i, _)| *i as usize)
     }
@@ -61,18 +74,45 @@ impl Selection {
     }
 }
 
+/// A packet's addresses, protocol and ports, or type and code; 0 where it has none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    pub(crate) v6: bool,
+    pub(crate) addresses: [u128; 2],
+    pub(crate) proto: u8,
+    pub(crate) ports: [u16; 2],
+}
+
+impl Ends {
+    fn of(key: &FlowKey) -> Ends {
+        let v6 = key.get(F::EthType) == u128::from(ethertype::IPV6);
+        let addresses = if v6 { [F::Ipv6Src, F::Ipv6Dst] } else { [F::IpSrc, F::IpDst] };
+        Ends {
+            v6,
+            addresses: addresses.map(|f| key.get(f)),
+            proto: key.get(F::IpProto) as u8,
+            ports: [F::TcpSrc, F::TcpDst].map(|f| key.get(f) as u16),
+        }
+    }
+
+    fn hash(&self, basis: u64) -> u64 {
+        let h = mix(basis ^ 0x5bd1_e995);
+        let add = |h: u64, v: u128| mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
+        let [a, b] = self.addresses;
+        let h = if self.v6 { add(add(h, a), b) } else { mix(h ^ (a as u64) << 32 ^ b as u64) };
+        let [from, to] = self.ports.map(u64::from);
+        mix(h ^ u64::from(self.proto) << 32 ^ from << 16 ^ to)
+    }
+}
+
 /// A hash of some fields, or of addresses, protocol and ports.
 pub(crate) fn hash(key: &FlowKey, fields: &[(F, u128)], basis: u64) -> u64 {
-    let mut h = mix(basis ^ 0x5bd1_e995);
-    let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
     if fields.is_empty() {
-        for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
-            add(key.get(f));
-        }
-    } else {
-        let there = fields.iter().filter(|(f, _)| prereq_ok(key, f.def().prereq));
-        there.for_each(|(f, mask)| add(key.get(*f) & mask));
+        return Ends::of(key).hash(basis);
     }
+    let mut h = mix(basis ^ 0x5bd1_e995);
+    let there = fields.iter().filter(|(f, _)| prereq_ok(key, f.def().prereq));
+    there.map(|(f, mask)| key.get(*f) & mask).for_each(|v| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64));
     h
 }
 
