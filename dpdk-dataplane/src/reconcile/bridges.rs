@@ -677,7 +677,9 @@ fn change_port(w: &mut MainPmd, id: BridgeId, no: PortNo, old: &PortSpec, new: &
         _ => {}
     }
     b.epoch += 1;
-    w.switch.number_tunnels();
+    if new.kind != old.kind {
+        w.switch.number_tunnels();
+    }
 }
 
 /// The number for a new port: the requested one, the one that its row holds, or the next free one.

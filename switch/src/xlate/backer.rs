@@ -179,10 +179,10 @@ impl Backer {
             self.devices.insert(*d, (bridge, port.no));
         }
         self.ports_by_name.insert(port.name.clone(), (bridge, port.no));
-        let tunnel = matches!(port.kind, PortKind::Tunnel(_));
+        let numbered = matches!(&port.kind, PortKind::Tunnel(t) if !t.kind.is_udp());
         b.ports.insert(port.no, port);
         b.epoch += 1;
-        if tunnel {
+        if numbered {
             self.number_tunnels();
         }
         Ok(())
@@ -206,7 +206,7 @@ impl Backer {
         if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
             self.devices.remove(d);
         }
-        if let PortKind::Tunnel(_) = &p.kind {
+        if matches!(&p.kind, PortKind::Tunnel(t) if !t.kind.is_udp()) {
             self.number_tunnels();
         }
         Some(p)

@@ -324,8 +324,7 @@ fn tunnels_without_ethernet_carry_ip() {
                 assert!(got.is_empty(), "a segment is left");
             }
         }
-        // The empty Ethernet header counts for the port that sends it, but for no flow (compared with Open vSwitch's
-        // tests of packet types).
+        // No flow counts the empty Ethernet header, as in Open vSwitch.
         two.count_late();
         let q = openflow_rs::message::FlowStatsRequest { table: TableId::ALL, ..Default::default() };
         let rules = two.bridge(BridgeId(0)).expect("bridge").rules(q.table);
