@@ -293,6 +293,7 @@ impl MainPmd {
 
     /// Puts a device in a place that [`MainPmd::remove_device`] left.
     pub fn put_back(&mut self, n: DeviceId, device: Device) {
+        self.switch.numbers.take(Some(n.0));
         if let Some(place) = self.devices.get_mut(n.index()) {
             *place = Some(DeviceSlot::new(device));
         }
