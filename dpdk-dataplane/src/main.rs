@@ -85,9 +85,6 @@ fn main() -> ExitCode {
         ],
         threads: daemon::Threads::PerProcessor,
     };
-    // Set before any thread exists, so that all have it: the news of a failure must reach the database and controllers
-    // also while other programs use the processors. Without the privilege the priority stays.
-    let _ = rustix::process::nice(-10);
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d: Daemon| serve(d, args).await)
 }

@@ -277,9 +277,6 @@ impl Watcher {
     }
 
     fn run(&self) {
-        // It has next to nothing to do, and packets wait for that. Without the privilege it stays as it is.
-        // SAFETY: takes numbers.
-        let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         loop {
             // SAFETY: there is room for as many events as are said.

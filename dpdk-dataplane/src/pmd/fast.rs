@@ -281,7 +281,7 @@ impl FastPmds {
             // A thread that DPDK does not know has no cache of free buffers, and is slower.
             let _place = eal.register_thread();
             crate::pmd::run_on(&[processor]);
-            crate::pmd::set_priority();
+            crate::pmd::sleep_exactly();
             thread.run();
         })?;
         Ok(FastPmd { number, processor, to, thread, counters, cleared: Default::default() })

@@ -1,4 +1,4 @@
-//! How PMD threads run: their priority, their processors, and how they sleep without packets.
+//! How PMD threads run: their processors, and how they sleep without packets.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ const QUIET: u32 = 48;
 /// The first sleep; it doubles up to the longest.
 const SLEEP: Duration = Duration::from_micros(20);
 
-/// Raises the calling thread's priority, and has it sleep to the microsecond.
-pub(crate) fn set_priority() {
-    // A PMD thread that waits for a processor loses packets and BFD sessions. Without the privilege the priority stays.
-    if let Err(e) = rustix::process::nice(-20) {
-        tracing::debug!(target: "dpif_netdev", "priority: {e}");
-    }
-    // By default the kernel prolongs sleeps by up to 50 us.
+/// Has the calling thread sleep to the microsecond. By default the kernel prolongs sleeps by up to 50 us.
+///
+/// Its priority stays what the daemon was started with (`ovs-ctl --ovs-vswitchd-priority`), as Open vSwitch's. With
+/// nice -20 a thread that wakes some thousand times a second, beside a process that takes the rest of the processor,
+/// kept all others from it for up to a minute, the kernel's own threads among them (Linux 6.18).
+pub(crate) fn sleep_exactly() {
     if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
         tracing::debug!(target: "dpif_netdev", "timer slack: {e}");
     }

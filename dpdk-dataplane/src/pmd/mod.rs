@@ -40,7 +40,7 @@ pub use devices::released;
 pub(crate) use handle::Jobs;
 pub use handle::{Command, Handle, Job, PmdEnded};
 pub use idle::processors;
-pub(crate) use idle::{IdleBackoff, run_on, set_priority};
+pub(crate) use idle::{IdleBackoff, run_on, sleep_exactly};
 pub use main::{CollectorInput, ControllerEvent, Counters, MainPmd, PathChange};
 pub use port_statistics::port_statistics;
 pub(crate) use sampler::PacketSampler;

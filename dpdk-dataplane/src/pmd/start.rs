@@ -1,7 +1,7 @@
 //! The start of DPDK and of the main PMD thread, and its end.
 
 use super::main::{CollectorInput, ControllerEvent, MainPmd, PathChange};
-use super::{Handle, Jobs, PmdEnded, set_priority};
+use super::{Handle, Jobs, PmdEnded, sleep_exactly};
 use crate::clock::Clock;
 use crate::pmd::ipfix_statistics::IpfixStatistics;
 use crate::ports::frame::set_memory;
@@ -93,6 +93,6 @@ fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
     let m = Memory::new(&eal, packets, share)?;
     // A process has one DPDK environment, so memory that is there already is as good.
     let _ = set_memory(m);
-    set_priority();
+    sleep_exactly();
     Ok(eal)
 }
