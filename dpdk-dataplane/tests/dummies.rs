@@ -466,3 +466,66 @@ fn hidden_flows_lead_to_controllers_in_band() {
     s.vsctl("set bridge br0 other_config:disable-in-band=false -- del-controller br0 -- set manager tcp:240.0.0.3 connection_mode=in-band");
     hidden(&all[2..], "NORMAL");
 }
+
+/// `dpctl/dump-flows -m` names each cached flow, `dpctl/get-flow` finds it by that name, and `ofproto/detrace` tells the
+/// flows of OpenFlow behind it, over bridges, groups and tables without a flow.
+#[test]
+fn cached_flows_lead_back_to_openflow() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("dt");
+    let s = Switch::test_bed(&ns);
+    s.vsctl(
+        "add-br br0 -- set bridge br0 fail_mode=secure -- add-br br1 -- set bridge br1 fail_mode=secure \
+         -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
+         -- add-port br0 to1 -- set interface to1 type=patch options:peer=to0 ofport_request=3 \
+         -- add-port br1 to0 -- set interface to0 type=patch options:peer=to1 ofport_request=4",
+    );
+    s.ofctl(&["-OOpenFlow15", "add-group", "br0", "group_id=7,type=all,bucket=bucket_id:2,actions=resubmit(,2)"]);
+    for f in ["cookie=0xab,ip,nw_dst=10.0.0.2,actions=resubmit(,1)", "table=1,priority=5,actions=group:7,resubmit(,9)"]
+    {
+        s.ofctl(&["add-flow", "br0", f]);
+    }
+    s.ofctl(&["add-flow", "br0", "table=2,ip,actions=output:3"]);
+    s.ofctl(&["add-flow", "br1", "in_port=4,actions=drop"]);
+    let packet = "in_port(1),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07),eth_type(0x0800),\
+                  ipv4(src=10.0.0.1,dst=10.0.0.2,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
+    for _ in 0..2 {
+        s.appctl(&["netdev-dummy/receive", "p1", packet]).expect("a packet");
+    }
+    let dumped = s.appctl(&["dpctl/dump-flows", "-m", "filter=in_port=p1"]).expect("flows");
+    let line = dumped.lines().find(|l| l.starts_with("ufid:")).expect(&dumped);
+    let (ufid, _) = line.split_once(", ").expect(line);
+    let got = s.appctl(&["dpctl/get-flow", ufid]).expect("the flow");
+    assert!(got.starts_with("recirc_id(0),in_port(") && got.contains("dst=10.0.0.2"), "{got}");
+    let of_bridge = s.appctl(&["dpif/dump-flows", "-m", "br0"]).expect("flows");
+    assert!(of_bridge.contains(ufid), "the same name: {of_bridge}");
+    let traced = s.appctl(&["ofproto/detrace", ufid]).expect("flows of OpenFlow");
+    let plain: Vec<String> = traced
+        .lines()
+        .map(|l| match l.split_once("duration=") {
+            Some((before, rest)) => format!("{before}{}", rest.split_once(", ").map_or("", |(_, after)| after)),
+            None => l.to_string(),
+        })
+        .collect();
+    let counted = "n_packets=2, n_bytes=212";
+    let wanted = [
+        "br0".into(),
+        format!("  cookie=0xab, {counted}, ip,nw_dst=10.0.0.2,actions=resubmit(,1)"),
+        format!("  table_id=1, {counted}, priority=5,actions=group:7,resubmit(,9)"),
+        "  group_id=7,type=all,bucket=bucket_id:2,actions=resubmit(,2)".into(),
+        format!("  table_id=2, {counted}, ip,actions=output:3"),
+        "br1".into(),
+        format!("  {counted}, in_port=4,actions=drop"),
+        "br0".into(),
+        "  table_id=9, no match".into(),
+    ];
+    assert_eq!(plain, wanted, "{traced}");
+    assert_eq!(s.appctl(&["ofproto/detrace", "ufid:7"]).unwrap_err().lines().next(), Some("failed to parse ufid"));
+    let other = "ufid:00000000-0000-0000-0000-000000000001";
+    let absent = s.appctl(&["ofproto/detrace", other]).expect("an answer");
+    assert!(absent.starts_with("UFID was not found for "), "{absent}");
+    let absent = s.appctl(&["dpctl/get-flow", other]).unwrap_err();
+    assert!(absent.contains("No such file or directory"), "{absent}");
+}

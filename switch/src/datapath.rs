@@ -8,7 +8,7 @@ use crate::conntrack::{Timeouts, Zone};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
-use crate::flowcache::dump::{Installed, PUSH, Shown};
+use crate::flowcache::dump::{Installed, Met, PUSH, Shown};
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::own::KnownWay;
@@ -224,6 +224,12 @@ impl Switch {
         };
         let actions = self.tell_actions(f);
         format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{actions}", f.packets)
+    }
+
+    /// What a flow's packets met in the tables of OpenFlow, in this order; none if the flow is stale.
+    pub fn met_by(&self, f: &Shown) -> Option<Vec<Met>> {
+        let (place, generation) = f.path;
+        Some(self.flowcache.xcaches.counts(place, generation)?.iter().filter_map(Met::of).collect())
     }
 
     /// What a flow does, in the format of ovs-dpctl(8).

@@ -5,7 +5,7 @@ use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::Outer;
 use openflow_rs::message::{FlowRemoved, PacketIn};
-use openflow_rs::{FlowKey, PortNo};
+use openflow_rs::{FlowKey, Match, PortNo};
 use packet::Headers;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -83,6 +83,17 @@ pub enum Event {
         /// Port.
         port: PortNo,
         /// The frame, without a tunnel's headers.
+        packet: Vec<u8>,
+    },
+    /// A packet passed a limit of translation, and is dropped. At most one a minute is told of.
+    LimitPassed {
+        /// The bridge that the packet was in.
+        bridge: BridgeId,
+        /// The limit.
+        reason: DropReason,
+        /// The port that it came by, and what else its bytes do not say.
+        metadata: Match,
+        /// The packet.
         packet: Vec<u8>,
     },
     /// LLDP of a port's neighbour; it never reaches the tables.

@@ -40,7 +40,7 @@ pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
-pub use flowcache::dump::{Installed, Shown};
+pub use flowcache::dump::{Installed, Met, Shown};
 pub use flowcache::own::KnownWay;
 pub use ids::{BridgeId, DeviceId, Target};
 pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
@@ -49,4 +49,5 @@ pub use tunnel::{
     TunnelKind, Underlay, metadata_field,
 };
 pub use xlate::backer::{Backer, SwitchError};
+pub use xlate::limit_text;
 pub use xlate::port_numbers::PortNumbers;

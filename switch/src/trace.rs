@@ -66,6 +66,24 @@ pub struct TraceRequest {
     pub actions: Option<Vec<Action>>,
 }
 
+impl TraceRequest {
+    /// A packet that a bridge receives, with what its bytes do not say.
+    pub fn of_packet(bridge: BridgeId, metadata: openflow_rs::Match, packet: Vec<u8>) -> TraceRequest {
+        TraceRequest {
+            bridge,
+            metadata,
+            packet,
+            untyped: false,
+            effects: false,
+            names: false,
+            queue: None,
+            tunnel_key: None,
+            ct_next: Vec::new(),
+            actions: None,
+        }
+    }
+}
+
 /// A walk that continues after a `ct`.
 struct Resume {
     id: u32,

@@ -36,11 +36,12 @@ pub(crate) use pipeline::{Pipeline, Within};
 
 use crate::buf::PacketBuf;
 use crate::drops::DropReason;
-use crate::events::Outputs;
+use crate::events::{Event, Outputs};
 use crate::extract;
 use crate::ids::BridgeId;
 use openflow_rs::action::PacketType;
-use openflow_rs::{FieldId as F, Match, PortNo};
+use openflow_rs::{ALL_FIELDS, FieldId as F, Match, PortNo};
+use std::time::Duration;
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
 const MAX_DEPTH: u32 = 64;
@@ -48,6 +49,8 @@ const MAX_DEPTH: u32 = 64;
 const MAX_LEVELS: u32 = 1024;
 /// Most resubmits of a packet, as Open vSwitch.
 const MAX_RESUBMITS: u32 = 4096;
+/// How long no other packet that passed a limit is told of: each is traced for the log.
+const TELL_OF_LIMITS: Duration = Duration::from_secs(60);
 /// Most values on the stack of `push` and `pop`.
 const MAX_STACK: usize = 1024;
 
@@ -123,12 +126,7 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         }
         if matches!(r, D::TooDeep | D::TooManyResubmits | D::StackTooDeep | D::TooManyLabels | D::PacketType) {
             if !self.pipeline.failed {
-                self.observer.tell(Kind::Warning, || match r {
-                    D::TooDeep => format!("over max translation depth {MAX_DEPTH}"),
-                    D::TooManyResubmits => format!("over {MAX_RESUBMITS} resubmit actions"),
-                    D::StackTooDeep => "resubmits yielded over 64 kB of stack".into(),
-                    other => format!("drop: {}", other.name()),
-                });
+                self.observer.tell(Kind::Warning, || limit_text(r));
             }
             self.pipeline.failed = true;
             self.pipeline.drop = Some(r);
@@ -164,6 +162,7 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
     /// nothing leaves: what did is taken back.
     pub(crate) fn end(mut self) {
         self.segment_ends();
+        let passed = if self.pipeline.failed { self.limit_passed() } else { None };
         let Pipeline { failed, before, drop, mut sent, .. } = self.pipeline;
         if let Some(target) = self.packet.target {
             self.out.packets.push((target, self.packet.buf));
@@ -172,10 +171,41 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             self.out.packets.truncate(before.0);
             self.out.events.truncate(before.1);
             self.out.bfd.truncate(before.2);
+            self.out.events.extend(passed);
             sent = 0;
         }
         if sent == 0 {
             self.backer.drops.add(drop.unwrap_or(DropReason::Action));
         }
+    }
+
+    /// What to tell of a packet that passed a limit, if that is due.
+    #[cold]
+    fn limit_passed(&mut self) -> Option<Event> {
+        if O::TRACES || self.backer.now < self.backer.limit_told {
+            return None;
+        }
+        let reason = self.pipeline.drop?;
+        self.backer.limit_told = self.backer.now + TELL_OF_LIMITS;
+        // A trace begins with what the packet came with: it has its port and its tunnel, and no registers yet.
+        let mut metadata = self.metadata();
+        for f in ALL_FIELDS.iter().copied() {
+            let came = matches!(f, F::InPort | F::InPortOxm | F::PacketType) || f.def().name.starts_with("tun_");
+            if !came {
+                metadata.clear(f);
+            }
+        }
+        let bridge = self.pipeline.bridge;
+        Some(Event::LimitPassed { bridge, reason, metadata, packet: self.packet.buf.data().to_vec() })
+    }
+}
+
+/// The limit that a packet passed, in Open vSwitch's words where it has it.
+pub fn limit_text(r: DropReason) -> String {
+    match r {
+        DropReason::TooDeep => format!("over max translation depth {MAX_DEPTH}"),
+        DropReason::TooManyResubmits => format!("over {MAX_RESUBMITS} resubmit actions"),
+        DropReason::StackTooDeep => "resubmits yielded over 64 kB of stack".into(),
+        other => format!("drop: {}", other.name()),
     }
 }

@@ -201,3 +201,38 @@ fn the_cache_keeps_its_limit() {
     assert!(s.limit_flows(None));
     assert_eq!(tell(&mut s), (200, full), "no limit");
 }
+
+/// A packet that passes a limit of translation is dropped and told of, with its bytes and its port; others within a
+/// minute are dropped in silence.
+#[test]
+fn packets_that_pass_a_limit_are_told_of_once_a_minute() {
+    use openflow_rs::FieldId as F;
+    use switch::{DropReason, Event};
+    let mut s = flooding();
+    let add = |s: &mut Switch, flow: &str| {
+        s.apply(BridgeId(0), &Message::FlowMod(parse_flow(flow).expect("flow")), NOW).expect("applies");
+    };
+    for table in 0..=70_u8 {
+        // Each goes to the table before: levels of nesting that count.
+        add(&mut s, &format!("table={table},priority=40000,in_port=2,actions=resubmit(,{})", (table + 70) % 71));
+    }
+    let [a, b] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let p = build::udp(packet::Mac([2; 6]), packet::Mac([4; 6]), (a, 7), (b, 8), 64, b"hello").expect("udp");
+    let mut at = |device, seconds| {
+        // What was cached is stale.
+        add(&mut s, &format!("table=9,priority=50000,in_port=2,actions=resubmit(,8),load:{seconds}->NXM_NX_REG1[]"));
+        let mut out = Outputs::default();
+        s.process(&mut vec![(DeviceId(device), p.clone())], NOW + Duration::from_secs(seconds), &mut out);
+        out.events
+    };
+    assert!(at(1, 0).is_empty(), "nothing is wrong with that port's");
+    match &*at(2, 0) {
+        [Event::LimitPassed { bridge: BridgeId(0), reason: DropReason::TooDeep, metadata, packet }] => {
+            assert_eq!((metadata.get(F::InPort).0, packet), (2, &p));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(at(2, 59).is_empty());
+    assert_eq!(at(2, 61).len(), 1);
+    assert_eq!(s.drops.get(DropReason::TooDeep), 3);
+}

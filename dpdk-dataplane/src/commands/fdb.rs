@@ -2,13 +2,16 @@
 
 use super::{bridge, bridges, rstp, stp};
 use crate::pmd::{Command, MainPmd};
+use openflow_rs::mods::DEFAULT_PRIORITY;
 use openflow_rs::text::actions_to_string;
 use openflow_rs::{PortNo, TableId};
 use packet::{Mac, NotAVlanId, VlanId};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::time::Duration;
 use switch::Bridge;
 use switch::bridge::mac::Known;
+use switch::classifier::Rule;
 
 type Answer = Result<String, String>;
 
@@ -177,19 +180,27 @@ fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
     let now = w.now();
     let b = w.switch.bridge(id).ok_or("no such bridge")?;
-    let mut out = String::new();
     let flows = b.flows().map(|r| (u32::from(r.priority), r));
     // In-band control's are hidden from controllers.
-    for (priority, r) in b.hidden_flows().chain(flows) {
-        let table = if r.table == TableId::FIRST { String::new() } else { format!("table_id={}, ", r.table) };
-        let (packets, bytes, _) = r.counters();
-        let age = now.saturating_sub(r.created).as_secs();
-        let (m, actions) = (r.matches.to_string(), actions_to_string(&r.actions));
-        let m = if m.is_empty() { m } else { format!("{m},") };
-        let _ = writeln!(
-            out,
-            "{table}duration={age}s, n_packets={packets}, n_bytes={bytes}, priority={priority},{m}actions={actions}"
-        );
+    Ok(b.hidden_flows().chain(flows).map(|(priority, r)| flow_text(r, priority, now) + "\n").collect())
+}
+
+/// A flow of OpenFlow with its counters, in a line without its end.
+pub(super) fn flow_text(r: &Rule, priority: u32, now: Duration) -> String {
+    let mut out = String::new();
+    if r.cookie != 0 {
+        let _ = write!(out, "cookie={:#x}, ", r.cookie);
     }
-    Ok(out)
+    if r.table != TableId::FIRST {
+        let _ = write!(out, "table_id={}, ", r.table);
+    }
+    let (packets, bytes, _) = r.counters();
+    let age = now.saturating_sub(r.created).as_secs();
+    let _ = write!(out, "duration={age}s, n_packets={packets}, n_bytes={bytes}, ");
+    let matches = r.matches.to_string();
+    if priority != u32::from(DEFAULT_PRIORITY) {
+        let _ = write!(out, "priority={priority}{}", if matches.is_empty() { "" } else { "," });
+    }
+    let _ = write!(out, "{matches},actions={}", actions_to_string(&r.actions));
+    out
 }

@@ -1,9 +1,13 @@
-//! `dpctl/dump-flows` and `dpif/dump-flows`: the cached flows of all PMD threads (ovs-dpctl(8)).
+//! `dpctl/dump-flows`, `dpif/dump-flows` and `dpctl/get-flow`: the cached flows of all PMD threads (ovs-dpctl(8)), and
+//! `ofproto/detrace`: the flows of OpenFlow that a cached flow stands for (ovs-vswitchd(8)).
 
+use super::fdb::flow_text;
 use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
+use openflow_rs::mods::Group;
+use openflow_rs::text::group_to_string;
 use std::collections::HashMap;
-use switch::{BridgeId, DeviceId, Shown};
+use switch::{BridgeId, DeviceId, Met, Shown};
 
 /// Which flows are wanted.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +20,21 @@ struct Wanted {
     filter: Vec<String>,
     /// With names of ports in place of numbers.
     names: bool,
-    /// With the reason of drops.
+    /// With its UFID, and the reason of drops.
     more: bool,
+}
+
+/// A flow's UFID, as ovs-dpctl(8) writes it.
+fn ufid_text(n: u128) -> String {
+    let part = |from: u32, bits: u32| n >> from & ((1 << bits) - 1);
+    let (a, b, c, d, e) = (part(96, 32), part(80, 16), part(64, 16), part(48, 16), part(0, 48));
+    format!("ufid:{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+}
+
+/// Parses a UFID, with or without its `ufid:`.
+fn parse_ufid(text: &str) -> Option<u128> {
+    let digits = text.strip_prefix("ufid:").unwrap_or(text).replace('-', "");
+    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok())?
 }
 
 /// Adds the commands.
@@ -41,9 +58,30 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
             dump(&pmd, Wanted { bridge: Some(bridge), names, more, ..Wanted::default() }).await
         }
     });
+    let handle = pmd.clone();
+    d.commands().register_async("dpctl/get-flow", "[dp] ufid:UFID [pmd=..]", 1, 4, move |args| {
+        let pmd = handle.clone();
+        async move {
+            let ufid = args.iter().find_map(|a| parse_ufid(a)).ok_or("ovs-vswitchd: expected ufid:UFID")?;
+            let options: Vec<String> = args.into_iter().filter(|a| parse_ufid(a).is_none()).collect();
+            let found = find(&pmd, ufid, &wanted(&options)?).await?;
+            let flow = found.ok_or("ovs-vswitchd: getting flow (No such file or directory)")?;
+            Ok(pmd.read_with(flow, |w, f| w.switch.tell_flow(&f, w.now()) + "\n").await?)
+        }
+    });
+    let handle = pmd.clone();
+    d.commands().register_async("ofproto/detrace", "UFID [pmd=PMD-ID]", 1, 2, move |args| {
+        let pmd = handle.clone();
+        async move {
+            let ufid = args.first().and_then(|a| parse_ufid(a)).ok_or("failed to parse ufid")?;
+            let found = find(&pmd, ufid, &wanted(args.get(1..).unwrap_or_default())?).await?;
+            Ok(pmd.read_with(found, |w, f| detrace(w, f.as_ref())).await?)
+        }
+    });
 }
 
-/// Parses the arguments. All flows have the same details and the same type, so `-m` adds only the reason of drops.
+/// Parses the arguments. All flows have the same details and the same type, so `-m` adds only the UFID and the reason
+/// of drops.
 fn wanted(args: &[String]) -> Result<Wanted, String> {
     let mut wanted = Wanted::default();
     for a in args {
@@ -63,6 +101,37 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
         }
     }
     Ok(wanted)
+}
+
+/// The flow of this UFID, if a PMD thread that is wanted has it.
+async fn find(pmd: &Handle, ufid: u128, wanted: &Wanted) -> Result<Option<Shown>, String> {
+    let threads = pmd.cached_flows().await?;
+    let threads = threads.into_iter().filter(|(n, _)| wanted.processor.is_none() || wanted.processor == *n);
+    Ok(threads.flat_map(|(_, flows)| flows).find(|f| f.ufid() == ufid))
+}
+
+/// The flows of OpenFlow, and the buckets of groups, that a cached flow's packets meet, below the bridges that they are
+/// of, in the order of the walk. Tables without a flow for them are told as well.
+fn detrace(w: &MainPmd, flow: Option<&Shown>) -> String {
+    let Some(flow) = flow else { return format!("UFID was not found for {}\n", w.datapath()) };
+    let Some(met) = w.switch.met_by(flow) else { return format!("Cache was not found for {}\n", w.datapath()) };
+    let (now, mut last, mut out) = (w.now(), None, String::new());
+    for m in met {
+        let Some(bridge) = w.switch.bridge(m.bridge()) else { continue };
+        if last.replace(m.bridge()) != Some(m.bridge()) {
+            out += &format!("{}\n", bridge.name);
+        }
+        match m {
+            Met::Rule(_, r) => out += &format!("  {}\n", flow_text(&r, r.priority.into(), now)),
+            Met::Miss(_, table) => out += &format!("  table_id={table}, no match\n"),
+            Met::Bucket(_, group, index) => {
+                let Some(g) = bridge.groups().find(|g| g.group.id == group) else { continue };
+                let chosen = g.group.buckets.get(index).cloned().into_iter().collect();
+                out += &format!(" {}\n", group_to_string(&Group { buckets: chosen, ..(*g.group).clone() }));
+            }
+        }
+    }
+    out
 }
 
 async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
@@ -87,7 +156,8 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
             let text = w.switch.tell_flow(f, now);
             let text = if wanted.names { named(&text, |n| w.switch.datapath_port_name(n)) } else { text };
             let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
-            text + &why.unwrap_or_default()
+            let ufid = wanted.more.then(|| ufid_text(f.ufid()) + ", ").unwrap_or_default();
+            ufid + &text + &why.unwrap_or_default()
         };
         let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
         lines.sort();

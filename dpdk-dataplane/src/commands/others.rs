@@ -18,7 +18,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("dpctl/del-dp", "dp", DEVICES),
     ("dpctl/del-flow", "[dp] flow", FLOWS),
     ("dpctl/del-if", "dp iface...", DEVICES),
-    ("dpctl/get-flow", "[dp] ufid", "flows here have no ufid; use dpctl/dump-flows"),
     ("dpctl/mod-flow", "[dp] flow actions", FLOWS),
     ("dpctl/mod-flows", "[dp] file", FLOWS),
     ("dpctl/normalize-actions", "actions", FLOWS),

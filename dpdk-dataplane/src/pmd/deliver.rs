@@ -11,10 +11,13 @@ use openflow_rs::Match;
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
 use std::time::Duration;
-use switch::{BridgeId, DeviceId, Event};
+use switch::{BridgeId, DeviceId, DropReason, Event, TraceRequest};
 
 /// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
 const WAITING: usize = 8192;
+
+/// Lines of the trace of a packet that passed a limit which go into the log.
+const LIMIT_LINES: usize = 400;
 
 impl MainPmd {
     /// Handles what the switch produced: events first, as these may produce packets, then packets.
@@ -61,6 +64,9 @@ impl MainPmd {
                         self.cfm.receive(bridge, port, &packet, now);
                         heard = true;
                     }
+                    Event::LimitPassed { bridge, reason, metadata, packet } => {
+                        self.log_limit(bridge, reason, metadata, packet);
+                    }
                     Event::Lldp { bridge, port, packet } => {
                         self.lldp.receive(bridge, port, &packet, now);
                         heard = true;
@@ -100,6 +106,21 @@ impl MainPmd {
                 self.run_timers(now);
             }
         }
+    }
+
+    /// Logs why a packet passed a limit: its way through the tables, as far as [`LIMIT_LINES`].
+    fn log_limit(&mut self, bridge: BridgeId, reason: DropReason, metadata: Match, packet: Vec<u8>) {
+        let request = TraceRequest { names: true, ..TraceRequest::of_packet(bridge, metadata, packet) };
+        let trace = self.switch.trace(request);
+        let name = self.switch.bridge(bridge).map_or("", |b| &b.name);
+        let (what, lines) = (switch::limit_text(reason), trace.trim_end().lines().count());
+        let mut text = trace.trim_end().to_string();
+        if lines > LIMIT_LINES {
+            let (first, last) = (trace.lines().take(LIMIT_LINES), trace.lines().last().unwrap_or_default());
+            let first: Vec<&str> = first.collect();
+            text = format!("{}\n({} more lines)\n{last}", first.join("\n"), lines - LIMIT_LINES);
+        }
+        tracing::warn!(target: "ofproto_dpif_xlate", "{what} on bridge {name}; at most one such packet a minute is told of:\n{text}");
     }
 
     /// Sends the packets that the switch produced.

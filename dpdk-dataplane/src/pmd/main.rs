@@ -324,6 +324,11 @@ impl MainPmd {
         [self.datapath, short].contains(&name) || [DATAPATH, "ovs-netdev"].contains(&name)
     }
 
+    /// The datapath's type and name, as Open vSwitch has it: `netdev@ovs-netdev`.
+    pub fn datapath(&self) -> &str {
+        self.datapath
+    }
+
     /// Whether the datapath is one of dummies.
     pub fn of_dummies(&self) -> bool {
         self.datapath != DATAPATH

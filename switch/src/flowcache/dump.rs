@@ -1,15 +1,17 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
-use super::Cache;
 use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
+use super::{Cache, Count};
+use crate::classifier::Rule;
 use crate::drops::DropReason;
 use crate::extract::mac_text;
-use crate::ids::{DeviceId, Target};
+use crate::ids::{BridgeId, DeviceId, Target};
 use crate::trace::{Pushed, changes, hexadecimal};
-use openflow_rs::{FieldId as F, FlowKey, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The fields of a packet whose words begin at `first`, and the first word behind them.
@@ -244,7 +246,49 @@ pub struct Shown {
     pub(crate) used: Option<Duration>,
 }
 
+/// What the packets of a cached flow met in the tables of OpenFlow, in this order.
+#[derive(Clone, Debug)]
+pub enum Met {
+    /// A flow of OpenFlow.
+    Rule(BridgeId, Arc<Rule>),
+    /// No flow in this table.
+    Miss(BridgeId, TableId),
+    /// A group's bucket, by its place among them.
+    Bucket(BridgeId, GroupId, usize),
+}
+
+impl Met {
+    /// The bridge.
+    pub fn bridge(&self) -> BridgeId {
+        let (Met::Rule(b, _) | Met::Miss(b, _) | Met::Bucket(b, ..)) = self;
+        *b
+    }
+
+    pub(crate) fn of(c: &Count) -> Option<Met> {
+        match c {
+            Count::Table { bridge, rule: Some(r), .. } => Some(Met::Rule(*bridge, r.clone())),
+            Count::Table { bridge, table, rule: None, .. } => Some(Met::Miss(*bridge, *table)),
+            Count::Bucket { bridge, group, index, .. } => Some(Met::Bucket(*bridge, *group, *index)),
+            Count::Port { .. } | Count::Bond { .. } | Count::Sample => None,
+        }
+    }
+}
+
 impl Shown {
+    /// Names the flow: a number that follows from what its packets look like, the same in all PMD threads and after a
+    /// restart.
+    pub fn ufid(&self) -> u128 {
+        let half = |seed: u64| {
+            let words = self.packets.as_bytes().chunks(8).map(|c| {
+                let mut word = [0; 8];
+                word.iter_mut().zip(c).for_each(|(w, b)| *w = *b);
+                u64::from_le_bytes(word)
+            });
+            crate::classifier::hash(std::iter::once(seed).chain(words))
+        };
+        u128::from(half(1)) << 64 | u128::from(half(2))
+    }
+
     fn does_as(&self, other: &Shown) -> bool {
         let headers = |f: &Shown| f.pushes.iter().map(|p| (p.headers.clone(), p.device)).collect::<Vec<_>>();
         self.actions == other.actions && headers(self) == headers(other)

@@ -90,6 +90,8 @@ pub struct Backer {
     pub(crate) passing: Option<Vec<Passage>>,
     /// The time of the packet or job at hand.
     pub(crate) now: Duration,
+    /// Before this time no packet that passes a limit is told of.
+    pub(crate) limit_told: Duration,
     /// Moves when a bridge is added or handed out to be changed.
     pub(crate) opened: u64,
     /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
@@ -119,6 +121,7 @@ impl Backer {
             drops: DropCounters::default(),
             samples: 0,
             passing: None,
+            limit_told: Duration::ZERO,
             now: Duration::ZERO,
             opened: 0,
             cuts: true,

@@ -39,7 +39,7 @@ pub(crate) struct SoFar {
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// The metadata of a packet-in: all fields that the packet's bytes do not hold.
-    fn metadata(&self) -> Match {
+    pub(super) fn metadata(&self) -> Match {
         let mut m = Match::new();
         m.set(F::InPort, self.packet.key.get(F::InPort));
         if let kind @ 1.. = self.packet.key.get(F::PacketType) {
