@@ -156,7 +156,7 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
             let text = w.switch.tell_flow(f, now);
             let text = if wanted.names { named(&text, |n| w.switch.datapath_port_name(n)) } else { text };
             let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
-            let ufid = wanted.more.then(|| ufid_text(f.ufid()) + ", ").unwrap_or_default();
+            let ufid = if wanted.more { ufid_text(f.ufid()) + ", " } else { String::new() };
             ufid + &text + &why.unwrap_or_default()
         };
         let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
