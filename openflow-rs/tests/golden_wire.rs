@@ -234,6 +234,7 @@ fn messages_round_trip() {
                 counters: [1, 2, 3, 4, 5, 6, 7, 8],
                 duration_sec: 1,
                 duration_nsec: 2,
+                custom: Vec::new(),
             }]),
         },
         Message::MultipartReply { more: false, body: MultipartReply::Aggregate(1, 2, 3) },
@@ -288,6 +289,40 @@ fn removed_flows_of_1_0_have_two_forms() {
         assert_eq!(bytes[1], kind);
         assert!(length.is_none_or(|l| l == bytes.len()), "{} bytes", bytes.len());
         assert_eq!(Message::decode(&bytes).expect("a message").1, Message::FlowRemoved(removed.clone()));
+    }
+}
+
+/// Counters of ports by name: OpenFlow 1.4 and later carry them, older ones leave them out. The bytes are those that
+/// Open vSwitch sends.
+#[test]
+fn counters_of_ports_have_names_since_1_4() {
+    let s = PortStats {
+        port: PortNo(1),
+        counters: [1, 2, 3, 4, 5, 6, 7, 8],
+        duration_sec: 1,
+        duration_nsec: 2,
+        custom: vec![("rx_q0_packets".into(), 7), ("x".into(), u64::MAX)],
+    };
+    let plain = PortStats { custom: Vec::new(), ..s.clone() };
+    let reply = |s: &PortStats| Message::MultipartReply {
+        more: false,
+        body: MultipartReply::PortStats(vec![s.clone(), plain.clone()]),
+    };
+    for v in [Version::Of13, Version::Of14, Version::Of15] {
+        let bytes = reply(&s).encode(v, 1);
+        let (_, back) = Message::decode(&bytes).expect("decodes");
+        let carried = v >= Version::Of14;
+        assert_eq!(back, reply(if carried { &s } else { &plain }), "{v:?}");
+        if carried {
+            // Behind 16 octets of the message's head, 80 of the port and 40 of its other property; one octet pads.
+            let tail: Vec<u8> = [
+                &[0xff, 0xff, 0, 48, 0, 0, 0xaa, 1, 0, 0, 0, 2, 0, 0, 0, 2, 13][..],
+                b"rx_q0_packets",
+                &[0, 0, 0, 0, 0, 0, 0, 7, 1, b'x', 255, 255, 255, 255, 255, 255, 255, 255],
+            ]
+            .concat();
+            assert_eq!(bytes[136..][..tail.len()], tail, "{v:?}");
+        }
     }
 }
 
@@ -360,6 +395,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
                     counters: [1, 2, 3, 4, 5, 6, 7, 8],
                     duration_sec: 0,
                     duration_nsec: 0,
+                    custom: Vec::new(),
                 };
                 2
             ]),

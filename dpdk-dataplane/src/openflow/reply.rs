@@ -1,8 +1,8 @@
 //! Answers to multipart requests (OpenFlow 1.5 section 7.3.5).
 
 use super::changes::NO_FLOOD;
-use crate::pmd::MainPmd;
 use crate::pmd::ipfix_statistics::IpfixStatistics;
+use crate::pmd::{MainPmd, custom_counters};
 use crate::ports::qos::shaper::Counts;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::table_features::{self, not_permitted};
@@ -289,7 +289,7 @@ fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
     }
     let counters = [rx, tx, rx_bytes, tx_bytes, rx_dropped, tx_dropped, errors[0], errors[1]];
     let (duration_sec, duration_nsec) = age(p.created, now);
-    PortStats { port: p.no, counters, duration_sec, duration_nsec }
+    PortStats { port: p.no, counters, duration_sec, duration_nsec, custom: custom_counters(w, p) }
 }
 
 /// The queues that a request selects: of one port or all, by number or all.

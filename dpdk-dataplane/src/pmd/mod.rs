@@ -42,6 +42,6 @@ pub use handle::{Command, Handle, Job, PmdEnded};
 pub use idle::processors;
 pub(crate) use idle::{IdleBackoff, run_on, sleep_exactly};
 pub use main::{CollectorInput, ControllerEvent, Counters, MainPmd, PathChange};
-pub use port_statistics::port_statistics;
+pub use port_statistics::{custom_counters, port_statistics};
 pub(crate) use sampler::PacketSampler;
 pub use start::{Running, StartError, start, stop};

@@ -655,7 +655,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
         4 => P::PortStats(all(r, |r| {
             let port = PortNo(r.u16()?);
             r.skip(6)?;
-            let mut s = PortStats { port, counters: [0; 8], duration_sec: 0, duration_nsec: 0 };
+            let mut s = PortStats { port, counters: [0; 8], duration_sec: 0, duration_nsec: 0, custom: Vec::new() };
             for c in &mut s.counters {
                 *c = r.u64()?;
             }

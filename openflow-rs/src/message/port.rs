@@ -48,6 +48,50 @@ pub struct PortStats {
     pub duration_sec: u32,
     /// Age, nanoseconds beyond.
     pub duration_nsec: u32,
+    /// Counters that are of this kind of device alone, by name (at most 255 octets); OpenFlow 1.4 and later carry them.
+    pub custom: Vec<(String, u64)>,
+}
+
+/// The experimenter whose property carries counters by name, and the property's number, as Open vSwitch sends it.
+const CUSTOM: (u32, u32) = (0xaa01, 2);
+
+/// Appends the property of counters by name.
+fn put_custom(o: &mut Vec<u8>, custom: &[(String, u64)]) {
+    let start = o.len();
+    o.p16(0xffff);
+    o.zeros(2);
+    o.p32(CUSTOM.0);
+    o.p32(CUSTOM.1);
+    o.zeros(2);
+    o.p16(custom.len().min(usize::from(u16::MAX)) as u16);
+    for (name, value) in custom {
+        let name = name.as_bytes();
+        let name = name.get(..255).unwrap_or(name);
+        o.p8(name.len() as u8);
+        o.extend_from_slice(name);
+        o.p64(*value);
+    }
+    o.patch_len(start + 2, start);
+    o.pad8(start);
+}
+
+/// The counters by name among a port's properties.
+fn pull_custom(mut r: Reader<'_>) -> Result<Vec<(String, u64)>> {
+    let mut custom = Vec::new();
+    while !r.is_empty() {
+        let (kind, len) = (r.u16()?, usize::from(r.u16()?));
+        let mut b = r.sub(len.checked_sub(4).ok_or_else(|| DecodeError::len("property of port statistics"))?)?;
+        r.skip_pad(len.next_multiple_of(8) - len);
+        if kind != 0xffff || (b.u32()?, b.u32()?) != CUSTOM {
+            continue;
+        }
+        b.skip(2)?;
+        for _ in 0..b.u16()? {
+            let n = usize::from(b.u8()?);
+            custom.push((String::from_utf8_lossy(b.take(n)?).into_owned(), b.u64()?));
+        }
+    }
+    Ok(custom)
 }
 
 /// `OFPPF_*` bits of a speed in megabits a second, and of copper; 0 where there is no bit for it.
@@ -135,8 +179,8 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
     // Errors of frames, overruns, checksums and collisions are as unknown as other errors.
     let others = |o: &mut Vec<u8>| (0..4).for_each(|_| o.p64(if s.counters[6] == u64::MAX { u64::MAX } else { 0 }));
     if v >= Version::Of14 {
-        o.p16(120);
-        o.zeros(2);
+        let start = o.len();
+        o.zeros(4);
         o.p32(s.port.to_u32());
         o.p32(s.duration_sec);
         o.p32(s.duration_nsec);
@@ -145,6 +189,10 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
         o.p16(40);
         o.zeros(4);
         others(o);
+        if !s.custom.is_empty() {
+            put_custom(o, &s.custom);
+        }
+        o.patch_len(start, start);
     } else {
         o.p32(s.port.to_u32());
         o.zeros(4);
@@ -159,7 +207,8 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
 
 pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<PortStats> {
     let bad = || DecodeError::new(OfError::PortModBadPort, "port out of range");
-    let mut s = PortStats { port: PortNo::ANY, counters: [0; 8], duration_sec: 0, duration_nsec: 0 };
+    let counters = [0; 8];
+    let mut s = PortStats { port: PortNo::ANY, counters, duration_sec: 0, duration_nsec: 0, custom: Vec::new() };
     if v >= Version::Of14 {
         let len = usize::from(r.u16()?);
         r.skip(2)?;
@@ -170,6 +219,7 @@ pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<PortStats> {
         for c in &mut s.counters {
             *c = b.u64()?;
         }
+        s.custom = pull_custom(b)?;
     } else {
         s.port = PortNo::from_u32(r.u32()?).ok_or_else(bad)?;
         r.skip(4)?;
