@@ -49,6 +49,18 @@ impl Handle {
         Ok(device)
     }
 
+    /// Lifts a device out of all PMD threads, to set it up anew; gives it once none of them uses it.
+    ///
+    /// # Errors
+    /// The main thread has ended.
+    pub async fn lift_device(&self, n: DeviceId) -> Result<Option<LiftedDevice>, PmdEnded> {
+        let lifted = self.run(move |w| w.lift_device(n)).await?;
+        if let Some(l) = &lifted {
+            released(&l.0.device.port).await;
+        }
+        Ok(lifted)
+    }
+
     /// Puts another device in the place of one; gives the old one once no thread uses it.
     ///
     /// # Errors
@@ -78,6 +90,17 @@ pub(super) struct DeviceSlot {
     pub queue: Vec<Mbuf>,
     pub ingress: Option<Policer>,
     pub egress: EgressLimit,
+}
+
+/// A device that is out of its place for a while, with its limits and the choice of its threads. The place and the number
+/// stay its own.
+pub struct LiftedDevice(DeviceSlot);
+
+impl LiftedDevice {
+    /// The device.
+    pub fn device_mut(&mut self) -> &mut Device {
+        &mut self.0.device
+    }
 }
 
 /// What limits the packets that a device sends.
@@ -291,11 +314,19 @@ impl MainPmd {
         [slot.ingress.as_ref().map_or(0, |p| p.dropped), egress]
     }
 
-    /// Puts a device in a place that [`MainPmd::remove_device`] left.
-    pub fn put_back(&mut self, n: DeviceId, device: Device) {
-        self.switch.numbers.take(Some(n.0));
+    /// Takes a device out of its place, which stays its own.
+    fn lift_device(&mut self, n: DeviceId) -> Option<LiftedDevice> {
+        let mut slot = self.devices.get_mut(n.index()).and_then(Option::take)?;
+        slot.polled = false;
+        self.assign();
+        self.find_shaped();
+        Some(LiftedDevice(slot))
+    }
+
+    /// Puts a device back into its place; [`MainPmd::poll_device`] begins to receive from it.
+    pub fn put_back(&mut self, n: DeviceId, lifted: LiftedDevice) {
         if let Some(place) = self.devices.get_mut(n.index()) {
-            *place = Some(DeviceSlot::new(device));
+            *place = Some(lifted.0);
         }
         self.find_shaped();
     }
@@ -310,8 +341,8 @@ impl MainPmd {
 
     /// Gives a device back, for another thread to close: once it is [`released`].
     pub fn remove_device(&mut self, n: DeviceId) -> Option<Device> {
-        let device = self.devices.get_mut(n.index()).and_then(Option::take).map(|s| s.device)?;
         self.switch.numbers.give(n.0);
+        let device = self.devices.get_mut(n.index()).and_then(Option::take).map(|s| s.device)?;
         self.assign();
         self.find_shaped();
         Some(device)

@@ -281,10 +281,10 @@ impl Reconciler {
 
     /// Reconfigures a device, without which its port goes on meanwhile. Gives what could not be done.
     async fn reconfigure(&self, n: DeviceId, spec: &PortSpec) -> Result<Option<String>, DeviceError> {
-        let Some(mut device) = self.pmd.remove_device(n).await? else { return Ok(None) };
+        let Some(mut lifted) = self.pmd.lift_device(n).await? else { return Ok(None) };
         let (setup, port) = (spec.setup.clone(), spec.name.clone());
         let done = tokio::task::spawn_blocking(move || {
-            let result = match (Arc::get_mut(&mut device.port), memory()) {
+            let result = match (Arc::get_mut(&mut lifted.device_mut().port), memory()) {
                 (Some(p), Some(m)) => m
                     .for_frames(netdev::buffer(&setup))
                     .and_then(|pool| p.reconfigure(pool, &setup))
@@ -292,12 +292,12 @@ impl Reconciler {
                 (None, _) => Err(DeviceError::InUse(port)),
                 (_, None) => Err(DeviceError::NoMemory),
             };
-            (device, result)
+            (lifted, result)
         });
-        let (device, result) = done.await?;
-        let (works, complaint) = (result.is_ok(), refused_mtu(spec, &device));
+        let (mut lifted, result) = done.await?;
+        let (works, complaint) = (result.is_ok(), refused_mtu(spec, lifted.device_mut()));
         let back = move |w: &mut MainPmd| {
-            w.put_back(n, device);
+            w.put_back(n, lifted);
             if works {
                 w.poll_device(n);
             }
