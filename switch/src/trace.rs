@@ -659,7 +659,12 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         queue => trace.named(text::flow(&key, queue, recirculated), bridge),
     };
     let _ = writeln!(text, "\nFinal flow: {after}");
-    let megaflow = text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key);
+    let mut megaflow = text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key);
+    if trace.datapath.iter().any(|a| a.contains("set(skb_priority(")) {
+        // What is written counts as examined.
+        let queue = queued.filter(|q| *q != 0).map_or("0".into(), |q| format!("{q:#x}"));
+        megaflow = megaflow.replacen(',', &format!(",skb_priority={queue},"), 1);
+    }
     let _ = writeln!(text, "Megaflow: {}", trace.named(megaflow, bridge));
     trace.queue = 0;
     let done = actions::without_last_copy(std::mem::take(&mut trace.datapath));

@@ -208,7 +208,9 @@ pub(super) fn megaflow(
     }
     let kind = k.get(F::PacketType);
     let link = [F::EthSrc, F::EthDst, F::VlanTci];
-    for f in packet_fields(k).into_iter().filter(|f| kind == 0 || !link.contains(f)) {
+    // That there is no tag follows from the EtherType.
+    let said = |f: &F| (kind == 0 || !link.contains(f)) && (*f != F::VlanTci || k.get(*f) != 0);
+    for f in packet_fields(k).into_iter().filter(said) {
         // Fields that changed count as examined.
         let mask = if k.get(f) == after.get(f) { bits.get(f) } else { f.full_mask() };
         m.set_masked(f, k.get(f), mask);
