@@ -550,11 +550,11 @@ impl Switch {
         self.backer.bridges.iter().map(|b| b.learners.len()).sum()
     }
 
-    /// Explains what would become of a packet (`ofproto/trace`).
-    pub fn trace(&mut self, request: TraceRequest) -> String {
+    /// Explains what would become of a packet (`ofproto/trace`). With effects, what it tells controllers goes to `events`.
+    pub fn trace(&mut self, request: TraceRequest, events: &mut Vec<Event>) -> String {
         // What a trace with effects learns takes the place of flows that have counted all of their packets.
         self.flowcache.count_segments(&mut self.backer);
-        trace::explain(&mut self.backer, request)
+        trace::explain(&mut self.backer, request, events)
     }
 
     /// Walks the tables with a packet that exporters (sFlow, IPFIX) chose, and reports where it went if its bridge is

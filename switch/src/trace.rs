@@ -1,6 +1,7 @@
 //! `ofproto/trace`: a packet's walk as text, in Open vSwitch's format (ovs-vswitchd(8)).
 //!
-//! The tracer is an observer of the walk. A trace changes nothing unless the request asks for effects. After `ct` a new
+//! The tracer is an observer of the walk. A trace changes nothing unless the request asks for effects. With these, flows
+//! and addresses are learned, and controllers get what the packet sends them; packets leave in no case. After `ct` a new
 //! walk starts with a `ct_state` that the caller chooses, as in Open vSwitch, where this is a recirculation.
 
 mod actions;
@@ -17,7 +18,7 @@ use crate::conntrack::flag;
 use crate::conntrack::reassembly::Suspended;
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
-use crate::events::Outputs;
+use crate::events::{Event, Outputs};
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::controller::SoFar;
@@ -52,7 +53,7 @@ pub struct TraceRequest {
     pub packet: Vec<u8>,
     /// The packet was made of a flow without an EtherType: it counts as 0.
     pub untyped: bool,
-    /// Flows and addresses are learned as if the packet had been received.
+    /// Flows and addresses are learned, and controllers are told, as if the packet had been received.
     pub effects: bool,
     /// Ports are told by name.
     pub names: bool,
@@ -64,24 +65,6 @@ pub struct TraceRequest {
     pub ct_next: Vec<u32>,
     /// The actions of a packet-out; none: the packet is received.
     pub actions: Option<Vec<Action>>,
-}
-
-impl TraceRequest {
-    /// A packet that a bridge receives, with what its bytes do not say.
-    pub fn of_packet(bridge: BridgeId, metadata: openflow_rs::Match, packet: Vec<u8>) -> TraceRequest {
-        TraceRequest {
-            bridge,
-            metadata,
-            packet,
-            untyped: false,
-            effects: false,
-            names: false,
-            queue: None,
-            tunnel_key: None,
-            ct_next: Vec::new(),
-            actions: None,
-        }
-    }
 }
 
 /// A walk that continues after a `ct`.
@@ -557,7 +540,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
 }
 
 /// Explains what would become of a packet (`ofproto/trace`).
-pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
+pub(crate) fn explain(backer: &mut Backer, request: TraceRequest, events: &mut Vec<Event>) -> String {
     let mut out: Outputs<Vec<u8>> = Outputs::default();
     let mut text = String::new();
     let mut next = VecDeque::from(request.ct_next.clone());
@@ -599,6 +582,9 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
         x.packet.write_back();
         trace = section(x, Start::Tracked(r.table, r.id), &mut text);
     }
+    if request.effects {
+        events.append(&mut out.events);
+    }
     text
 }
 
@@ -619,7 +605,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         Start::Tracked(_, id) => Some(id),
         _ => None,
     };
-    let (mut before, queued) = (x.packet.key.clone(), x.packet.queue);
+    let (mut before, queued, events) = (x.packet.key.clone(), x.packet.queue, x.out.events.len());
     let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
     x.observer.open(Kind::Bridge, || name);
     if matches!(start, Start::Received) {
@@ -650,6 +636,9 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         }
     }
     let failure = x.pipeline.failed.then_some(x.pipeline.drop).flatten().and_then(text::failure);
+    if x.pipeline.failed {
+        x.out.events.truncate(events);
+    }
     let (key, mut trace, bridge) = (x.packet.key, x.observer, x.backer.bridges.get(x.pipeline.bridge));
     text::render(&trace.take(), 0, text);
     // `actset_output` is no change of the packet.

@@ -121,7 +121,7 @@ impl Options<'_> {
         let names = self.names;
         let request =
             TraceRequest { bridge, metadata, packet, untyped, effects, names, queue, tunnel_key, ct_next, actions };
-        Ok(w.switch.trace(request))
+        Ok(w.trace(request))
     }
 }
 

@@ -108,10 +108,14 @@ impl MainPmd {
         }
     }
 
+    /// Explains what would become of a packet. With effects controllers are told what it sends them.
+    pub fn trace(&mut self, request: TraceRequest) -> String {
+        self.switch.trace(request, &mut self.out.events)
+    }
+
     /// Logs why a packet passed a limit: its way through the tables, as far as [`LIMIT_LINES`].
     fn log_limit(&mut self, bridge: BridgeId, reason: DropReason, metadata: Match, packet: Vec<u8>) {
-        let request = TraceRequest { names: true, ..TraceRequest::of_packet(bridge, metadata, packet) };
-        let trace = self.switch.trace(request);
+        let trace = self.trace(TraceRequest { bridge, metadata, packet, names: true, ..Default::default() });
         let name = self.switch.bridge(bridge).map_or("", |b| &b.name);
         let (what, lines) = (switch::limit_text(reason), trace.trim_end().lines().count());
         let mut text = trace.trim_end().to_string();

@@ -35,15 +35,21 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
         if !self.commit() {
             return;
         }
-        let [gt, le] = [1, 0].map(|outcome| {
+        let larger = self.wire_len() > usize::from(len);
+        let [gt, le] = [true, false].map(|outcome| {
+            let events = self.out.events.len();
             let done = self.branch(|x| {
-                x.set_sub(dst, outcome);
+                x.set_sub(dst, outcome.into());
                 if rest.is_empty() {
                     x.observer.tell(Kind::Action, || "drop".into());
                 }
                 x.actions(rest);
                 x.finish();
             });
+            if outcome != larger {
+                // What the packet itself does not do reaches nobody.
+                self.out.events.truncate(events);
+            }
             if done.is_empty() { "drop".into() } else { done.join(",") }
         });
         self.observer.datapath(|| format!("check_pkt_len(size={len},gt({gt}),le({le}))"));

@@ -25,7 +25,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
     let r = switch::TraceRequest { metadata, packet: p, ..Default::default() };
-    assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
+    assert!(s.trace(r, &mut Vec::new()).contains(" 0. in_port=1, priority 32768"));
 }
 
 #[test]

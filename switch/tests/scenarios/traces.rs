@@ -16,11 +16,9 @@ fn traces_say_why_packets_go_to_the_daemon() {
     let session = udp("169.254.1.0", 49152, "169.254.1.1", 3784);
     let tree = packet::bpdu::compose(A, &packet::bpdu::Bpdu::Notification);
     let ask = |s: &mut Switch, packet: &[u8]| {
-        let text = s.trace(switch::TraceRequest {
-            metadata: Match::new().with(FieldId::InPort, 1),
-            packet: packet.to_vec(),
-            ..Default::default()
-        });
+        let metadata = Match::new().with(FieldId::InPort, 1);
+        let request = switch::TraceRequest { metadata, packet: packet.to_vec(), ..Default::default() };
+        let text = s.trace(request, &mut Vec::new());
         text.split_once("Datapath actions: ").map(|(_, rest)| rest.to_string()).expect("an end")
     };
     let told = |what| {
@@ -146,10 +144,10 @@ fn traces_tell_tunnels() {
             packet: udp("10.0.0.1", 5, "10.0.0.2", 6),
             ..Default::default()
         };
-        let text = one.trace(request());
+        let text = one.trace(request(), &mut Vec::new());
         assert!(text.contains(pushed), "{kind:?}: {text}");
         one.pushes = false;
-        let text = one.trace(request());
+        let text = one.trace(request(), &mut Vec::new());
         assert!(text.contains(told), "{kind:?}: {text}");
     }
 }
@@ -163,7 +161,7 @@ fn traces_tell_copies_and_names() {
     let trace = |s: &mut Switch, names, queue| {
         let metadata = Match::new().with(FieldId::InPort, 3);
         let packet = udp("10.0.0.1", 5, "10.0.0.2", 6);
-        s.trace(switch::TraceRequest { metadata, packet, names, queue, ..Default::default() })
+        s.trace(switch::TraceRequest { metadata, packet, names, queue, ..Default::default() }, &mut Vec::new())
     };
     let text = trace(&mut s, false, None);
     assert!(text.contains("actions: clone(tnl_push(") && text.contains(",out_port(100)),100),2\n"), "{text}");
@@ -218,11 +216,43 @@ fn traces_tell_what_packets_begin_with() {
             .with(FieldId::InPort, 10)
             .with(FieldId::TunId, 3)
             .with(FieldId::PacketType, 1 << 16 | u128::from(kind));
-        let text = s.trace(switch::TraceRequest { metadata, packet, untyped, ..Default::default() });
+        let request = switch::TraceRequest { metadata, packet, untyped, ..Default::default() };
+        let text = s.trace(request, &mut Vec::new());
         let (head, megaflow) = text.split_once("Megaflow: ").expect("a megaflow");
         let wanted = if kind == 0 { "packet_type=(1,0)" } else { "packet_type=(1,0x800)" };
         assert!(head.starts_with("Flow: ") && head.contains(wanted), "{text}");
         assert!(megaflow.starts_with(&format!("recirc_id=0,{wanted},")) && megaflow.contains(flow), "{text}");
         assert!(megaflow.contains("actions: push_eth(src=00:00:00:00:00:00,dst=00:00:00:00:00:00),1\n"), "{text}");
     }
+}
+
+/// A trace with effects sends controllers what the packet would, of `check_pkt_larger` by its own outcome alone; packets
+/// leave in no case. Without effects nobody is told.
+#[test]
+fn traces_with_effects_tell_controllers() {
+    let mut s = one(&[
+        "in_port=1 actions=check_pkt_larger(60)->NXM_NX_REG0[0],resubmit(,1)",
+        "in_port=3 actions=controller(id=3),resubmit(,9)",
+        "table=1,reg0=1 actions=controller(id=7),output:2",
+        "table=1,reg0=0 actions=controller(id=8),output:2",
+        "table=9 actions=resubmit(,9)",
+    ]);
+    let mut told = |port: u128, payload: usize, effects| {
+        let [a, b] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(std::net::IpAddr::from);
+        let packet = packet::build::udp(A, B, (a, 5), (b, 6), 64, &vec![0; payload]).expect("udp");
+        let metadata = Match::new().with(FieldId::InPort, port);
+        let mut events = Vec::new();
+        let request = switch::TraceRequest { metadata, packet: packet.clone(), effects, ..Default::default() };
+        s.trace(request, &mut events);
+        let controllers = events.into_iter().map(|e| match e {
+            switch::Event::PacketIn { controller, packet_in, .. } if packet_in.packet == packet => controller,
+            e => panic!("{e:?}"),
+        });
+        controllers.collect::<Vec<_>>()
+    };
+    assert_eq!(told(1, 30, true), [7]);
+    assert_eq!(told(1, 3, true), [8]);
+    assert_eq!(told(1, 30, false), [0; 0]);
+    // Of a packet that passes a limit nothing is left.
+    assert_eq!(told(3, 30, true), [0; 0]);
 }
