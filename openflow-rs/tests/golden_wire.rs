@@ -304,6 +304,17 @@ fn counters_of_ports_have_names_since_1_4() {
         custom: vec![("rx_q0_packets".into(), 7), ("x".into(), u64::MAX)],
     };
     let plain = PortStats { custom: Vec::new(), ..s.clone() };
+    // What has no room in a message is left out.
+    let many = PortStats { custom: vec![("n".repeat(300), 1); 300], ..s.clone() };
+    let body = MultipartReply::PortStats(vec![many]);
+    let (_, back) =
+        Message::decode(&Message::MultipartReply { more: false, body }.encode(Version::Of15, 1)).expect("decodes");
+    match back {
+        Message::MultipartReply { body: MultipartReply::PortStats(l), .. } => {
+            assert_eq!((l[0].custom.len(), l[0].custom[0].0.len()), (181, 255));
+        }
+        other => panic!("{other:?}"),
+    }
     let reply = |s: &PortStats| Message::MultipartReply {
         more: false,
         body: MultipartReply::PortStats(vec![s.clone(), plain.clone()]),

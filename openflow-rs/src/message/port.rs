@@ -55,15 +55,24 @@ pub struct PortStats {
 /// The experimenter whose property carries counters by name, and the property's number, as Open vSwitch sends it.
 const CUSTOM: (u32, u32) = (0xaa01, 2);
 
-/// Appends the property of counters by name.
+/// The most octets of counters by name for one port: all of a port has to fit into one message.
+const MOST_CUSTOM: usize = 48_000;
+
+/// Appends the property of counters by name, as many of them as have room.
 fn put_custom(o: &mut Vec<u8>, custom: &[(String, u64)]) {
+    let size = |(name, _): &(String, u64)| 1 + name.len().min(255) + 8;
+    let room = custom.iter().scan(0, |all, c| {
+        *all += size(c);
+        (*all <= MOST_CUSTOM).then_some(())
+    });
+    let custom = custom.get(..room.count()).unwrap_or_default();
     let start = o.len();
     o.p16(0xffff);
     o.zeros(2);
     o.p32(CUSTOM.0);
     o.p32(CUSTOM.1);
     o.zeros(2);
-    o.p16(custom.len().min(usize::from(u16::MAX)) as u16);
+    o.p16(custom.len() as u16);
     for (name, value) in custom {
         let name = name.as_bytes();
         let name = name.get(..255).unwrap_or(name);
