@@ -25,7 +25,16 @@ pub(super) fn register(d: &Daemon, pmd: &Handle, dummies: &Dummies, requests: &m
     register_time(d, pmd, requests);
     let all = dummies.clone();
     let usage = "name [--qid queue_id] packet|flow [--len packet_len]";
-    d.commands().register("netdev-dummy/receive", usage, 2, usize::MAX, move |args| receive(&all, &args));
+    let handle = pmd.clone();
+    d.commands().register_async("netdev-dummy/receive", usage, 2, usize::MAX, move |args| {
+        let (all, pmd) = (all.clone(), handle.clone());
+        async move {
+            let answer = receive(&all, &args)?;
+            // Whoever asks for something next finds what the packets did.
+            pmd.settle().await?;
+            Ok(answer)
+        }
+    });
     let all = dummies.clone();
     d.commands().register("netdev-dummy/conn-state", "[netdev]", 0, 1, move |args| Ok(states(&all, &args)));
 }

@@ -198,9 +198,12 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
             ports.push(s);
         }
     }
-    ports.sort_by(|a, b| {
-        (a.request.is_none(), a.last.is_none(), &a.name).cmp(&(b.request.is_none(), b.last.is_none(), &b.name))
-    });
+    // Of ports whose numbers are known tunnels are the last: the datapath numbers their common ports behind devices.
+    fn order(p: &PortSpec) -> (bool, bool, bool, &str) {
+        let (asked, before) = (p.request.is_some(), p.last.is_some());
+        (!asked, !before, (asked || before) && matches!(p.kind, Ok(Kind::Tunnel(_))), &p.name)
+    }
+    ports.sort_by(|a, b| order(a).cmp(&order(b)));
     let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
     let mut controllers: Vec<ControllerSpec> = b
         .controller
