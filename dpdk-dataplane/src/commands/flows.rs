@@ -6,6 +6,7 @@ use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
 use openflow_rs::mods::Group;
 use openflow_rs::text::group_to_string;
+use ovn_schema::Uuid;
 use std::collections::HashMap;
 use switch::{BridgeId, DeviceId, Met, Shown};
 
@@ -26,15 +27,12 @@ struct Wanted {
 
 /// A flow's UFID, as ovs-dpctl(8) writes it.
 fn ufid_text(n: u128) -> String {
-    let part = |from: u32, bits: u32| n >> from & ((1 << bits) - 1);
-    let (a, b, c, d, e) = (part(96, 32), part(80, 16), part(64, 16), part(48, 16), part(0, 48));
-    format!("ufid:{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
+    format!("ufid:{}", Uuid::from_u128(n))
 }
 
 /// Parses a UFID, with or without its `ufid:`.
 fn parse_ufid(text: &str) -> Option<u128> {
-    let digits = text.strip_prefix("ufid:").unwrap_or(text).replace('-', "");
-    (digits.len() == 32).then(|| u128::from_str_radix(&digits, 16).ok())?
+    Uuid::try_parse(text.strip_prefix("ufid:").unwrap_or(text)).ok().map(|u| u.as_u128())
 }
 
 /// Adds the commands.

@@ -69,7 +69,7 @@ pub(super) fn multipart(
             dp: b.name.clone(),
         }),
         Q::Table => P::Table(tables(b)),
-        Q::PortStats(n) => P::PortStats(ports(b, *n).map(|p| port_stats(w, p, now)).collect()),
+        Q::PortStats(n) => P::PortStats(ports(b, *n).map(|p| port_stats(w, p, now, of14)).collect()),
         Q::PortDesc(n) => P::PortDesc(ports(b, *n).map(port_desc).collect()),
         Q::Queue(port, queue) => P::Queue(queue_stats(w, bridge, *port, *queue, now)?),
         Q::QueueDesc(port, queue) => P::QueueDesc(queues(w, bridge, *port, *queue)?),
@@ -272,8 +272,9 @@ fn has_meter(b: &Bridge, id: MeterId) -> Result<(), DecodeError> {
 /// A counter that is not kept (OpenFlow 1.5 section 7.3.5.6).
 const UNKNOWN: u64 = u64::MAX;
 
-/// A port's counters, with drops and errors of its device and policers.
-fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
+/// A port's counters, with drops and errors of its device and policers, and if wanted with those that have names, for
+/// which a device's driver has to be asked.
+fn port_stats(w: &MainPmd, p: &Port, now: Duration, named: bool) -> PortStats {
     let [rx, tx, rx_bytes, tx_bytes, mut rx_dropped, mut tx_dropped] = p.stats;
     let mut errors = [0; 2];
     // Nobody counts drops and errors of dummies.
@@ -289,7 +290,8 @@ fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
     }
     let counters = [rx, tx, rx_bytes, tx_bytes, rx_dropped, tx_dropped, errors[0], errors[1]];
     let (duration_sec, duration_nsec) = age(p.created, now);
-    PortStats { port: p.no, counters, duration_sec, duration_nsec, custom: custom_counters(w, p) }
+    let custom = if named { custom_counters(w, p) } else { Vec::new() };
+    PortStats { port: p.no, counters, duration_sec, duration_nsec, custom }
 }
 
 /// The queues that a request selects: of one port or all, by number or all.

@@ -117,13 +117,12 @@ impl MainPmd {
     fn log_limit(&mut self, bridge: BridgeId, reason: DropReason, metadata: Match, packet: Vec<u8>) {
         let trace = self.trace(TraceRequest { bridge, metadata, packet, names: true, ..Default::default() });
         let name = self.switch.bridge(bridge).map_or("", |b| &b.name);
-        let (what, lines) = (switch::limit_text(reason), trace.trim_end().lines().count());
-        let mut text = trace.trim_end().to_string();
-        if lines > LIMIT_LINES {
-            let (first, last) = (trace.lines().take(LIMIT_LINES), trace.lines().last().unwrap_or_default());
-            let first: Vec<&str> = first.collect();
-            text = format!("{}\n({} more lines)\n{last}", first.join("\n"), lines - LIMIT_LINES);
-        }
+        let what = switch::limit_text(reason);
+        let lines: Vec<&str> = trace.trim_end().lines().collect();
+        let text = match lines.split_at_checked(LIMIT_LINES) {
+            Some((first, rest @ [.., last])) => format!("{}\n({} more lines)\n{last}", first.join("\n"), rest.len()),
+            _ => lines.join("\n"),
+        };
         tracing::warn!(target: "ofproto_dpif_xlate", "{what} on bridge {name}; at most one such packet a minute is told of:\n{text}");
     }
 

@@ -342,10 +342,7 @@ impl MainPmd {
     /// Gives a device back, for another thread to close: once it is [`released`].
     pub fn remove_device(&mut self, n: DeviceId) -> Option<Device> {
         self.switch.numbers.give(n.0);
-        let device = self.devices.get_mut(n.index()).and_then(Option::take).map(|s| s.device)?;
-        self.assign();
-        self.find_shaped();
-        Some(device)
+        Some(self.lift_device(n)?.0.device)
     }
 
     /// A device by its number.
