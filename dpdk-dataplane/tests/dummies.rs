@@ -520,6 +520,7 @@ fn cached_flows_lead_back_to_openflow() {
         format!("  {counted}, in_port=4,actions=drop"),
         "br0".into(),
         "  table_id=9, no match".into(),
+        "  table_id=254, priority=0,reg0=0x2,actions=drop".into(),
     ];
     assert_eq!(plain, wanted, "{traced}");
     assert_eq!(s.appctl(&["ofproto/detrace", "ufid:7"]).unwrap_err().lines().next(), Some("failed to parse ufid"));
@@ -528,4 +529,73 @@ fn cached_flows_lead_back_to_openflow() {
     assert!(absent.starts_with("UFID was not found for "), "{absent}");
     let absent = s.appctl(&["dpctl/get-flow", other]).unwrap_err();
     assert!(absent.contains("No such file or directory"), "{absent}");
+}
+
+/// A cached flow that passes connection tracking is told of as in Open vSwitch: a flow for each way to the next
+/// recirculation, each of which leads back to the flows of OpenFlow that it met, and one for all connections that are alike.
+#[test]
+fn ways_through_connection_tracking_are_told_in_sections() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ds");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 fail_mode=secure");
+    for p in ["p1", "p2"] {
+        s.vsctl(&format!("add-port br0 {p} -- set interface {p} type=dummy ofport_request={}", &p[1..]));
+    }
+    for f in [
+        "cookie=1,ip,in_port=1,actions=ct(table=1,zone=3,nat)",
+        "cookie=2,table=1,ct_state=+trk+new,ip,actions=ct(commit,zone=3,nat(src=10.9.9.9),exec(set_field:7->ct_label)),2",
+        "cookie=3,table=1,ct_state=+trk+est,ct_label=7/0xf,ip,actions=dec_ttl,2",
+        "cookie=4,ip,in_port=2,actions=ct(table=1,zone=3,nat)",
+    ] {
+        s.ofctl(&["add-flow", "br0", f]);
+    }
+    let send = |device: &str, (src, dst): (&str, &str), (sport, dport): (u16, u16)| {
+        let no = &device[1..];
+        let packet = format!(
+            "in_port({no}),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07),eth_type(0x0800),\
+             ipv4(src={src},dst={dst},proto=17,tos=0,ttl=64,frag=no),udp(src={sport},dst={dport})"
+        );
+        s.appctl(&["netdev-dummy/receive", device, &packet]).expect("a packet");
+    };
+    // Connections that are alike, with an answer, and two packets when they are open.
+    for port in 1000..1008 {
+        let open = || send("p1", ("10.0.0.1", "10.0.0.2"), (port, 53));
+        open();
+        send("p2", ("10.0.0.2", "10.9.9.9"), (53, port));
+        open();
+        open();
+    }
+    let dumped = s.appctl(&["dpctl/dump-flows", "-m", "filter=in_port(p1)"]).expect("flows");
+    // Without UFIDs and counters.
+    let plain = |l: &str| {
+        let (packets, rest) = l.split_once(", ").and_then(|(_, l)| l.split_once(", packets:")).unwrap_or((l, ""));
+        format!("{packets} {}", rest.split_once("actions:").map_or("", |(_, a)| a))
+    };
+    let lines: Vec<&str> = dumped.lines().skip(1).collect();
+    let mut shown: Vec<String> = lines.iter().map(|l| plain(l)).collect();
+    shown.sort();
+    let head = "in_port(p1)";
+    let ip = "packet_type(ns=0,id=0),eth_type(0x0800)";
+    let wanted = [
+        format!("recirc_id(0),{head},{ip},ipv4(frag=no) ct(zone=3,nat),recirc(0x1)"),
+        format!(
+            "recirc_id(0x1),{head},ct_state(+new+trk),{ip},ipv4(frag=no) ct(commit,zone=3,label=0x7,nat(src=10.9.9.9)),p2"
+        ),
+        format!(
+            "recirc_id(0x1),{head},ct_state(-new+est+trk),ct_label(0x7/0xf),{ip},ipv4(proto=17,ttl=64,frag=no) set(ipv4(ttl=63)),p2"
+        ),
+    ];
+    assert_eq!(shown, wanted, "{dumped}");
+    let established = lines.iter().find(|l| l.contains("+est")).expect(&dumped);
+    let ufid = established.split(", ").next().expect(established);
+    let met = s.appctl(&["ofproto/detrace", ufid]).expect("flows of OpenFlow");
+    assert!(met.contains("cookie=0x3") && !met.contains("cookie=0x1"), "{met}");
+    // The first section's packets are those of both ways behind it: all but those that made the flows.
+    let packets = |at: usize| lines[at].split("packets:").nth(1).and_then(|n| n.split(',').next()?.parse::<u32>().ok());
+    let mut counted: Vec<u32> = (0..3).filter_map(packets).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, [7, 15, 22], "{dumped}");
 }

@@ -266,8 +266,8 @@ impl FastPath {
     }
 
     /// The flows that are in the cache and not stale, as text for [`crate::Switch::tell_flow`].
-    pub fn shown(&self) -> impl Iterator<Item = Shown> {
-        self.cache.lines()
+    pub fn shown(&self, now: Duration) -> impl Iterator<Item = Shown> {
+        self.cache.lines(now)
     }
 
     /// Statistics of its flow cache since the last call of [`FastPath::sums`].

@@ -20,6 +20,7 @@ pub(crate) mod ct_template;
 pub(crate) mod depend;
 pub(crate) mod dump;
 pub(crate) mod entry;
+pub(crate) mod example;
 pub(crate) mod exec;
 pub(crate) mod fragments;
 pub(crate) mod key;
@@ -49,7 +50,7 @@ use crate::ids::{BridgeId, Target};
 use crate::tunnel::SourcePorts;
 use crate::xlate::Backer;
 use ct_template::CtTemplateCache;
-use dump::Installed;
+use dump::{Installed, Shown};
 use entry::Entry;
 use fragments::Legs;
 use key::PackedKey;
@@ -60,7 +61,7 @@ use packet::VlanId;
 use predictor::NewConnectionPredictor;
 use recorder::Recorder;
 use segment::SegmentCache;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -292,6 +293,8 @@ pub(crate) struct FlowCache {
     segments: SegmentCache,
     /// How fragments go on.
     pub(crate) legs: Legs,
+    /// Sections of flows that the log was told of, by what their packets look like.
+    pub(crate) told: HashMap<String, Shown>,
 }
 
 impl FlowCache {
@@ -312,6 +315,7 @@ impl FlowCache {
             megaflows: true,
             segments: SegmentCache::new(true),
             legs: Legs::default(),
+            told: HashMap::new(),
         }
     }
 
@@ -409,6 +413,7 @@ impl FlowCache {
         self.xcaches.purge();
         self.cache.table.clear();
         self.ct_templates.clear();
+        self.told.clear();
     }
 
     /// Turns segments on or off, and forgets them.

@@ -8,6 +8,7 @@ pub mod classifier;
 pub mod conntrack;
 mod datapath;
 mod dependency;
+mod dpctl;
 pub mod drops;
 mod events;
 pub mod extract;
@@ -36,14 +37,15 @@ pub use buf::PacketBuf;
 pub use conntrack::reassembly as fragments;
 pub use conntrack::{Conntrack, SharedConntrack};
 pub use datapath::{MAX_IDLE, Switch};
+pub use dpctl::name_datapath_ports;
 pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
-pub use flowcache::dump::{Installed, Met, Shown};
+pub use flowcache::dump::{Installed, Met, Shown, merge_flows};
 pub use flowcache::own::KnownWay;
 pub use ids::{BridgeId, DeviceId, Target};
-pub use trace::{TraceRequest, name_datapath_ports, parse_ct_state};
+pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{
     Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,
     TunnelKind, Underlay, metadata_field,

@@ -4,11 +4,9 @@
 //! and addresses are learned, and controllers get what the packet sends them; packets leave in no case. After `ct` a new
 //! walk starts with a `ct_state` that the caller chooses, as in Open vSwitch, where this is a recirculation.
 
-mod actions;
 mod branches;
-mod names;
+pub(crate) mod sections;
 mod text;
-mod tunnel;
 
 use crate::bridge::{Bridge, PortKind};
 use crate::buf::PacketBuf;
@@ -17,8 +15,10 @@ use crate::conntrack::Zone;
 use crate::conntrack::flag;
 use crate::conntrack::reassembly::Suspended;
 use crate::dependency::Dependency;
+use crate::dpctl::{actions, changes, names, tunnel, without_last_copy};
 use crate::drops::DropReason;
 use crate::events::{Event, Outputs};
+use crate::flowcache::dump::Met;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::controller::SoFar;
@@ -29,18 +29,16 @@ use crate::xlate::selection::Selection;
 use crate::xlate::{
     Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Within, Xlate,
 };
-use openflow_rs::action::{Action, CtAction, PacketType};
-use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, TableId, WORDS};
+use openflow_rs::action::{Action, CtAction, PacketType, ZoneSpec};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, Subfield, TableId, WORDS, ones};
 use packet::VlanId;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-pub(crate) use actions::{changes, hexadecimal};
-pub use names::of_datapath as name_datapath_ports;
+use sections::Again;
 use text::Node;
-pub(crate) use tunnel::{Pushed, pushed_headers};
 
 /// What to trace.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +73,12 @@ struct Resume {
     key: FlowKey,
     packet: Vec<u8>,
     translates: Option<Translation>,
+    /// The mirrors that have it.
+    mirrored: u32,
+    queue: Option<u16>,
+    stack: Vec<(u128, u32)>,
+    /// Where that is in the walk of a cached flow that is made once more.
+    again: Option<sections::Place>,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +114,8 @@ pub(crate) struct Tracer {
     tunnel_key: Option<bool>,
     /// The datapath has to put an empty Ethernet header before the packet, which came without one by a `legacy_l3` port.
     lacks_ethernet: bool,
+    /// The walk of a cached flow is made once more.
+    again: Option<Box<Again>>,
 }
 
 impl Tracer {
@@ -127,6 +133,7 @@ impl Tracer {
             slow: BTreeSet::new(),
             tunnel_key: request.tunnel_key,
             lacks_ethernet: false,
+            again: None,
         }
     }
 
@@ -171,6 +178,12 @@ impl Tracer {
         self.wildcards = bits.0;
     }
 
+    fn examined_part(&mut self, s: &Subfield) {
+        let mut bits = FlowKey(self.wildcards);
+        bits.set(s.field, bits.get(s.field) | ones(s.n_bits) << s.ofs);
+        self.wildcards = bits.0;
+    }
+
     /// Adds the output to a device, and its queue if that changed.
     fn sent(&mut self, target: Target) {
         let queue = target.queue();
@@ -189,7 +202,14 @@ impl Observer for Tracer {
     const TRACES: bool = true;
 
     fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {
-        l.classifier.lookup(l.key, &mut self.wildcards).cloned()
+        let rule = l.classifier.lookup(l.key, &mut self.wildcards).cloned();
+        if let Some(a) = &mut self.again {
+            a.met(match &rule {
+                Some(r) => Met::Rule(l.bridge, r.clone()),
+                None => Met::Miss(l.bridge, l.table),
+            });
+        }
+        rule
     }
 
     fn may_begin_segment(&self) -> bool {
@@ -242,6 +262,21 @@ impl Observer for Tracer {
 
     fn chooses(&mut self, _: (GroupId, usize), _: Selection, _: &FlowKey) {}
 
+    fn tells_hashes(&self) -> bool {
+        self.again.as_ref().is_some_and(|a| !a.hashed())
+    }
+
+    fn hashed(
+        &mut self,
+        key: &FlowKey,
+        at: (BridgeId, TableId),
+        bucket: (usize, usize),
+        hash: String,
+        backer: &mut Backer,
+    ) {
+        self.hashes(key, at, bucket, (hash, backer));
+    }
+
     fn notes_dependencies(&self) -> bool {
         false
     }
@@ -250,7 +285,11 @@ impl Observer for Tracer {
 
     fn looks_up_mac(&mut self, _: BridgeId, _: VlanId, _: u64, _: Option<PortNo>) {}
 
-    fn counts(&mut self, _: Counted, _: usize) {}
+    fn counts(&mut self, c: Counted, _: usize) {
+        if let (Some(a), Counted::Bucket { bridge, group, index }) = (&mut self.again, c) {
+            a.met(Met::Bucket(bridge, GroupId(group), index));
+        }
+    }
 
     fn side_effect(&mut self) {}
 
@@ -311,6 +350,18 @@ impl Observer for Tracer {
 
     fn reads_tunnel_header(&mut self) {}
 
+    fn arrives_by_tunnel(&mut self, key: &FlowKey, port: (BridgeId, PortNo), backer: &Backer) {
+        if self.again.is_some() {
+            self.enters_tunnel(key, port, backer);
+        }
+    }
+
+    fn arrived_by_tunnel(&mut self, key: &FlowKey) {
+        if self.again.is_some() {
+            self.leaves_tunnel(key);
+        }
+    }
+
     fn decapsulates(&mut self, _: &FlowKey, _: usize, _: usize) {}
 
     fn enters_packet(&mut self, _: &FlowKey) {}
@@ -336,6 +387,10 @@ impl Observer for Tracer {
     fn resumes<P: PacketBuf>(_: &mut Xlate<'_, P, Self>, _: &Arc<Suspended>, _: &Joint) {}
 
     fn resumed<P: PacketBuf>(_: &mut Xlate<'_, P, Self>, (): ()) {}
+
+    fn goes_on(&mut self, _: (BridgeId, TableId), _: &FlowKey) {}
+
+    fn came_back(&mut self) {}
 
     fn translations(&self) -> usize {
         0
@@ -498,6 +553,9 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
     /// `ct` in a trace: no connection is made or looked for.
     pub(crate) fn ct_told(&mut self, c: &CtAction) {
         let zone = self.zone_of(c);
+        if let ZoneSpec::Field(s) = &c.zone {
+            self.observer.examined_part(s);
+        }
         let mut nested: Vec<Action> = c.nat.iter().map(|n| Action::Nat(Box::new(n.clone()))).collect();
         nested.extend(c.exec.iter().cloned());
         if nested.is_empty() {
@@ -524,10 +582,35 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
             key.set(F::CtZone, zone.into());
             let (bridge, packet) = (self.pipeline.bridge, self.packet.buf.data().to_vec());
             let t = &mut self.observer;
-            t.recirculations += 1;
-            let id = t.recirculations;
+            let (id, goes_on) = match &mut t.again {
+                Some(a) => a.goes_on((bridge, table), &key, self.backer),
+                None => {
+                    t.recirculations += 1;
+                    (t.recirculations, None)
+                }
+            };
             t.datapath.push(format!("recirc({id:#x})"));
-            t.resume.push_back(Resume { id, bridge, table, key, packet, translates });
+            let (key, again) = match goes_on {
+                Some((place, behind)) => (behind, Some(place)),
+                None => (key, None),
+            };
+            // Of a walk that is made once more the packets may not have come here, as they have another length.
+            if t.again.is_none() || again.is_some() {
+                let (mirrored, queue) = (self.packet.mirrored, self.packet.queue);
+                let stack = self.pipeline.stack.clone();
+                t.resume.push_back(Resume {
+                    id,
+                    bridge,
+                    table,
+                    key,
+                    packet,
+                    translates,
+                    mirrored,
+                    queue,
+                    stack,
+                    again,
+                });
+            }
             self.observer.tell(Kind::Detail, || {
                 format!("A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table {table}.")
             });
@@ -577,7 +660,7 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest, events: &mut V
         trace.wildcards = [0; WORDS];
         let mut x = Xlate::new(backer, &mut out, r.packet, r.bridge, trace);
         let _ = writeln!(text, "{rule}\n\nFlow: {}", x.named(text::flow(&r.key, None, Some(r.id))));
-        x.packet.key = r.key;
+        (x.packet.key, x.packet.mirrored, x.pipeline.stack) = (r.key, r.mirrored, r.stack);
         // Connection tracking made this translation, not an action: it gets no line.
         x.packet.write_back();
         trace = section(x, Start::Tracked(r.table, r.id), &mut text);
@@ -605,7 +688,45 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
         Start::Tracked(_, id) => Some(id),
         _ => None,
     };
-    let (mut before, queued, events) = (x.packet.key.clone(), x.packet.queue, x.out.events.len());
+    let (mut before, queued) = (x.packet.key.clone(), x.packet.queue);
+    let failure = run(&mut x, start);
+    let (key, mut trace, bridge) = (x.packet.key, x.observer, x.backer.bridges.get(x.pipeline.bridge));
+    text::render(&trace.take(), 0, text);
+    // `actset_output` is no change of the packet.
+    before.set(F::ActsetOutput, key.get(F::ActsetOutput));
+    let after = match x.packet.queue {
+        queue if queue == queued && key == before => "unchanged".into(),
+        queue => trace.named(text::flow(&key, queue, recirculated), bridge),
+    };
+    let _ = writeln!(text, "\nFinal flow: {after}");
+    let mut megaflow = text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key);
+    if trace.datapath.iter().any(|a| a.contains("set(skb_priority(")) {
+        // What is written counts as examined.
+        let queue = queued.filter(|q| *q != 0).map_or("0".into(), |q| format!("{q:#x}"));
+        megaflow = megaflow.replacen(',', &format!(",skb_priority={queue},"), 1);
+    }
+    let _ = writeln!(text, "Megaflow: {}", trace.named(megaflow, bridge));
+    trace.queue = 0;
+    let done = without_last_copy(std::mem::take(&mut trace.datapath));
+    let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };
+    let done = if trace.names { names::of_datapath(&done, |n| x.backer.datapath_port_name(n)) } else { done };
+    let _ = writeln!(text, "Datapath actions: {done}");
+    if let Some(why) = failure {
+        let _ = writeln!(text, "\nTranslation failed ({why}), packet is dropped.");
+    }
+    let slow = std::mem::take(&mut trace.slow);
+    if failure.is_none() && !slow.is_empty() {
+        *text += "This flow is handled by the userspace slow path because it:\n";
+        for why in slow {
+            let _ = writeln!(text, "  - {}", why.words());
+        }
+    }
+    trace
+}
+
+/// Runs one walk. Returns why translation failed, if it did.
+fn run(x: &mut Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>) -> Option<&'static str> {
+    let (before, events) = (x.packet.key.clone(), x.out.events.len());
     let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
     x.observer.open(Kind::Bridge, || name);
     if matches!(start, Start::Received) {
@@ -639,38 +760,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     if x.pipeline.failed {
         x.out.events.truncate(events);
     }
-    let (key, mut trace, bridge) = (x.packet.key, x.observer, x.backer.bridges.get(x.pipeline.bridge));
-    text::render(&trace.take(), 0, text);
-    // `actset_output` is no change of the packet.
-    before.set(F::ActsetOutput, key.get(F::ActsetOutput));
-    let after = match x.packet.queue {
-        queue if queue == queued && key == before => "unchanged".into(),
-        queue => trace.named(text::flow(&key, queue, recirculated), bridge),
-    };
-    let _ = writeln!(text, "\nFinal flow: {after}");
-    let mut megaflow = text::megaflow(&before, &key, &trace.wildcards, recirculated, trace.tunnel_key);
-    if trace.datapath.iter().any(|a| a.contains("set(skb_priority(")) {
-        // What is written counts as examined.
-        let queue = queued.filter(|q| *q != 0).map_or("0".into(), |q| format!("{q:#x}"));
-        megaflow = megaflow.replacen(',', &format!(",skb_priority={queue},"), 1);
-    }
-    let _ = writeln!(text, "Megaflow: {}", trace.named(megaflow, bridge));
-    trace.queue = 0;
-    let done = actions::without_last_copy(std::mem::take(&mut trace.datapath));
-    let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };
-    let done = if trace.names { names::of_datapath(&done, |n| x.backer.datapath_port_name(n)) } else { done };
-    let _ = writeln!(text, "Datapath actions: {done}");
-    if let Some(why) = failure {
-        let _ = writeln!(text, "\nTranslation failed ({why}), packet is dropped.");
-    }
-    let slow = std::mem::take(&mut trace.slow);
-    if failure.is_none() && !slow.is_empty() {
-        *text += "This flow is handled by the userspace slow path because it:\n";
-        for why in slow {
-            let _ = writeln!(text, "  - {}", why.words());
-        }
-    }
-    trace
+    failure
 }
 
 /// Applies a `nat` with a range to a key, as to the first packet of a connection.
@@ -711,7 +801,7 @@ pub fn parse_ct_state(s: &str) -> Result<u32, String> {
     let flags = s.split([',', '|']).map(str::trim).filter(|f| !f.is_empty());
     flags
         .map(|f| {
-            text::STATES
+            crate::dpctl::flow::STATES
                 .iter()
                 .find(|(n, _)| *n == f)
                 .map(|(_, b)| *b)

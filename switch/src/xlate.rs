@@ -185,7 +185,8 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         if O::TRACES || self.backer.now < self.backer.limit_told {
             return None;
         }
-        let reason = self.pipeline.drop?;
+        // That a port takes no packets of a type is no limit.
+        let reason = self.pipeline.drop.filter(|r| *r != DropReason::PacketType)?;
         self.backer.limit_told = self.backer.now + TELL_OF_LIMITS;
         // A trace begins with what the packet came with: it has its port and its tunnel, and no registers yet.
         let mut metadata = self.metadata();

@@ -1,7 +1,7 @@
 //! Rooms of the crate use rooms below them only: there is no circle (docs/dataplane.md, "Rooms of the switch").
 
 /// From the ground up.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "buf",
     "ids",
     "stamps",
@@ -14,8 +14,9 @@ const ORDER: [&str; 16] = [
     "bridge",
     "events",
     "xlate",
-    "trace",
+    "dpctl",
     "flowcache",
+    "trace",
     "fastpath",
     "datapath",
 ];

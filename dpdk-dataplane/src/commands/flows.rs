@@ -4,11 +4,11 @@
 use super::fdb::flow_text;
 use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
+use openflow_rs::TableId;
 use openflow_rs::mods::Group;
 use openflow_rs::text::group_to_string;
 use ovn_schema::Uuid;
-use std::collections::HashMap;
-use switch::{BridgeId, DeviceId, Met, Shown};
+use switch::{BridgeId, Met, Shown};
 
 /// Which flows are wanted.
 #[derive(Clone, Debug, Default)]
@@ -47,13 +47,10 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
     d.commands().register_async("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1, 3, move |args| {
         let pmd = handle.clone();
         async move {
-            // The last of these words counts; with -m names are the default.
-            let word = args.iter().rfind(|a| matches!(a.as_str(), "--names" | "--no-names"));
-            let more = args.iter().any(|a| matches!(a.as_str(), "-m" | "--more"));
-            let names = word.map_or(more, |w| w == "--names");
-            let name = args.into_iter().rfind(|a| !a.starts_with('-')).unwrap_or_default();
+            let (options, names): (Vec<String>, Vec<String>) = args.into_iter().partition(|a| a.starts_with('-'));
+            let name = names.into_iter().next_back().unwrap_or_default();
             let bridge = pmd.read_with(name, |w, name| super::bridge(w, &[name])).await??;
-            dump(&pmd, Wanted { bridge: Some(bridge), names, more, ..Wanted::default() }).await
+            dump(&pmd, Wanted { bridge: Some(bridge), ..wanted(&options)? }).await
         }
     });
     let handle = pmd.clone();
@@ -92,12 +89,12 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
             Some(("type", t)) if t.split(',').any(|t| matches!(t, "all" | "ovs" | "non-offloaded")) => {}
             Some(("type", _)) => wanted.filter = vec!["no flow is of this type".into()],
             Some((key, _)) => return Err(format!("{key}: unknown option")),
-            None => {
-                wanted.names |= a == "--names";
-                wanted.more |= matches!(a.as_str(), "-m" | "--more");
-            }
+            None => wanted.more |= matches!(a.as_str(), "-m" | "--more"),
         }
     }
+    // The last of these words counts; with -m names are the default.
+    let word = args.iter().rfind(|a| matches!(a.as_str(), "--names" | "--no-names"));
+    wanted.names = word.map_or(wanted.more, |w| w == "--names");
     Ok(wanted)
 }
 
@@ -121,7 +118,12 @@ fn detrace(w: &MainPmd, flow: Option<&Shown>) -> String {
         }
         match m {
             Met::Rule(_, r) => out += &format!("  {}\n", flow_text(&r, r.priority.into(), now)),
-            Met::Miss(_, table) => out += &format!("  table_id={table}, no match\n"),
+            // Of the flows that Open vSwitch has for such packets in a table of its own, the one that drops: packets that
+            // controllers get are not cached.
+            Met::Miss(_, table) => {
+                let own = TableId::INTERNAL;
+                out += &format!("  table_id={table}, no match\n  table_id={own}, priority=0,reg0=0x2,actions=drop\n");
+            }
             Met::Bucket(_, group, index) => {
                 let Some(g) = bridge.groups().find(|g| g.group.id == group) else { continue };
                 let chosen = g.group.buckets.get(index).cloned().into_iter().collect();
@@ -140,8 +142,6 @@ async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
 /// The text of `threads`' flows, as far as they are wanted.
 fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
     let now = w.now();
-    let ports = w.switch.bridges().flat_map(|(_, b)| b.ports.values());
-    let names: Names = ports.filter_map(|p| Some((super::datapath::device(p)?, p.name.clone()))).collect();
     let mut out = String::new();
     for (processor, flows) in threads {
         if wanted.processor.is_some() && wanted.processor != processor {
@@ -149,7 +149,8 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
         }
         let of_bridge =
             |f: &Shown| wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
-        let fits = |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, &names));
+        let fits =
+            |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, |n| w.switch.datapath_port_name(n)));
         let line = |f: &Shown| {
             let text = w.switch.tell_flow(f, now);
             let text = if wanted.names { named(&text, |n| w.switch.datapath_port_name(n)) } else { text };
@@ -170,18 +171,16 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
     out
 }
 
-/// Names of ports by their devices' numbers.
-type Names = HashMap<DeviceId, String>;
-
-/// Whether a flow fits a word of a filter: `in_port=` with a name or a number of ovs-dpctl(8), or a part of the flow's
-/// text.
-fn selects(word: &str, f: &Shown, names: &Names) -> bool {
-    match word.split_once('=') {
-        Some(("in_port", port)) => {
-            port.parse() == Ok(f.device.0) || names.get(&f.device).is_some_and(|n| n == port.trim_matches('"'))
-        }
-        _ => f.packets.contains(word),
-    }
+/// Whether a flow fits a word of a filter: `in_port=PORT` or `in_port(PORT)` with a name or a number of ovs-dpctl(8), or a
+/// part of the flow's text.
+fn selects(word: &str, f: &Shown, name: impl Fn(u32) -> Option<String>) -> bool {
+    let port = match word.strip_prefix("in_port") {
+        Some(p) if p.starts_with('(') => p.trim_start_matches('(').strip_suffix(')'),
+        p => p.and_then(|p| p.strip_prefix('=')),
+    };
+    let Some(port) = port else { return f.packets.contains(word) };
+    let number = f.packets.split("in_port(").nth(1).and_then(|n| n.split(')').next()?.parse().ok());
+    number.is_some_and(|n| port.parse() == Ok(n) || name(n).is_some_and(|name| name == port.trim_matches('"')))
 }
 
 /// The text of a flow with names of ports in place of numbers.

@@ -486,7 +486,7 @@ impl FastLoop {
                     ToPmd::SleepMax(t) => self.sleep_max = t,
                     ToPmd::Observe(rate) => self.sampler = rate.map(PacketSampler::new),
                     // The one who asked may have gone.
-                    ToPmd::Show(to) => drop(to.send(self.path.shown().collect())),
+                    ToPmd::Show(to) => drop(to.send(self.path.shown(now).collect())),
                     ToPmd::Stop => return self.report(),
                 }
             }

@@ -19,6 +19,8 @@
 
 use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
+use super::example::Example;
+use super::exec::addresses_hold;
 use super::key::{BLOCK, KINDS, PackedKey};
 use super::megaflow::{Mask, Masks, TupleBits};
 use super::patches::patch;
@@ -31,6 +33,7 @@ use openflow_rs::{FieldId as F, FlowKey, GroupId};
 use packet::{ethertype, ipproto};
 use std::cell::OnceCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most templates; beyond it all are forgotten.
 const MOST: usize = 16_384;
@@ -47,11 +50,13 @@ pub(crate) struct CtTemplate {
     steps: Box<[Step]>,
     /// The deciding bits of the translated tuples.
     values: Box<[TupleBits]>,
+    /// The packet that it was made of.
+    example: Arc<Example>,
 }
 
 impl CtTemplate {
-    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[TupleBits]>) -> CtTemplate {
-        CtTemplate { entry, steps, values }
+    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[TupleBits]>, example: Arc<Example>) -> CtTemplate {
+        CtTemplate { entry, steps, values, example }
     }
 
     /// Compiles an entry for one key, with checks of the connections that were found.
@@ -324,12 +329,12 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
 
 /// A template as text; its packets choose as `chosen` says, and `passes` is what they find.
 pub(super) fn shown(
-    entry: &Entry,
+    flow: &CtTemplate,
     mask: &Mask,
     (chosen, passes): (Vec<String>, &[Expected]),
     masks: &Masks,
 ) -> Option<Shown> {
-    let shown = line(entry, Some(mask), masks)?;
+    let shown = line(&flow.entry, Some(mask), masks)?;
     // The datapath's words are those of OpenFlow, but for empty brackets.
     let text = |p: &Expected| p.action().to_string().replace("ct()", "ct");
     let actions: Vec<String> = passes.iter().map(text).collect();
@@ -338,7 +343,8 @@ pub(super) fn shown(
     let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
     let (from, rest) = shown.packets.split_at(at);
     let packets = format!("{from},{}{rest}", met.join(","));
-    Some(Shown { packets, actions: [actions, vec![shown.actions]].concat().join(","), ..shown })
+    let actions = [actions, vec![shown.actions]].concat().join(",");
+    Some(Shown { packets, actions, example: Some(flow.example.clone()), ..shown })
 }
 
 impl CtTemplateCache {
@@ -406,14 +412,16 @@ impl CtTemplateCache {
     }
 
     /// Valid templates, a line each.
-    pub(crate) fn lines(&self, cache: &Cache) -> impl Iterator<Item = Shown> {
+    pub(crate) fn lines(&self, cache: &Cache, now: Duration) -> impl Iterator<Item = Shown> {
+        let now = now.as_nanos() as u64;
         let keys = self.kinds.iter().flatten().flat_map(|u| u.keys.iter().map(move |k| (u, k)));
         let groups = keys.filter_map(|(u, k)| Some((u, self.bucket(*k)?)));
         let groups = groups.flat_map(|(u, k)| k.all().map(move |g| (u, g)));
         let all = groups.flat_map(|(u, (g, chosen))| g.flows.values().map(move |i| (u, g, chosen.clone(), i)));
-        all.filter_map(|(u, g, chosen, i)| {
+        all.filter_map(move |(u, g, chosen, i)| {
             let flow = self.get(*i).filter(|f| cache.table.fresh(&f.entry))?;
-            shown(&flow.entry, &u.mask, (chosen, &g.passes), &cache.table.masks)
+            addresses_hold(&flow.entry, &cache.views, now).then_some(())?;
+            shown(flow, &u.mask, (chosen, &g.passes), &cache.table.masks)
         })
     }
 

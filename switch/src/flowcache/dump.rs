@@ -1,16 +1,18 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
 use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
+use super::example::Example;
+use super::exec::addresses_hold;
 use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use super::{Cache, Count};
 use crate::classifier::Rule;
+use crate::dpctl::{Pushed, changes, flow};
 use crate::drops::DropReason;
-use crate::extract::mac_text;
 use crate::ids::{BridgeId, DeviceId, Target};
-use crate::trace::{Pushed, changes, hexadecimal};
 use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,93 +38,6 @@ fn fields(words: &[u64], first: usize, fragment: u64) -> Option<(FlowKey, usize)
         }
     }
     Some((k, end))
-}
-
-/// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
-fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
-    let text = |f: F, v: u128| match f {
-        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
-        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
-        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
-        F::NwTos | F::Ipv6Label => hexadecimal(v),
-        _ => v.to_string(),
-    };
-    // Masks of numbers are hexadecimal.
-    let hexadecimal = |f: F, mask: u128| match text(f, mask) {
-        t if t == mask.to_string() => format!("{mask:#x}"),
-        t => t,
-    };
-    let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
-        mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
-        mask => format!("{name}={}/{}", text(*f, k.get(*f)), hexadecimal(*f, mask)),
-    });
-    parts.collect::<Vec<_>>().join(",")
-}
-
-/// `eth(…),eth_type(…),ipv4(…),…` of the bits that count.
-fn text(k: &FlowKey, m: &FlowKey) -> String {
-    let group = |name: &str, list: &[(&str, F)], end: &str| match (listed(k, m, list), end) {
-        (parts, "") if parts.is_empty() => String::new(),
-        (parts, end) if parts.is_empty() || end.is_empty() => format!("{name}({parts}{end})"),
-        (parts, end) => format!("{name}({parts},{end})"),
-    };
-    let mut parts = vec![group("eth", &[("src", F::EthSrc), ("dst", F::EthDst)], "")];
-    let tci = k.get(F::VlanTci);
-    let tagged = tci & 0x1000 != 0;
-    let mut inside = Vec::new();
-    let kind = k.get(F::EthType);
-    inside.push(format!("eth_type({kind:#06x})"));
-    let proto = ("proto", F::IpProto);
-    let frag = match k.get(F::IpFrag) {
-        0 => "frag=no",
-        1 => "frag=first",
-        _ => "frag=later",
-    };
-    match kind {
-        0x800 => {
-            let list = [("src", F::IpSrc), ("dst", F::IpDst), proto, ("tos", F::NwTos), ("ttl", F::IpTtl)];
-            inside.push(group("ipv4", &list, frag));
-        }
-        0x86dd => {
-            let (tos, ttl) = (("tclass", F::NwTos), ("hlimit", F::IpTtl));
-            let list = [("src", F::Ipv6Src), ("dst", F::Ipv6Dst), ("label", F::Ipv6Label), proto, tos, ttl];
-            inside.push(group("ipv6", &list, frag));
-        }
-        0x806 | 0x8035 => {
-            let (sip, tip) = (("sip", F::ArpSpa), ("tip", F::ArpTpa));
-            let list = [sip, tip, ("op", F::ArpOp), ("sha", F::ArpSha), ("tha", F::ArpTha)];
-            inside.push(group("arp", &list, ""));
-        }
-        _ => {}
-    }
-    if matches!(kind, 0x800 | 0x86dd) {
-        let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
-        let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
-        inside.push(match k.get(F::IpProto) {
-            // Its ports are in the first fragment.
-            _ if frag == "frag=later" => String::new(),
-            6 => group("tcp", &ports, ""),
-            17 => group("udp", &ports, ""),
-            132 => group("sctp", &ports, ""),
-            1 => group("icmp", &icmp, ""),
-            58 => group("icmpv6", &icmp, ""),
-            _ => String::new(),
-        });
-        let nd = [("target", F::NdTarget), ("sll", F::NdSll), ("tll", F::NdTll)];
-        let nd: Vec<_> = nd.into_iter().filter(|(_, f)| k.get(*f) != 0).collect();
-        inside.push(group("nd", &nd, ""));
-    }
-    inside.retain(|p| !p.is_empty());
-    let inside = inside.join(",");
-    parts.push(match tagged {
-        true => {
-            let (vid, pcp) = (tci & 0xfff, tci >> 13);
-            format!("eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap({inside})", k.get(F::VlanTpid))
-        }
-        false => inside,
-    });
-    parts.retain(|p| !p.is_empty());
-    parts.join(",")
 }
 
 /// Applies bytes written at an offset of a header to fields.
@@ -242,8 +157,16 @@ pub struct Shown {
     pub drop: Option<DropReason>,
     /// Place and generation of the xlate cache that counts for it.
     pub(crate) path: (u32, u32),
+    /// The same of others that do so as well.
+    pub(crate) more_paths: Vec<(u32, u32)>,
     /// When its connection last had a packet, if it has one.
     pub(crate) used: Option<Duration>,
+    /// A packet of it, if it is of all packets that find the same in connection tracking.
+    pub(crate) example: Option<Arc<Example>>,
+    /// What its packets met in the tables; none: what its xlate cache says.
+    pub(crate) met: Option<Arc<[Met]>>,
+    /// All of its packets' headers count.
+    pub(crate) exact: bool,
 }
 
 /// What the packets of a cached flow met in the tables of OpenFlow, in this order.
@@ -275,6 +198,21 @@ impl Met {
 }
 
 impl Shown {
+    /// It has its packets' whole way, which Open vSwitch's datapath would have in parts ([`crate::Switch::sections`]).
+    pub fn is_whole_way(&self) -> bool {
+        self.example.is_some()
+    }
+
+    /// All of its packets' headers count: flows that are alike may be told of in its place.
+    pub fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// What counts its packets; flows that took the same way through the tables share it.
+    pub fn counted_by(&self) -> (u32, u32) {
+        self.path
+    }
+
     /// Names the flow: a number that follows from what its packets look like, the same in all PMD threads and after a
     /// restart.
     pub fn ufid(&self) -> u128 {
@@ -295,6 +233,29 @@ impl Shown {
     }
 }
 
+/// Flows as they are listed: of those that are alike in what their packets look like and what is done with them, as the first
+/// sections of several ways are, one, which counts for all.
+pub fn merge_flows(flows: Vec<Shown>) -> Vec<Shown> {
+    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    let mut out: Vec<Shown> = Vec::with_capacity(flows.len());
+    for f in flows {
+        match places.entry((f.packets.clone(), f.actions.clone())) {
+            Place::Occupied(at) if f.met.is_some() => {
+                let Some(first) = out.get_mut(*at.get()) else { continue };
+                let counted = first.path == f.path || first.more_paths.contains(&f.path);
+                first.more_paths.extend((!counted).then_some(f.path));
+                first.used = first.used.max(f.used);
+            }
+            Place::Occupied(_) => out.push(f),
+            Place::Vacant(v) => {
+                v.insert(out.len());
+                out.push(f);
+            }
+        }
+    }
+    out
+}
+
 /// A flow that was put into the cache, for the log.
 #[derive(Clone, Debug)]
 pub struct Installed {
@@ -311,14 +272,15 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
         return None;
     }
     let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
+    let mask = mask.or_else(|| masks.of_entry(e.key()));
+    let (looked, exact) = (mask.map_or(&all, |m| &*m.fields), mask.is_none());
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);
         let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
         let body = usize::from(shape.outer.l4) + 8;
         let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
-        let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
         let inner = inner.map(|i| (vni.into(), i));
-        return Some(whole(e, device, &k, inner, (looked, [shape.outer, shape.inner])));
+        return Some(whole(e, device, &k, inner, (looked, exact), [shape.outer, shape.inner]));
     }
     let words = super::key::used(e.key());
     let (head, form) = (words.first()?, words.get(1)?);
@@ -331,8 +293,7 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));
     }
-    let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
-    Some(whole(e, DeviceId(*head as u32), &k, inner, (looked, layouts)))
+    Some(whole(e, DeviceId(*head as u32), &k, inner, (looked, exact), layouts))
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.
@@ -341,15 +302,28 @@ fn whole(
     device: DeviceId,
     k: &FlowKey,
     inner: Option<(u64, FlowKey)>,
-    (looked, layouts): (&[FlowKey; 2], [Layout; 2]),
+    (looked, exact): (&[FlowKey; 2], bool),
+    layouts: [Layout; 2],
 ) -> Shown {
     let [outer, within] = looked;
-    let mut packets = format!("recirc_id(0),in_port({device}),packet_type(ns=0,id=0),{}", text(k, outer));
+    let mut packets = format!("recirc_id(0),in_port({device}),packet_type(ns=0,id=0),{}", flow::text(k, outer));
     if let Some((vni, i)) = &inner {
-        packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
+        packets += &format!(",tunnel(vni={vni:#x}),inner({})", flow::text(i, within));
     }
     let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown { device, packets, actions, pushes, drop: e.drop, path: (e.path, e.generation), used: None }
+    Shown {
+        device,
+        packets,
+        actions,
+        pushes,
+        drop: e.drop,
+        path: (e.path, e.generation),
+        more_paths: Vec::new(),
+        used: None,
+        example: None,
+        met: None,
+        exact,
+    }
 }
 
 impl Cache {
@@ -371,8 +345,9 @@ impl Cache {
     }
 
     /// The flows in the cache that are not stale, a line each, in no order.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
-        self.table.used().filter_map(|e| {
+    pub(crate) fn lines(&self, now: Duration) -> impl Iterator<Item = Shown> {
+        let now = now.as_nanos() as u64;
+        self.table.used().filter(move |e| addresses_hold(e, &self.views, now)).filter_map(|e| {
             let connections = e.checks().filter_map(|c| self.views.last_packet(c));
             Some(Shown { used: connections.max(), ..line(e, None, &self.table.masks)? })
         })

@@ -49,6 +49,12 @@ pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2
     all_hold(e, || ct, views, Some(lengths), now)
 }
 
+/// Whether addresses are still where a walk found them.
+pub(crate) fn addresses_hold(e: &Entry, views: &Views, now: u64) -> bool {
+    let of_address = |c: &Check| matches!(c, Check::Known { .. } | Check::Unknown { .. } | Check::Source { .. });
+    e.checks().filter(of_address).all(|c| views.holds(c, None, now))
+}
+
 /// Whether an entry serves packets of some length.
 pub(crate) fn holds_but_length(e: &Entry, ct: &SharedConntrack, views: &Views, now: u64) -> bool {
     let table = OnceCell::new();

@@ -21,7 +21,7 @@ use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo};
+use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, TableId};
 use packet::VlanId;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -274,6 +274,14 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline(always)]
+    fn tells_hashes(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn hashed(&mut self, _: &FlowKey, _: (BridgeId, TableId), _: (usize, usize), _: String, _: &mut Backer) {}
+
     #[inline]
     fn notes_dependencies(&self) -> bool {
         self.recorder.is_some()
@@ -361,6 +369,12 @@ impl Observer for CacheObserver<'_> {
             r.tunnelled();
         }
     }
+
+    #[inline(always)]
+    fn arrives_by_tunnel(&mut self, _: &FlowKey, _: (BridgeId, PortNo), _: &Backer) {}
+
+    #[inline(always)]
+    fn arrived_by_tunnel(&mut self, _: &FlowKey) {}
 
     #[inline]
     fn decapsulates(&mut self, base: &FlowKey, offset: usize, len: usize) {
@@ -480,6 +494,20 @@ impl Observer for CacheObserver<'_> {
 
     fn resumed<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, begun: Self::Begun) {
         x.end_leg(begun);
+    }
+
+    #[inline]
+    fn goes_on(&mut self, at: (BridgeId, TableId), key: &FlowKey) {
+        if let Some(r) = self.recorder.as_mut().filter(|r| r.looked.only) {
+            r.example.goes_on(at, key);
+        }
+    }
+
+    #[inline]
+    fn came_back(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.example.came_back();
+        }
     }
 
     #[inline]

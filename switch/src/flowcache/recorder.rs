@@ -4,6 +4,7 @@ use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, choice, said, settl
 use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
+use super::example::Example;
 use super::key::{BLOCK, Layout, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
 use super::observer::CacheObserver;
@@ -72,6 +73,8 @@ pub(crate) struct Recorder {
     pub(super) begun: SoFar,
     /// The packet is a fragment that waits.
     pub(crate) held: Option<HeldRecord>,
+    /// The packet, if others may take the same way through connection tracking.
+    pub(super) example: Example,
 }
 
 /// What a record says of a fragment that waits.
@@ -170,6 +173,7 @@ impl Recorder {
         self.choices.clear();
         self.translated.clear();
         self.around.clear();
+        self.example.clear();
         self.held = None;
     }
 
@@ -617,6 +621,9 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let wide = self.observer.flowcache.megaflow_predictor.ask(kind);
         let mut r = Recorder::new(&self.packet.base, n, (tunnel, wide), spare);
         r.begun = self.so_far();
+        if wide {
+            r.example.begin(self.packet.buf.data());
+        }
         self.observer.recorder = Some(r);
         if let Some((bridge, no)) = port {
             self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
@@ -738,7 +745,14 @@ impl FlowCache {
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
-            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, learned, drop),
+            Some(m) => {
+                let entry = rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, learned, drop);
+                // In Open vSwitch each such way is two flows.
+                if let Some(e) = entry.as_ref().filter(|_| rec.steps.iter().any(|s| matches!(s, Step::Decap { .. }))) {
+                    xcaches.keep_example((e.path, e.generation), || std::mem::take(&mut rec.example));
+                }
+                entry
+            }
             None if rec.exact => rec.compile(key, xcaches, learned, drop),
             None => None,
         };
@@ -791,10 +805,11 @@ impl FlowCache {
             }
         }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
-        let flow = Arc::new(CtTemplate::new(entry, steps.into(), values));
+        let example = Arc::new(std::mem::take(&mut rec.example));
+        let flow = Arc::new(CtTemplate::new(entry, steps.into(), values, example));
         if let Some(installed) = &mut cache.installed {
             let chosen = rec.choices.iter().map(|c| choice(c.group, c.bucket)).collect();
-            let flow = super::ct_template::shown(&flow.entry, &mask, (chosen, &passes), &cache.table.masks);
+            let flow = super::ct_template::shown(&flow, &mask, (chosen, &passes), &cache.table.masks);
             installed.extend(flow.map(|flow| Installed { flow, old: None }));
         }
         let choices = std::mem::take(&mut rec.choices).into();

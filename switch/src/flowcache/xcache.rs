@@ -3,6 +3,7 @@
 
 use super::Count;
 use super::depend::{Look, Looks};
+use super::example::Example;
 use crate::dependency::Dependency;
 use crate::stamps::GenerationTable;
 use hashbrown::{HashMap, HashTable};
@@ -31,6 +32,8 @@ pub(crate) struct XlateCache {
     pub(crate) total: ([u64; 2], Duration),
     /// The hash of the one megaflow that it belongs to; 0: shared.
     own: u64,
+    /// A packet of that megaflow, if these come out of a tunnel.
+    example: Option<Arc<Example>>,
 }
 
 impl XlateCache {
@@ -187,6 +190,21 @@ impl XlateCaches {
         self.gone.iter().rev().find(|g| (g.place, g.generation) == (place, generation)).map(|g| &*g.counts)
     }
 
+    /// Keeps a packet of the one megaflow that a place belongs to.
+    pub(super) fn keep_example(&mut self, (place, generation): (u32, u32), make: impl FnOnce() -> Example) {
+        if self.generations.get(place) == generation
+            && let Some(p) = self.list.get_mut(place as usize).filter(|p| p.own != 0)
+        {
+            p.example.get_or_insert_with(|| Arc::new(make()));
+        }
+    }
+
+    /// That packet.
+    pub(crate) fn example(&self, (place, generation): (u32, u32)) -> Option<Arc<Example>> {
+        let there = self.generations.get(place) == generation;
+        self.list.get(place as usize).filter(|_| there)?.example.clone()
+    }
+
     /// Adds to the totals of a place.
     pub(crate) fn add(&mut self, place: u32, t: &super::Tally, now: Duration) {
         if self.generations.get(place) == t.generation
@@ -272,6 +290,7 @@ impl XlateCaches {
             needs: needs.to_vec(),
             total: (before.map_or([0; 2], |[packets, bytes]| [packets + 1, bytes + len as u64]), self.now),
             own,
+            example: None,
         };
         self.list_path(i as usize);
         Some((i, self.generations.get(i)))

@@ -1,9 +1,9 @@
 //! Branches of a trace: `clone`, both outcomes of `check_pkt_larger`, samples.
 
 use super::Tracer;
-use super::actions::without_last_copy;
 use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
+use crate::dpctl::without_last_copy;
 use crate::ids::DeviceId;
 use crate::xlate::packet::reversible;
 use crate::xlate::{Kind, Observer, Xlate};

@@ -1,7 +1,7 @@
 //! The text of a trace.
 
 use crate::classifier::Wildcards;
-use crate::conntrack::flag;
+use crate::dpctl::flow::STATES;
 use crate::drops::DropReason;
 use crate::extract::CONTEXT;
 use crate::xlate::Kind;
@@ -37,18 +37,6 @@ pub(super) fn render(nodes: &[Node], level: usize, out: &mut String) {
         render(&n.subs, if n.kind == Kind::Action { level + 1 } else { inner }, out);
     }
 }
-
-/// The flags of a connection's state, by name.
-pub(super) const STATES: [(&str, u32); 8] = [
-    ("new", flag::NEW),
-    ("est", flag::EST),
-    ("rel", flag::REL),
-    ("rpl", flag::RPL),
-    ("inv", flag::INV),
-    ("trk", flag::TRK),
-    ("snat", flag::SNAT),
-    ("dnat", flag::DNAT),
-];
 
 pub(super) fn state_names(state: u32) -> String {
     let names: Vec<&str> = STATES.iter().filter(|(_, b)| state & b != 0).map(|(n, _)| *n).collect();
@@ -184,6 +172,15 @@ const PIPELINE: [F; 10] = [
     F::TunIpv6Src,
     F::TunIpv6Dst,
 ];
+
+/// The bits of a packet that decided what becomes of it: those that lookups examined, and all of fields that change.
+pub(super) fn examined(before: &FlowKey, after: &FlowKey, looked_at: &Wildcards) -> FlowKey {
+    let mut bits = FlowKey(*looked_at);
+    for f in packet_fields(before).into_iter().filter(|f| before.get(*f) != after.get(*f)) {
+        bits.set(f, f.full_mask());
+    }
+    bits
+}
 
 /// The megaflow: the bits that lookups examined. `tunnel_key`: the packet came by a tunnel, and whether its header had a
 /// key.

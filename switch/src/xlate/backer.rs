@@ -55,6 +55,9 @@ type TunnelEnd = (BridgeId, PortNo);
 /// Places of the cache of tunnel ports: a gateway has one for each chassis, and packets come from all of them in turns.
 const TUNNELS: usize = 8192;
 
+/// Most recirculations that have numbers; beyond it all get new ones.
+const RECIRCULATIONS: usize = 65_536;
+
 /// The first number in a name.
 fn number_in(name: &str) -> Option<u32> {
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -72,6 +75,9 @@ pub struct Backer {
     pub numbers: PortNumbers,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
+    /// Numbers of recirculations that dumps of cached flows told of.
+    recirculations: HashMap<u64, u32>,
+    next_recirculation: u32,
     /// Sequence numbers of tunnels' next packets.
     sequences: HashMap<(BridgeId, PortNo), u32>,
     /// Connections. Fast paths open some, too.
@@ -113,6 +119,8 @@ impl Backer {
             ports_by_name: HashMap::new(),
             numbers: PortNumbers::default(),
             peers: Peers::default(),
+            recirculations: HashMap::new(),
+            next_recirculation: 0,
             sequences: HashMap::new(),
             conntrack: SharedConntrack::new(Conntrack::new(connections)),
             fragments: Fragments::default(),
@@ -304,6 +312,26 @@ impl Backer {
             return t.udp_port.into();
         }
         self.numbers.tunnel(t.datapath_port()).unwrap_or(0)
+    }
+
+    /// The same of the tunnel that is a bridge's port; 0 if it is none.
+    pub(crate) fn number_of_tunnel(&self, bridge: BridgeId, no: PortNo) -> u32 {
+        match self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).map(|p| &p.kind) {
+            Some(PortKind::Tunnel(t)) => self.tunnel_number(t),
+            _ => 0,
+        }
+    }
+
+    /// The number of a recirculation, by what it is told apart by: the same for packets that go on alike.
+    pub(crate) fn recirculation(&mut self, identity: u64) -> u32 {
+        if self.recirculations.len() >= RECIRCULATIONS {
+            self.recirculations.clear();
+        }
+        let next = &mut self.next_recirculation;
+        *self.recirculations.entry(identity).or_insert_with(|| {
+            *next = next.checked_add(1).unwrap_or(1);
+            *next
+        })
     }
 
     /// Numbers the common ports of tunnels, after a port has come, gone, or changed what it is.

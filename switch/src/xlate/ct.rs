@@ -577,7 +577,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.ct_depth += 1;
         let before = self.observer.translations();
         if self.pipeline.ct_depth <= MAX_DEPTH {
+            self.observer.goes_on((self.pipeline.bridge, table), &self.packet.key);
             self.run_table(table);
+            self.observer.came_back();
         } else {
             self.because(DropReason::TooDeep);
         }

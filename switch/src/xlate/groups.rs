@@ -192,8 +192,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn select(&mut self, g: &Group, live: &[usize]) -> Option<usize> {
         let selection = Selection::new(g, live);
         let bucket = selection.bucket(&self.packet.key);
+        let hashed = selection.is_of_the_datapath();
         if let Some(bucket) = bucket.filter(|_| selection.differs()) {
             self.observer.chooses((g.id, bucket), selection, &self.packet.key);
+        }
+        if let Some(bucket) = bucket.filter(|_| hashed && self.observer.tells_hashes())
+            && self.commit()
+        {
+            let at = (self.pipeline.bridge, self.pipeline.table);
+            // A parameter of `dp_hash` has the algorithm above the basis (ovs-ofctl(8)).
+            let basis = g.selection.param as u32;
+            let name = match (g.selection.name.as_str(), g.selection.param >> 32) {
+                ("dp_hash", 0) => "l4",
+                _ => "sym_l4",
+            };
+            let hash = format!("hash({name}({basis}))");
+            self.observer.hashed(&self.packet.key, at, (bucket, g.buckets.len()), hash, self.backer);
         }
         bucket
     }

@@ -194,6 +194,19 @@ pub(crate) trait Observer: Sized {
     fn depends(&mut self, d: Dependency);
     /// A `select` group chose a bucket, by its place, for a packet with this key; another one may get another bucket.
     fn chooses(&mut self, bucket: (GroupId, usize), selection: Selection, key: &FlowKey);
+    /// Whether what is behind the choice of a `select` group is told of apart, as Open vSwitch's datapath hashes packets there
+    /// ([`Observer::hashed`]).
+    fn tells_hashes(&self) -> bool;
+    /// All that was done with the packet has been told; the bucket at this place, of so many, was chosen by a hash, which
+    /// the datapath has by this name.
+    fn hashed(
+        &mut self,
+        key: &FlowKey,
+        at: (BridgeId, TableId),
+        bucket: (usize, usize),
+        hash: String,
+        backer: &mut Backer,
+    );
     /// Whether [`Observer::depends`] is of use: some dependencies take time to list.
     fn notes_dependencies(&self) -> bool;
     /// A source address was learned at a port, or is there already.
@@ -225,6 +238,9 @@ pub(crate) trait Observer: Sized {
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize);
     /// A packet for this switch has the UDP port of a tunnel: the tunnel's header is read.
     fn reads_tunnel_header(&mut self);
+    /// A packet that has left its tunnel arrives with this key at a port; and all that becomes of it is done.
+    fn arrives_by_tunnel(&mut self, key: &FlowKey, port: (BridgeId, PortNo), backer: &Backer);
+    fn arrived_by_tunnel(&mut self, key: &FlowKey);
     /// The inner frame, `len` bytes from `offset` behind the UDP header's start on, leaves its tunnel.
     fn decapsulates(&mut self, base: &FlowKey, offset: usize, len: usize);
     /// The walk goes on with another packet, which says `base`, and comes back.
@@ -252,6 +268,9 @@ pub(crate) trait Observer: Sized {
     fn resumes<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, rest: &Arc<Suspended>, joint: &Joint) -> Self::Begun;
     /// It is done, or waits once more.
     fn resumed<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, begun: Self::Begun);
+    /// The packet goes on in a table behind a `ct`, with this key, and comes back.
+    fn goes_on(&mut self, at: (BridgeId, TableId), key: &FlowKey);
+    fn came_back(&mut self);
     /// How often the packet was translated so far.
     fn translations(&self) -> usize;
     /// The packet is restored to what it was when it had been translated so often.

@@ -68,6 +68,11 @@ impl Selection {
         self.live.len() > 1
     }
 
+    /// Open vSwitch's datapath computes the hash (`dp_hash`), and not translation.
+    pub(crate) fn is_of_the_datapath(&self) -> bool {
+        self.fields.is_empty()
+    }
+
     /// Nothing is hashed but a packet's addresses, protocol and ports.
     pub(crate) fn is_of_tuple(&self) -> bool {
         self.fields.iter().all(|(f, _)| TUPLE.contains(f))

@@ -7,6 +7,7 @@ mod gateway;
 mod openings;
 mod ops;
 mod rig;
+mod sections;
 
 use gateway::*;
 use ops::*;

@@ -88,6 +88,8 @@ fn openings_are_repeated() {
                 .cached_flows()
                 .any(|f| f.packets.contains(",ct_state(+new+trk),ct_zone(") && f.actions.contains("ct(commit,"));
             assert_eq!((opened > 0, shown), (repeated, repeated), "port {dport}, lane {lane}: {:?}", s.cache_stats());
+            let whole = super::sections::agree(&mut s).expect("sections");
+            assert!(whole > 0 || !repeated, "port {dport}, lane {lane}: no whole way is told of");
         }
     }
 }

@@ -17,7 +17,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// A flow, or actions, with the names of a bridge's ports.
-pub(super) fn of_bridge(text: &str, bridge: &Bridge) -> String {
+pub(crate) fn of_bridge(text: &str, bridge: &Bridge) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((at, word)) = BEFORE.iter().filter_map(|w| Some((rest.find(w)?, *w))).min() {
         let (before, from) = rest.split_at(at);

@@ -132,7 +132,7 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
 }
 
 /// Actions of which the last is not done with a copy, as nothing follows that.
-pub(super) fn without_last_copy(mut list: Vec<String>) -> Vec<String> {
+pub(crate) fn without_last_copy(mut list: Vec<String>) -> Vec<String> {
     if let Some(last) = list.last_mut()
         && let Some(inside) = last.strip_prefix("clone(").and_then(|l| l.strip_suffix(')'))
     {
@@ -161,7 +161,7 @@ fn nsh(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
 }
 
 /// `ct(…)`, given what its `exec` sets.
-pub(super) fn ct(c: &CtAction, zone: Zone, mark: u128, label: u128) -> String {
+pub(crate) fn ct(c: &CtAction, zone: Zone, mark: u128, label: u128) -> String {
     let mut parts = Vec::new();
     if c.commit {
         parts.push(if c.force { "force_commit".into() } else { String::from("commit") });
@@ -173,7 +173,8 @@ pub(super) fn ct(c: &CtAction, zone: Zone, mark: u128, label: u128) -> String {
         parts.push(format!("mark={:#x}/{m:#x}", mark & m));
     }
     if let Some(m) = written(c, F::CtLabel) {
-        parts.push(format!("label={:#x}/{m:#x}", label & m));
+        let mask = if m == u128::MAX { String::new() } else { format!("/{m:#x}") };
+        parts.push(format!("label={:#x}{mask}", label & m));
     }
     if let Some(n) = &c.nat {
         let kind = if n.src { "src" } else { "dst" };

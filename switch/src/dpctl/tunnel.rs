@@ -9,7 +9,7 @@ use packet::{be16, be32, be128};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Hexadecimal as C's `%#x` prints it: zero is plain `0`.
-pub(super) fn hex(v: u64) -> String {
+pub(crate) fn hex(v: u64) -> String {
     if v == 0 { "0".into() } else { format!("{v:#x}") }
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Pushed {
 }
 
 /// The number of the port that tunnels' packets leave by.
-pub(super) fn out_port(backer: &Backer, egress: &Egress) -> String {
+pub(crate) fn out_port(backer: &Backer, egress: &Egress) -> String {
     match egress {
         Egress::Port(p) => backer.device_of_port(p).map_or_else(|| p.to_string(), |n| n.to_string()),
         Egress::Device(n) => n.to_string(),
@@ -64,7 +64,7 @@ pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
 }
 
 /// The headers that are put before a packet, and the numbers of the tunnel's port and of the one that they leave by.
-pub(super) fn pushed(cfg: &TunnelConfig, h: &[u8], port: u32, out: &str) -> String {
+pub(crate) fn pushed(cfg: &TunnelConfig, h: &[u8], port: u32, out: &str) -> String {
     let v6 = h.get(12) == Some(&0x86);
     let (kind, l4) = (type_number(cfg.kind, v6), if v6 { 54 } else { 34 });
     let rest = h.get(l4..).unwrap_or_default();

@@ -1,0 +1,198 @@
+//! What packets look like, in the words of ovs-dpctl(8).
+
+use super::hexadecimal;
+use crate::conntrack::flag;
+use crate::extract::mac_text;
+use openflow_rs::message::TlvMap;
+use openflow_rs::{FieldId as F, FlowKey};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The flags of a connection's state, by name.
+pub(crate) const STATES: [(&str, u32); 8] = [
+    ("new", flag::NEW),
+    ("est", flag::EST),
+    ("rel", flag::REL),
+    ("rpl", flag::RPL),
+    ("inv", flag::INV),
+    ("trk", flag::TRK),
+    ("snat", flag::SNAT),
+    ("dnat", flag::DNAT),
+];
+
+/// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
+fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
+    let text = |f: F, v: u128| match f {
+        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
+        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
+        F::NwTos | F::Ipv6Label => hexadecimal(v),
+        _ => v.to_string(),
+    };
+    // Masks of numbers are hexadecimal.
+    let masked = |f: F, mask: u128| match text(f, mask) {
+        t if t == mask.to_string() => format!("{mask:#x}"),
+        t => t,
+    };
+    let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
+        mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
+        mask => format!("{name}={}/{}", text(*f, k.get(*f)), masked(*f, mask)),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// `eth(…),eth_type(…),ipv4(…),…` of the bits that count.
+pub(crate) fn text(k: &FlowKey, m: &FlowKey) -> String {
+    let group = |name: &str, list: &[(&str, F)], end: &str| match (listed(k, m, list), end) {
+        (parts, "") if parts.is_empty() => String::new(),
+        (parts, end) if parts.is_empty() || end.is_empty() => format!("{name}({parts}{end})"),
+        (parts, end) => format!("{name}({parts},{end})"),
+    };
+    let mut parts = vec![group("eth", &[("src", F::EthSrc), ("dst", F::EthDst)], "")];
+    let tci = k.get(F::VlanTci);
+    let tagged = tci & 0x1000 != 0;
+    let mut inside = Vec::new();
+    let kind = k.get(F::EthType);
+    inside.push(format!("eth_type({kind:#06x})"));
+    let proto = ("proto", F::IpProto);
+    let frag = match k.get(F::IpFrag) {
+        0 => "frag=no",
+        1 => "frag=first",
+        _ => "frag=later",
+    };
+    match kind {
+        0x800 => {
+            let list = [("src", F::IpSrc), ("dst", F::IpDst), proto, ("tos", F::NwTos), ("ttl", F::IpTtl)];
+            inside.push(group("ipv4", &list, frag));
+        }
+        0x86dd => {
+            let (tos, ttl) = (("tclass", F::NwTos), ("hlimit", F::IpTtl));
+            let list = [("src", F::Ipv6Src), ("dst", F::Ipv6Dst), ("label", F::Ipv6Label), proto, tos, ttl];
+            inside.push(group("ipv6", &list, frag));
+        }
+        0x806 | 0x8035 => {
+            let (sip, tip) = (("sip", F::ArpSpa), ("tip", F::ArpTpa));
+            let list = [sip, tip, ("op", F::ArpOp), ("sha", F::ArpSha), ("tha", F::ArpTha)];
+            inside.push(group("arp", &list, ""));
+        }
+        _ => {}
+    }
+    if matches!(kind, 0x800 | 0x86dd) {
+        let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
+        let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
+        inside.push(match k.get(F::IpProto) {
+            // Its ports are in the first fragment.
+            _ if frag == "frag=later" => String::new(),
+            6 => group("tcp", &ports, ""),
+            17 => group("udp", &ports, ""),
+            132 => group("sctp", &ports, ""),
+            1 => group("icmp", &icmp, ""),
+            58 => group("icmpv6", &icmp, ""),
+            _ => String::new(),
+        });
+        let nd = [("target", F::NdTarget), ("sll", F::NdSll), ("tll", F::NdTll)];
+        let nd: Vec<_> = nd.into_iter().filter(|(_, f)| k.get(*f) != 0).collect();
+        inside.push(group("nd", &nd, ""));
+    }
+    inside.retain(|p| !p.is_empty());
+    let inside = inside.join(",");
+    parts.push(match tagged {
+        true => {
+            let (vid, pcp) = (tci & 0xfff, tci >> 13);
+            format!("eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap({inside})", k.get(F::VlanTpid))
+        }
+        false => inside,
+    });
+    parts.retain(|p| !p.is_empty());
+    parts.join(",")
+}
+
+/// `name(value)` or `name(value/mask)`, if any bits of the field count.
+fn numbered(name: &str, f: F, k: &FlowKey, looked: &FlowKey) -> Option<String> {
+    let (value, mask) = (k.get(f) & looked.get(f), looked.get(f));
+    match mask {
+        0 => None,
+        mask if mask == f.full_mask() => Some(format!("{name}({})", hexadecimal(value))),
+        mask => Some(format!("{name}({}/{mask:#x})", hexadecimal(value))),
+    }
+}
+
+/// What the packet's mark and connection tracking said of it, a part each.
+pub(crate) fn connection(k: &FlowKey, looked: &FlowKey) -> Vec<String> {
+    let mut parts: Vec<String> = numbered("skb_mark", F::PktMark, k, looked).into_iter().collect();
+    let (state, bits) = (k.get(F::CtState) as u32, looked.get(F::CtState) as u32);
+    let flags: String = STATES
+        .iter()
+        .filter(|(_, f)| bits & f != 0)
+        .map(|(name, f)| format!("{}{name}", if state & f != 0 { '+' } else { '-' }))
+        .collect();
+    if !flags.is_empty() {
+        parts.push(format!("ct_state({flags})"));
+    }
+    for (name, f) in [("ct_zone", F::CtZone), ("ct_mark", F::CtMark), ("ct_label", F::CtLabel)] {
+        parts.extend(numbered(name, f, k, looked));
+    }
+    let original = |name: &str, v6: bool, [src, dst]: [F; 2]| {
+        let address = |v: u128| if v6 { Ipv6Addr::from(v).to_string() } else { Ipv4Addr::from(v as u32).to_string() };
+        let word = |name: &str, f: F, text: &dyn Fn(u128) -> String| match looked.get(f) {
+            0 => None,
+            mask if mask == f.full_mask() => Some(format!("{name}={}", text(k.get(f)))),
+            mask => Some(format!("{name}={}/{}", text(k.get(f) & mask), text(mask))),
+        };
+        let number = |v: u128| v.to_string();
+        let words = [
+            word("src", src, &address),
+            word("dst", dst, &address),
+            word("proto", F::CtNwProto, &number),
+            word("tp_src", F::CtTpSrc, &number),
+            word("tp_dst", F::CtTpDst, &number),
+        ];
+        let words: Vec<String> = words.into_iter().flatten().collect();
+        (!words.is_empty()).then(|| format!("{name}({})", words.join(",")))
+    };
+    parts.extend(match k.get(F::EthType) {
+        0x86dd => original("ct_tuple6", true, [F::CtIpv6Src, F::CtIpv6Dst]),
+        _ => original("ct_tuple4", false, [F::CtNwSrc, F::CtNwDst]),
+    });
+    parts
+}
+
+/// `tunnel(…)`: what the header of the packet's tunnel said.
+pub(crate) fn tunnel(k: &FlowKey, looked: &FlowKey, tlv: &[TlvMap]) -> String {
+    let mut parts = Vec::new();
+    let mut put = |name: &str, f: F, text: &dyn Fn(u128) -> String| match looked.get(f) {
+        0 => {}
+        mask if mask == f.full_mask() => parts.push(format!("{name}={}", text(k.get(f)))),
+        mask => parts.push(format!("{name}={}/{}", text(k.get(f) & mask), text(mask))),
+    };
+    let v4 = |v: u128| Ipv4Addr::from(v as u32).to_string();
+    let v6 = |v: u128| Ipv6Addr::from(v).to_string();
+    let hex = |v: u128| format!("{v:#x}");
+    put("tun_id", F::TunId, &hex);
+    put("src", F::TunSrc, &v4);
+    put("dst", F::TunDst, &v4);
+    put("ipv6_src", F::TunIpv6Src, &v6);
+    put("ipv6_dst", F::TunIpv6Dst, &v6);
+    put("tos", F::TunTos, &hex);
+    put("ttl", F::TunTtl, &|v| v.to_string());
+    let options: String = tlv
+        .iter()
+        .filter_map(|m| Some((m, crate::tunnel::metadata_field(m.index)?)))
+        .filter(|(_, f)| looked.get(*f) != 0)
+        .map(|(m, f)| {
+            let all = openflow_rs::ones(u32::from(m.len) * 8) & f.full_mask();
+            let mask = match looked.get(f) & all {
+                mask if mask == all => String::new(),
+                mask => format!("/{mask:#x}"),
+            };
+            let value = k.get(f) & looked.get(f);
+            format!("{{class={:#x},type={:#x},len={},{value:#x}{mask}}}", m.class, m.kind, m.len)
+        })
+        .collect();
+    if !options.is_empty() {
+        parts.push(format!("geneve({options})"));
+    }
+    if looked.get(F::TunId) != 0 {
+        parts.push("flags(+key)".into());
+    }
+    format!("tunnel({})", parts.join(","))
+}
