@@ -406,6 +406,9 @@ pub enum Action {
         value: u128,
         /// Bits to set.
         mask: Option<u128>,
+        /// Told as `mod_nw_dst` and the like: OpenFlow 1.0 and 1.1 have an action for each such field, and 1.2 and later for
+        /// the TTL.
+        old: bool,
     },
     /// `set_tunnel:KEY`, before OpenFlow 1.2.
     SetTunnel {
@@ -636,13 +639,18 @@ impl Action {
 
     /// `set_field` of a whole field.
     pub fn set(field: FieldId, value: u128) -> Action {
-        Action::SetField { field, value, mask: None }
+        Action::SetField { field, value, mask: None, old: false }
+    }
+
+    /// The same by an action that is for this field alone.
+    pub fn set_old(field: FieldId, value: u128) -> Action {
+        Action::SetField { field, value, mask: None, old: true }
     }
 
     /// `set_field` of some bits; a mask of all bits of a field that fills its bytes is dropped, as Open vSwitch does.
     pub fn set_masked(field: FieldId, value: u128, mask: u128) -> Action {
         let all = mask == field.full_mask() && field.bits() as usize == field.def().bytes * 8;
-        Action::SetField { field, value: value & mask, mask: (!all).then_some(mask) }
+        Action::SetField { field, value: value & mask, mask: (!all).then_some(mask), old: false }
     }
 
     /// `resubmit(,TABLE)`.

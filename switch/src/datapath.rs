@@ -221,7 +221,7 @@ impl Switch {
 
     /// A flow of a fast path with what this switch knows of its packets.
     pub fn with_example(&self, f: Shown) -> Shown {
-        let known = if f.exact { None } else { self.flowcache.xcaches.example(f.path) };
+        let known = if f.exact || f.moved { None } else { self.flowcache.xcaches.example(f.path) };
         Shown { example: f.example.or(known), ..f }
     }
 

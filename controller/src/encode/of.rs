@@ -191,7 +191,7 @@ pub fn set_sub(s: Subfield, value: u128) -> Action {
     let mask = ones(s.n_bits) << s.ofs;
     if s.field == FieldId::IpDscp {
         // Six bits of an octet, whose others stay.
-        return Action::SetField { field: s.field, value: value << s.ofs, mask: Some(mask) };
+        return Action::SetField { field: s.field, value: value << s.ofs, mask: Some(mask), old: false };
     }
     if s.is_full() { Action::set(s.field, value) } else { Action::set_masked(s.field, value << s.ofs, mask) }
 }

@@ -84,7 +84,7 @@ fn set_field(args: &str) -> Result<Action> {
     let (v, dst) = arrow(args)?;
     let field = FieldId::by_name(dst).ok_or_else(|| ParseError::new(format!("unknown field \"{dst}\"")))?;
     let (value, mask) = parse_value(field, v)?;
-    Ok(Action::SetField { field, value, mask })
+    Ok(Action::SetField { field, value, mask, old: false })
 }
 
 fn controller(args: &str) -> Result<Action> {
@@ -432,6 +432,7 @@ fn legacy(name: &str, args: &str) -> Result<Option<Action>> {
                 field: FieldId::VlanVid,
                 value: parse_int(args)? & 0xfff | 0x1000,
                 mask: None,
+                old: false,
             }));
         }
         "mod_vlan_pcp" | "set_vlan_pcp" => FieldId::VlanPcp,

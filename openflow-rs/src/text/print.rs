@@ -6,6 +6,7 @@ use crate::action::{
     LearnDst, LearnSrc, MplsAction, MultipathAction, MultipathAlgorithm, NatSpec, NshProperty, PacketInReason,
     PacketType, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
+use crate::field::FieldId;
 use crate::ids::{GroupId, TableId};
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, Group, GroupType, MeterConfig};
 use crate::port::PortNo;
@@ -216,6 +217,22 @@ fn sample(a: &SampleAction) -> String {
     s
 }
 
+/// The action of OpenFlow 1.0 and 1.1 that sets a field alone (ovs-actions(7)).
+fn old_name(f: FieldId) -> Option<&'static str> {
+    Some(match f {
+        FieldId::EthSrc => "mod_dl_src",
+        FieldId::EthDst => "mod_dl_dst",
+        FieldId::IpSrc => "mod_nw_src",
+        FieldId::IpDst => "mod_nw_dst",
+        FieldId::IpDscp => "mod_nw_tos",
+        FieldId::IpEcn => "mod_nw_ecn",
+        FieldId::IpTtl => "mod_nw_ttl",
+        FieldId::TcpSrc | FieldId::UdpSrc | FieldId::SctpSrc => "mod_tp_src",
+        FieldId::TcpDst | FieldId::UdpDst | FieldId::SctpDst => "mod_tp_dst",
+        _ => return None,
+    })
+}
+
 impl fmt::Display for Action {
     /// As ovs-actions(7) writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,7 +246,18 @@ impl fmt::Display for Action {
             Action::Group(g) => write!(f, "group:{g}"),
             Action::SetQueue(q) => write!(f, "set_queue:{q}"),
             Action::PopQueue => f.write_str("pop_queue"),
-            Action::SetField { field, value, mask } => {
+            Action::SetField { field, value, old: true, .. } if old_name(*field).is_some() => {
+                let name = old_name(*field).unwrap_or_default();
+                match field {
+                    FieldId::EthSrc | FieldId::EthDst | FieldId::IpSrc | FieldId::IpDst => {
+                        write!(f, "{name}:{}", value_text(*field, *value, None))
+                    }
+                    // The octet, not the six bits of it.
+                    FieldId::IpDscp => write!(f, "{name}:{}", value << 2),
+                    _ => write!(f, "{name}:{value}"),
+                }
+            }
+            Action::SetField { field, value, mask, .. } => {
                 write!(f, "set_field:{}->{}", value_text(*field, *value, *mask), field.def().name)
             }
             Action::SetTunnel { id, wide } => {

@@ -49,7 +49,7 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Mpls(MplsAction::SetTc(n)) if v == Version::Of11 => with_u32(out, 14, u32::from(*n) << 24),
         Action::Mpls(MplsAction::SetLabel(n)) => set_field(out, FieldId::MplsLabel, (*n).into(), None, v),
         Action::Mpls(MplsAction::SetTc(n)) => set_field(out, FieldId::MplsTc, (*n).into(), None, v),
-        Action::SetField { field, value, mask } => set_field(out, *field, *value, *mask, v),
+        Action::SetField { field, value, mask, .. } => set_field(out, *field, *value, *mask, v),
         Action::SetTunnel { id, .. } if v >= Version::Of12 => {
             set_field(out, FieldId::TunId, (*id).into(), None, v);
         }
@@ -183,7 +183,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         20 => Action::Mpls(MplsAction::Pop(r.u16()?)),
         21 => Action::SetQueue(r.u32()?),
         22 => Action::Group(GroupId(r.u32()?)),
-        23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
+        23 => Action::set_old(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
         25 if v >= Version::Of12 => {
             let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match e.error {
@@ -196,7 +196,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
                     format!("value of {} is too large", field.def().name),
                 ));
             }
-            Action::SetField { field, value, mask: oxm::clip(field, mask) }
+            Action::SetField { field, value, mask: oxm::clip(field, mask), old: false }
         }
         28 if v >= Version::Of15 => {
             let n = u32::from(r.u16()?);

@@ -578,7 +578,7 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         29 | 38 | 41 | 51 => decode_sample(subtype, r)?,
         33 => {
             let (field, value, mask) = oxm::pull(&mut r)?;
-            Action::SetField { field, value, mask: oxm::clip(field, mask) }
+            Action::SetField { field, value, mask: oxm::clip(field, mask), old: false }
         }
         34 => Action::Conjunction { clause: r.u8()?, n_clauses: r.u8()?, id: r.u32()? },
         35 => decode_ct(r, v, depth)?,

@@ -215,7 +215,7 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
             o.p16(port.0);
             o.p16(*max_len);
         }),
-        Action::SetField { field, value, mask } => set_field(o, *field, *value, *mask),
+        Action::SetField { field, value, mask, .. } => set_field(o, *field, *value, *mask),
         Action::PopVlan => short(o, 3, |_| {}),
         Action::Group(g) => nicira::nx(o, 40, |o| {
             o.zeros(2);
@@ -294,13 +294,13 @@ pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<A
             pcp => return Err(DecodeError::argument(format!("priority {pcp} of a VLAN"))),
         },
         3 => Action::PopVlan,
-        4 => Action::set(F::EthSrc, r.uint(6)?),
-        5 => Action::set(F::EthDst, r.uint(6)?),
-        6 => Action::set(F::IpSrc, r.u32()?.into()),
-        7 => Action::set(F::IpDst, r.u32()?.into()),
-        8 => Action::set(F::IpDscp, u128::from(r.u8()? >> 2)),
-        9 => Action::set(F::TcpSrc, r.u16()?.into()),
-        10 => Action::set(F::TcpDst, r.u16()?.into()),
+        4 => Action::set_old(F::EthSrc, r.uint(6)?),
+        5 => Action::set_old(F::EthDst, r.uint(6)?),
+        6 => Action::set_old(F::IpSrc, r.u32()?.into()),
+        7 => Action::set_old(F::IpDst, r.u32()?.into()),
+        8 => Action::set_old(F::IpDscp, u128::from(r.u8()? >> 2)),
+        9 => Action::set_old(F::TcpSrc, r.u16()?.into()),
+        10 => Action::set_old(F::TcpDst, r.u16()?.into()),
         11 => {
             let port = output(r.u16()?, 0)?;
             r.skip(6)?;

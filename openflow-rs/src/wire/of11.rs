@@ -210,14 +210,14 @@ pub(super) fn decode(kind: u16, r: &mut Reader<'_>) -> Result<Option<Action>> {
     Ok(Some(match kind {
         1 => Action::set(F::VlanVid, u128::from(r.u16()? & 0xfff) | 0x1000),
         2 => Action::set(F::VlanPcp, u128::from(r.u8()? & 7)),
-        3 => Action::set(F::EthSrc, r.uint(6)?),
-        4 => Action::set(F::EthDst, r.uint(6)?),
-        5 => Action::set(F::IpSrc, r.u32()?.into()),
-        6 => Action::set(F::IpDst, r.u32()?.into()),
-        7 => Action::set(F::IpDscp, u128::from(r.u8()? >> 2)),
-        8 => Action::set(F::IpEcn, u128::from(r.u8()? & 3)),
-        9 => Action::set(F::TcpSrc, r.u16()?.into()),
-        10 => Action::set(F::TcpDst, r.u16()?.into()),
+        3 => Action::set_old(F::EthSrc, r.uint(6)?),
+        4 => Action::set_old(F::EthDst, r.uint(6)?),
+        5 => Action::set_old(F::IpSrc, r.u32()?.into()),
+        6 => Action::set_old(F::IpDst, r.u32()?.into()),
+        7 => Action::set_old(F::IpDscp, u128::from(r.u8()? >> 2)),
+        8 => Action::set_old(F::IpEcn, u128::from(r.u8()? & 3)),
+        9 => Action::set_old(F::TcpSrc, r.u16()?.into()),
+        10 => Action::set_old(F::TcpDst, r.u16()?.into()),
         _ => return Ok(None),
     }))
 }

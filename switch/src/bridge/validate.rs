@@ -321,13 +321,18 @@ pub(crate) fn buckets(old: &Group, m: &GroupMod) -> Check {
 /// first bytes, as in Open vSwitch, and a mask of all bits is dropped.
 pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
     let one = |a: &Action| match a {
-        Action::SetField { field, value, mask } => {
+        Action::SetField { field, value, mask, old } => {
             field.presence()?;
             let n = *field as u16 - F::TunMetadata0 as u16;
             let len = bridge.tlv.iter().find(|m| m.index == n).map(|m| u32::from(m.len))?;
             let more = (openflow_rs::wire::oxm::value_len(*field, *value, *mask) as u32).saturating_sub(len) * 8;
             let cut = mask.map(|m| m >> more).filter(|m| *m != openflow_rs::ones(len * 8));
-            (more > 0 || cut != *mask).then(|| Action::SetField { field: *field, value: value >> more, mask: cut })
+            (more > 0 || cut != *mask).then(|| Action::SetField {
+                field: *field,
+                value: value >> more,
+                mask: cut,
+                old: *old,
+            })
         }
         Action::Clone(v) => cut(bridge, v).map(Action::Clone),
         Action::WriteActions(v) => cut(bridge, v).map(Action::WriteActions),

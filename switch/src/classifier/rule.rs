@@ -200,7 +200,7 @@ impl Steps {
 impl Step {
     fn of(a: &Action) -> Step {
         match a {
-            Action::SetField { field, value, mask } => Step::write(*field, *value, mask.unwrap_or(u128::MAX)),
+            Action::SetField { field, value, mask, .. } => Step::write(*field, *value, mask.unwrap_or(u128::MAX)),
             Action::SetTunnel { id, .. } => Step::write(FieldId::TunId, (*id).into(), u128::MAX),
             Action::Load { value, dst } => {
                 let mask = ones(dst.n_bits).checked_shl(dst.ofs).unwrap_or(0);
@@ -406,7 +406,7 @@ mod tests {
             let dst = Subfield::bits(f, first, first + u32::from(part.1) % (bits - first).min(64)).expect("within");
             let whole = (part.0 & 1 == 0).then_some(mask);
             let narrow = value as u64 & ones(dst.n_bits) as u64;
-            for a in [Action::SetField { field: f, value, mask: whole }, Action::Load { value: narrow, dst }] {
+            for a in [Action::SetField { field: f, value, mask: whole, old: false }, Action::Load { value: narrow, dst }] {
                 let mut want = key.clone();
                 match &a {
                     Action::Load { value, dst } => want.set_sub(dst, u128::from(*value)),

@@ -78,7 +78,7 @@ impl Outcome {
 impl Expected {
     /// The `ct` action of the pass, for dumps.
     pub(crate) fn action(&self) -> Action {
-        let set = |field, value| Action::SetField { field, value, mask: None };
+        let set = |field, value| Action::set(field, value);
         let (commit, nat, mark, label) = match &self.outcome {
             Outcome::None => (false, None, 0, 0),
             Outcome::Opens(c) => (true, c.nat.clone(), c.mark, c.label),

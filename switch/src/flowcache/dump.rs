@@ -167,6 +167,8 @@ pub struct Shown {
     pub(crate) met: Option<Arc<[Met]>>,
     /// All of its packets' headers count.
     pub(crate) exact: bool,
+    /// An address is no more where the walk found it: the next packet walks.
+    pub(crate) moved: bool,
 }
 
 /// What the packets of a cached flow met in the tables of OpenFlow, in this order.
@@ -323,6 +325,7 @@ fn whole(
         example: None,
         met: None,
         exact,
+        moved: false,
     }
 }
 
@@ -347,9 +350,10 @@ impl Cache {
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self, now: Duration) -> impl Iterator<Item = Shown> {
         let now = now.as_nanos() as u64;
-        self.table.used().filter(move |e| addresses_hold(e, &self.views, now)).filter_map(|e| {
+        self.table.used().filter_map(move |e| {
             let connections = e.checks().filter_map(|c| self.views.last_packet(c));
-            Some(Shown { used: connections.max(), ..line(e, None, &self.table.masks)? })
+            let moved = !addresses_hold(e, &self.views, now);
+            Some(Shown { used: connections.max(), moved, ..line(e, None, &self.table.masks)? })
         })
     }
 

@@ -68,7 +68,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
             Action::Controller(c) => self.controller(c),
             Action::Group(g) => self.group(*g),
-            Action::SetField { field, value, mask } => self.set(*field, *value, mask.unwrap_or(u128::MAX)),
+            Action::SetField { field, value, mask, .. } => self.set(*field, *value, mask.unwrap_or(u128::MAX)),
             Action::SetTunnel { id, .. } => self.set(F::TunId, (*id).into(), u128::MAX),
             Action::Load { value, dst } => self.set_sub(dst, u128::from(*value)),
             Action::Move { src, dst } => {

@@ -75,7 +75,7 @@ impl Tables {
             let mut list = Vec::new();
             nested(&f.actions, &mut list);
             for a in list {
-                if let Action::SetField { field, value, mask: None } = a {
+                if let Action::SetField { field, value, mask: None, .. } = a {
                     pool.entry(alike(*field)).or_default().insert(*value);
                 }
             }
@@ -231,7 +231,7 @@ impl Aim<'_> {
     fn actions(&mut self, s: &mut State, list: &[Action]) {
         for a in list {
             match a {
-                Action::SetField { field, value, mask } => self.write(s, *field, *value, mask.unwrap_or(u128::MAX)),
+                Action::SetField { field, value, mask, .. } => self.write(s, *field, *value, mask.unwrap_or(u128::MAX)),
                 Action::Load { value, dst } => self.write_sub(s, dst, u128::from(*value)),
                 Action::Move { src, dst } => {
                     let v = self.read(s, src);

@@ -165,7 +165,7 @@ fn content(g: &Group) -> String {
     let line = openflow_rs::text::group_to_string(g);
     let mut out = line.trim().split_once(',').map_or_else(String::new, |(_, c)| c.replace("bucket_id:", "bucket_id="));
     for a in g.buckets.iter().flat_map(|b| &b.actions) {
-        if let Action::SetField { field, value, mask: None } = a {
+        if let Action::SetField { field, value, mask: None, .. } = a {
             let (name, end) = (field.def().name, Subfield::width(*field).saturating_sub(1));
             out = out.replace(&format!("set_field:{value:#x}->{name}"), &format!("load:{value}->{name}[0..{end}]"));
         }

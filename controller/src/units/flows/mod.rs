@@ -594,7 +594,7 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
 }
 
 /// The verdict of an access rule that lets a packet pass (bit 16 of `reg8`).
-const ALLOW: Action = Action::SetField { field: FieldId::XReg4, value: 1 << 48, mask: Some(1 << 48) };
+const ALLOW: Action = Action::SetField { field: FieldId::XReg4, value: 1 << 48, mask: Some(1 << 48), old: false };
 
 /// The cookie and actions of a flow that several rows put out: clauses of conjunctions are joined; otherwise the first
 /// value counts.
