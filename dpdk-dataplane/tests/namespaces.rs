@@ -36,6 +36,7 @@ fn machines_across_one_dataplane() {
     patches(&s, &a, &b);
     // The bridge's own port is the host's.
     host.ip("addr add 10.1.0.9/24 dev br0");
+    host.ip("link set br0 up");
     a.reaches("10.1.0.9");
     assert_eq!(s.vsctl("get interface br0 ofport").trim(), "65534");
     // After a crash the next one takes over.

@@ -43,8 +43,8 @@ pub(crate) fn request(name: &str) -> Result<libc::ifreq> {
 }
 
 impl Tap {
-    /// Opens a tap, a new one or one that stayed, gives it this address, if one is wanted, and brings it up. It stays when the process
-    /// ends.
+    /// Opens a tap, a new one, which is down, or one that stayed, and gives it this address, if one is wanted. It stays when
+    /// the process ends.
     pub(crate) fn open(memory: &Memory, name: &str, mac: Option<Mac>) -> Result<Tap> {
         let mut r = request(name)?;
         // SAFETY: opens a file by a C string.
@@ -66,7 +66,9 @@ impl Tap {
         }?;
         // SAFETY: takes a number.
         checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, 1) })?;
-        set_up(name, mac)?;
+        if let Some(mac) = mac {
+            set_address(name, mac)?;
+        }
         let ready = Arc::new(AtomicBool::new(true));
         let watched = watcher()?.watch(&fd, &ready)?;
         let spill = Mutex::new(vec![0; LONGEST].into_boxed_slice());
@@ -153,9 +155,9 @@ impl Drop for Tap {
     }
 }
 
-/// Sets a device's address, if there is one to set, and brings it up. A device that was up goes down before its address changes, so that
-/// the kernel gives it the link-local address that belongs to the new one.
-fn set_up(name: &str, mac: Option<Mac>) -> Result<()> {
+/// Sets a device's address. One that is up goes down meanwhile, so that the kernel gives it the link-local address that
+/// belongs to the new one.
+fn set_address(name: &str, mac: Mac) -> Result<()> {
     // SAFETY: makes a socket.
     let socket = checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the descriptor was made above and is nobody else's.
@@ -164,27 +166,30 @@ fn set_up(name: &str, mac: Option<Mac>) -> Result<()> {
         // SAFETY: all of these requests read and write an ifreq, which is there during the call.
         checked(unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(r)) })
     };
-    let up = |on: bool| {
-        let mut r = request(name)?;
-        ask(libc::SIOCGIFFLAGS as _, &mut r)?;
-        // SAFETY: the kernel has written the flags.
-        let flags = unsafe { r.ifr_ifru.ifru_flags };
-        let bit = libc::IFF_UP as libc::c_short;
-        r.ifr_ifru.ifru_flags = if on { flags | bit } else { flags & !bit };
-        ask(libc::SIOCSIFFLAGS as _, &mut r).map(drop)
-    };
-    if let Some(mac) = mac {
-        let mut r = request(name)?;
-        ask(libc::SIOCGIFHWADDR as _, &mut r)?;
-        // SAFETY: the kernel has written the address.
-        let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
-        if place.iter().zip(*mac).any(|(c, b)| *c != b as libc::c_char) {
-            place.iter_mut().zip(*mac).for_each(|(c, b)| *c = b as libc::c_char);
-            up(false)?;
-            ask(libc::SIOCSIFHWADDR as _, &mut r)?;
-        }
+    let mut r = request(name)?;
+    ask(libc::SIOCGIFHWADDR as _, &mut r)?;
+    // SAFETY: the kernel has written the address.
+    let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
+    if place.iter().zip(*mac).all(|(c, b)| *c == b as libc::c_char) {
+        return Ok(());
     }
-    up(true)
+    place.iter_mut().zip(*mac).for_each(|(c, b)| *c = b as libc::c_char);
+    let mut state = request(name)?;
+    ask(libc::SIOCGIFFLAGS as _, &mut state)?;
+    // SAFETY: the kernel has written the flags.
+    let flags = unsafe { state.ifr_ifru.ifru_flags };
+    let bit = libc::IFF_UP as libc::c_short;
+    let mut set = |flags: libc::c_short| {
+        state.ifr_ifru.ifru_flags = flags;
+        ask(libc::SIOCSIFFLAGS as _, &mut state)
+    };
+    if flags & bit == 0 {
+        return ask(libc::SIOCSIFHWADDR as _, &mut r).map(drop);
+    }
+    set(flags & !bit)?;
+    let done = ask(libc::SIOCSIFHWADDR as _, &mut r);
+    set(flags)?;
+    done.map(drop)
 }
 
 /// Has a thread be unparked whenever a tap, or a device that was armed ([`crate::Port::arm`]), has something to read. The first to ask

@@ -103,7 +103,7 @@ fn offloads() {
 fn taps(eal: &Eal) {
     let memory = Memory::new(eal, 2047, 24 << 20).unwrap();
     let tap = Port::tap(&memory, "own0", Some(packet::Mac([2, 0, 0, 0, 0, 1]))).unwrap();
-    assert!(Command::new("ip").args(["link", "set", "own0", "mtu", "9000"]).status().unwrap().success());
+    assert!(Command::new("ip").args(["link", "set", "own0", "up", "mtu", "9000"]).status().unwrap().success());
     let before = |m: &Memory| m.free().collect::<Vec<_>>();
     let ring = "iface=own0,framesz=10240,blocksz=20480,framecnt=256";
     let peer =
