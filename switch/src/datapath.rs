@@ -9,7 +9,7 @@ use crate::dpctl;
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
-use crate::flowcache::dump::{Installed, Met, PUSH, Shown};
+use crate::flowcache::dump::{DumpPart, Installed, Met, PUSH, Shown};
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
 use crate::flowcache::own::KnownWay;
@@ -217,6 +217,19 @@ impl Switch {
         let FlowCache { cache, ct_templates, .. } = &self.flowcache;
         let now = self.backer.now;
         cache.lines(now).map(|f| self.with_example(f)).chain(ct_templates.lines(cache, now))
+    }
+
+    /// The flows of the cache from a place on, 0 at first, until there is enough for one go. Those that are exact and
+    /// counted as `known` flows are ([`Shown::counted_by`]) are left out.
+    pub fn dump_part(&self, from: usize, known: &HashSet<(u32, u32)>) -> DumpPart {
+        let part = self.flowcache.cache.dump(from, known, self.backer.now);
+        DumpPart { flows: part.flows.into_iter().map(|f| self.with_example(f)).collect(), ..part }
+    }
+
+    /// The flows of packets that find the same in connection tracking, or that groups choose the same for: only their
+    /// sections can be told.
+    pub fn whole_ways(&self) -> Vec<Shown> {
+        self.flowcache.ct_templates.ways(&self.flowcache.cache, self.backer.now).collect()
     }
 
     /// A flow of a fast path with what this switch knows of its packets.

@@ -22,7 +22,7 @@ use crate::conntrack::{SharedConntrack, Stash};
 use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::flowcache::ct_template::{CtTemplateCache, TemplateNews};
-use crate::flowcache::dump::Shown;
+use crate::flowcache::dump::DumpPart;
 use crate::flowcache::entry::Entry;
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
@@ -31,6 +31,7 @@ use crate::flowcache::template_run::{Sharing, TemplateRuns, Waiting, WaitingPlac
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
 use crate::ids::DeviceId;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A PMD thread's share of a switch.
@@ -265,9 +266,9 @@ impl FastPath {
         })
     }
 
-    /// The flows that are in the cache and not stale, as text for [`crate::Switch::tell_flow`].
-    pub fn shown(&self, now: Duration) -> impl Iterator<Item = Shown> {
-        self.cache.lines(now)
+    /// A part of the flows that are in the cache and not stale; see [`crate::Switch::dump_part`].
+    pub fn dump_part(&self, from: usize, known: &HashSet<(u32, u32)>, now: Duration) -> DumpPart {
+        self.cache.dump(from, known, now)
     }
 
     /// Statistics of its flow cache since the last call of [`FastPath::sums`].

@@ -134,41 +134,40 @@ fn detrace(w: &MainPmd, flow: Option<&Shown>) -> String {
     out
 }
 
+/// The text of the flows that are wanted.
 async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
-    let threads = pmd.cached_flows().await?;
-    Ok(pmd.read_with((wanted, threads), |w, (wanted, threads)| text(w, &wanted, threads)).await?)
-}
-
-/// The text of `threads`' flows, as far as they are wanted.
-fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
-    let now = w.now();
     let mut out = String::new();
-    for (processor, flows) in threads {
+    for (processor, flows) in pmd.cached_flows().await? {
         if wanted.processor.is_some() && wanted.processor != processor {
             continue;
         }
-        let of_bridge =
-            |f: &Shown| wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
-        let fits =
-            |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, |n| w.switch.datapath_port_name(n)));
-        let line = |f: &Shown| {
-            let text = w.switch.tell_flow(f, now);
-            let text = if wanted.names { named(&text, |n| w.switch.datapath_port_name(n)) } else { text };
-            let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
-            let ufid = if wanted.more { ufid_text(f.ufid()) + ", " } else { String::new() };
-            ufid + &text + &why.unwrap_or_default()
-        };
-        let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
+        let of_bridge = wanted.bridge.is_some();
+        let wanted = wanted.clone();
+        let mut lines = pmd.tell_flows(flows, move |w, f| line(w, &wanted, f)).await?;
         lines.sort();
         // `dpif/dump-flows` does not tell of threads.
         match processor {
-            _ if lines.is_empty() || wanted.bridge.is_some() => {}
+            _ if lines.is_empty() || of_bridge => {}
             None => out += "flow-dump from the main thread:\n",
             Some(n) => out += &format!("flow-dump from pmd on cpu core: {n}\n"),
         }
         out.extend(lines.into_iter().map(|l| l + "\n"));
     }
-    out
+    Ok(out)
+}
+
+/// A flow's line, if it is wanted.
+fn line(w: &MainPmd, wanted: &Wanted, f: &Shown) -> Option<String> {
+    let name = |n: u32| w.switch.datapath_port_name(n);
+    let of_bridge = wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
+    if !of_bridge || !wanted.filter.iter().all(|x| selects(x, f, name)) {
+        return None;
+    }
+    let text = w.switch.tell_flow(f, w.now());
+    let text = if wanted.names { named(&text, name) } else { text };
+    let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
+    let ufid = if wanted.more { ufid_text(f.ufid()) + ", " } else { String::new() };
+    Some(ufid + &text + &why.unwrap_or_default())
 }
 
 /// Whether a flow fits a word of a filter: `in_port=PORT` or `in_port(PORT)` with a name or a number of ovs-dpctl(8), or a

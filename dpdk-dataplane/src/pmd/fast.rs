@@ -16,12 +16,13 @@ use crate::pmd::round::{Batch, Round};
 use crate::ports::frame::Frame;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use openflow_rs::PortNo;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use switch::{BridgeId, DeviceId, FastPath, Flow, News, Outputs, Shown, Sums, Switch, Target, Ticket, Upcall, View};
+use switch::{BridgeId, DeviceId, DumpPart, FastPath, Flow, News, Outputs, Sums, Switch, Target, Ticket, Upcall, View};
 use tokio::sync::oneshot;
 
 /// The most packets that wait for an upcall: they have no flow and no template here, so the main thread has to walk the
@@ -100,8 +101,8 @@ enum ToPmd {
     SleepMax(Duration),
     /// Observe one of so many packets, or none.
     Observe(Option<u32>),
-    /// Send the cached flows.
-    Show(oneshot::Sender<Vec<Shown>>),
+    /// Send a part of the cached flows ([`switch::FastPath::dump_part`]).
+    Show(usize, Arc<HashSet<(u32, u32)>>, oneshot::Sender<DumpPart>),
     Stop,
 }
 
@@ -312,14 +313,23 @@ impl FastPmds {
         }
     }
 
-    /// Asks all threads for their cached flows: the processor of each, and where it answers.
-    pub fn request_flows(&self) -> Vec<(usize, oneshot::Receiver<Vec<Shown>>)> {
-        let ask = |l: &FastPmd| {
-            let (tx, rx) = oneshot::channel();
-            let _ = l.to.send(ToPmd::Show(tx));
-            (l.processor, rx)
-        };
-        self.list.iter().map(ask).collect()
+    /// The processors of all threads.
+    pub fn processors(&self) -> Vec<usize> {
+        self.list.iter().map(|l| l.processor).collect()
+    }
+
+    /// Asks the thread on a processor for a part of its cached flows ([`switch::FastPath::dump_part`]): where it answers, if
+    /// it is there.
+    pub fn request_flows(
+        &self,
+        processor: usize,
+        from: usize,
+        known: Arc<HashSet<(u32, u32)>>,
+    ) -> Option<oneshot::Receiver<DumpPart>> {
+        let (tx, rx) = oneshot::channel();
+        let thread = self.list.iter().find(|l| l.processor == processor)?;
+        thread.to.send(ToPmd::Show(from, known, tx)).ok()?;
+        Some(rx)
     }
 
     /// Sets the longest sleep.
@@ -486,7 +496,7 @@ impl FastLoop {
                     ToPmd::SleepMax(t) => self.sleep_max = t,
                     ToPmd::Observe(rate) => self.sampler = rate.map(PacketSampler::new),
                     // The one who asked may have gone.
-                    ToPmd::Show(to) => drop(to.send(self.path.shown(now).collect())),
+                    ToPmd::Show(from, known, to) => drop(to.send(self.path.dump_part(from, &known, now))),
                     ToPmd::Stop => return self.report(),
                 }
             }

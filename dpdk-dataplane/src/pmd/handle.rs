@@ -7,12 +7,11 @@ use dpdk_rs::Eal;
 use openflow_rs::Message;
 use openflow_rs::TableId;
 use openflow_rs::wire::DecodeError;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use switch::classifier::Rule;
-use switch::{BridgeId, PacketOutThen, Replaced, Shown, merge_flows};
+use switch::{BridgeId, PacketOutThen, Replaced};
 use tokio::sync::oneshot;
 
 /// A job: something to do in the main PMD thread.
@@ -27,8 +26,6 @@ pub struct Job {
 const DRAFTS: usize = 3;
 /// Flows that a dump takes from the main PMD thread in one job, if they are not all of one table.
 const RULES: usize = 2000;
-/// Cached flows whose ways a dump follows once more in one job.
-const SECTIONS: usize = 16;
 
 /// The main PMD thread has ended: the daemon is about to end as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,53 +110,6 @@ impl Handle {
         T: Send + 'static,
     {
         self.run(move |w| f(w, argument)).await
-    }
-
-    /// The cached flows of each PMD thread, with its processor; the main one comes first and has none here. In place of
-    /// one that has a whole way through connection tracking are its sections, and in place of flows of single connections
-    /// the flow that they are like.
-    ///
-    /// # Errors
-    /// The main thread has ended.
-    pub async fn cached_flows(&self) -> Result<Vec<(Option<usize>, Vec<Shown>)>, PmdEnded> {
-        let (own, others): (Vec<Shown>, _) =
-            self.read(|w| (w.switch.cached_flows().collect(), w.fast.request_flows())).await?;
-        // The main thread makes the flows that flows of single connections are like, and has all of them.
-        let whole: Vec<Shown> = own.iter().filter(|f| f.is_whole_way()).cloned().collect();
-        let mut threads = vec![(None, own)];
-        for (processor, flows) in others {
-            // A thread that ends meanwhile has no flows.
-            let flows = flows.await.unwrap_or_default();
-            let known = |w: &MainPmd, all: Vec<Shown>| all.into_iter().map(|f| w.switch.with_example(f)).collect();
-            threads.push((Some(processor), self.read_with(flows, known).await?));
-        }
-        let counted: HashSet<(u32, u32)> = whole.iter().map(Shown::counted_by).collect();
-        let mut out = Vec::new();
-        for (processor, flows) in threads {
-            let (alike, mut flows): (Vec<Shown>, Vec<Shown>) =
-                flows.into_iter().partition(|f| f.is_exact() && counted.contains(&f.counted_by()));
-            if processor.is_some() {
-                let used: HashSet<(u32, u32)> = alike.iter().map(Shown::counted_by).collect();
-                flows.extend(whole.iter().filter(|f| used.contains(&f.counted_by())).cloned());
-            }
-            out.push((processor, merge_flows(self.sections(flows).await?)));
-        }
-        Ok(out)
-    }
-
-    /// Flows, with sections in place of whole ways.
-    async fn sections(&self, flows: Vec<Shown>) -> Result<Vec<Shown>, PmdEnded> {
-        let (whole, mut out): (Vec<Shown>, Vec<Shown>) = flows.into_iter().partition(Shown::is_whole_way);
-        let mut rest = whole.into_iter();
-        loop {
-            // Each takes some ten microseconds, and packets wait meanwhile.
-            let some: Vec<Shown> = rest.by_ref().take(SECTIONS).collect();
-            if some.is_empty() {
-                return Ok(out);
-            }
-            let of = move |w: &mut MainPmd| some.iter().flat_map(|f| w.switch.sections(f)).collect::<Vec<_>>();
-            out.extend(self.run(of).await?);
-        }
     }
 
     /// Waits until the main PMD thread has seen the time and done what is due by it.

@@ -13,6 +13,7 @@
 //! | [`conn_sync`] | connections that other gateways are told of, and tell |
 //! | `next_hops` | next hops of tunnels: who is asked for, which packets wait |
 //! | [`packet_in_limit`] | how many packets go to controllers |
+//! | `dump` | cached flows of all threads, taken a few at a time |
 //! | `flow_log` | the log of flows that are put into the cache |
 //! | [`ipfix_statistics`] | what exporters of IPFIX have counted |
 //! | [`sampler`] | which packets are observed |
@@ -22,6 +23,7 @@
 pub mod conn_sync;
 mod deliver;
 pub mod devices;
+mod dump;
 pub mod fast;
 mod flow_log;
 pub mod handle;

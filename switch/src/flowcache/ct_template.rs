@@ -425,6 +425,14 @@ impl CtTemplateCache {
         })
     }
 
+    /// Valid templates as they are needed for their sections alone.
+    pub(crate) fn ways(&self, cache: &Cache, now: Duration) -> impl Iterator<Item = Shown> {
+        let now = now.as_nanos() as u64;
+        let valid =
+            move |t: &&Arc<CtTemplate>| cache.table.fresh(&t.entry) && addresses_hold(&t.entry, &cache.views, now);
+        self.list.iter().filter(valid).map(|t| Shown::way(&t.entry, t.example.clone()))
+    }
+
     /// Adds a template for keys of this kind under a mask.
     pub(crate) fn keep(&mut self, kind: usize, mask: Mask, meets: Meets, flow: Arc<CtTemplate>, table: &Table) {
         if self.list.len() >= MOST {

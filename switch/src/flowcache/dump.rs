@@ -11,8 +11,8 @@ use crate::dpctl::{Pushed, changes, flow};
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, DeviceId, Target};
 use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,6 +200,24 @@ impl Met {
 }
 
 impl Shown {
+    /// A whole way, of which only the sections are to be told.
+    pub(super) fn way(e: &Entry, example: Arc<Example>) -> Shown {
+        Shown {
+            device: super::key::device(e.key()),
+            packets: String::new(),
+            actions: String::new(),
+            pushes: Vec::new(),
+            drop: e.drop,
+            path: (e.path, e.generation),
+            more_paths: Vec::new(),
+            used: None,
+            example: Some(example),
+            met: None,
+            exact: false,
+            moved: false,
+        }
+    }
+
     /// It has its packets' whole way, which Open vSwitch's datapath would have in parts ([`crate::Switch::sections`]).
     pub fn is_whole_way(&self) -> bool {
         self.example.is_some()
@@ -233,6 +251,21 @@ impl Shown {
         let headers = |f: &Shown| f.pushes.iter().map(|p| (p.headers.clone(), p.device)).collect::<Vec<_>>();
         self.actions == other.actions && headers(self) == headers(other)
     }
+}
+
+/// Flows that are told of in one go, and sets that are looked at: packets wait meanwhile.
+const LINES: usize = 64;
+const SETS: usize = 2048;
+
+/// A part of a dump.
+#[derive(Debug, Default)]
+pub struct DumpPart {
+    /// The flows.
+    pub flows: Vec<Shown>,
+    /// What counts those that were left out ([`Shown::counted_by`]).
+    pub alike: HashSet<(u32, u32)>,
+    /// Where the next part begins; none: this is the last one.
+    pub next: Option<usize>,
 }
 
 /// Flows as they are listed: of those that are alike in what their packets look like and what is done with them, as the first
@@ -349,12 +382,35 @@ impl Cache {
 
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self, now: Duration) -> impl Iterator<Item = Shown> {
-        let now = now.as_nanos() as u64;
-        self.table.used().filter_map(move |e| {
-            let connections = e.checks().filter_map(|c| self.views.last_packet(c));
-            let moved = !addresses_hold(e, &self.views, now);
-            Some(Shown { used: connections.max(), moved, ..line(e, None, &self.table.masks)? })
-        })
+        self.table.used().filter_map(move |e| self.line(e, now))
+    }
+
+    fn line(&self, e: &Entry, now: Duration) -> Option<Shown> {
+        let connections = e.checks().filter_map(|c| self.views.last_packet(c));
+        let moved = !addresses_hold(e, &self.views, now.as_nanos() as u64);
+        Some(Shown { used: connections.max(), moved, ..line(e, None, &self.table.masks)? })
+    }
+
+    /// The same from a set of the table on, until there is enough for one go. Exact flows that `known` flows count with
+    /// are left out: these are of packets that are alike.
+    pub(crate) fn dump(&self, from: usize, known: &HashSet<(u32, u32)>, now: Duration) -> DumpPart {
+        let mut part = DumpPart::default();
+        for set in from.. {
+            let Some(used) = self.table.used_in_set(set) else { return part };
+            if part.flows.len() >= LINES || set >= from + SETS {
+                part.next = Some(set);
+                return part;
+            }
+            for e in used {
+                let path = (e.path, e.generation);
+                if known.contains(&path) && self.table.masks.of_entry(e.key()).is_none() {
+                    part.alike.insert(path);
+                } else {
+                    part.flows.extend(self.line(e, now));
+                }
+            }
+        }
+        part
     }
 
     /// How many flows are in the cache, and how many there is room for.

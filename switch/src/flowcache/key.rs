@@ -812,6 +812,11 @@ pub(crate) fn used(words: &[u64]) -> &[u64] {
     words.get(..n as usize).unwrap_or_default()
 }
 
+/// The device that packets with a key come from.
+pub(super) fn device(words: &[u64]) -> DeviceId {
+    words.first().map_or(DeviceId::NONE, |head| DeviceId(*head as u32))
+}
+
 /// Device, frame and shape of a key of masked bytes; the frame has fitting lengths and no payload. None for a key of
 /// fields.
 pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)> {

@@ -362,7 +362,16 @@ impl Table {
 
     /// The entries that are in the table and not stale.
     pub(crate) fn used(&self) -> impl Iterator<Item = &Entry> {
-        let places = self.sets.iter().flat_map(Set::ways).filter(|(t, _)| *t != 0);
+        self.used_in(&self.sets)
+    }
+
+    /// The same of a set; none if there are not so many.
+    pub(crate) fn used_in_set(&self, number: usize) -> Option<impl Iterator<Item = &Entry>> {
+        Some(self.used_in(std::slice::from_ref(self.sets.get(number)?)))
+    }
+
+    fn used_in<'a>(&'a self, sets: &'a [Set]) -> impl Iterator<Item = &'a Entry> {
+        let places = sets.iter().flat_map(Set::ways).filter(|(t, _)| *t != 0);
         places.filter_map(|(_, i)| self.entries.get(i as usize)).filter(|e| self.fresh(e))
     }
 }

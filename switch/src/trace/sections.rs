@@ -214,7 +214,10 @@ fn walk(backer: &mut Backer, device: DeviceId, example: &Arc<Example>) -> Option
 /// group, a flow for each way to the next recirculation.
 pub(crate) fn of(backer: &mut Backer, f: &Shown) -> Vec<Shown> {
     let all = f.example.as_ref().and_then(|e| walk(backer, f.device, e));
-    let Some(all) = all.filter(|all| !all.is_empty()) else { return vec![f.clone()] };
+    let Some(all) = all.filter(|all| !all.is_empty()) else {
+        // Of a way alone nothing else is known.
+        return if f.packets.is_empty() { Vec::new() } else { vec![f.clone()] };
+    };
     let shown = |s: Section| Shown {
         packets: s.packets,
         drop: f.drop.filter(|_| s.actions == "drop"),
