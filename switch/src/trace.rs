@@ -248,7 +248,12 @@ impl Observer for Tracer {
 
     fn reads(&mut self, _: F) {}
 
-    fn decides(&mut self, _: F) {}
+    fn decides(&mut self, f: F) {
+        // A cached flow's mask has it.
+        if self.again.is_some() {
+            self.examined(f);
+        }
+    }
 
     fn examines(&mut self, f: F) {
         self.examined(f);

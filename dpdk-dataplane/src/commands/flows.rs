@@ -159,7 +159,8 @@ async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
 /// A flow's line, if it is wanted.
 fn line(w: &MainPmd, wanted: &Wanted, f: &Shown) -> Option<String> {
     let name = |n: u32| w.switch.datapath_port_name(n);
-    let of_bridge = wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
+    let arrives = || f.bridge.or_else(|| w.switch.port_of_device(f.device).map(|p| p.0));
+    let of_bridge = wanted.bridge.is_none() || arrives() == wanted.bridge;
     if !of_bridge || !wanted.filter.iter().all(|x| selects(x, f, name)) {
         return None;
     }

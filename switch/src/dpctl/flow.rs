@@ -174,20 +174,7 @@ pub(crate) fn tunnel(k: &FlowKey, looked: &FlowKey, tlv: &[TlvMap]) -> String {
     put("ipv6_dst", F::TunIpv6Dst, &v6);
     put("tos", F::TunTos, &hex);
     put("ttl", F::TunTtl, &|v| v.to_string());
-    let options: String = tlv
-        .iter()
-        .filter_map(|m| Some((m, crate::tunnel::metadata_field(m.index)?)))
-        .filter(|(_, f)| looked.get(*f) != 0)
-        .map(|(m, f)| {
-            let all = openflow_rs::ones(u32::from(m.len) * 8) & f.full_mask();
-            let mask = match looked.get(f) & all {
-                mask if mask == all => String::new(),
-                mask => format!("/{mask:#x}"),
-            };
-            let value = k.get(f) & looked.get(f);
-            format!("{{class={:#x},type={:#x},len={},{value:#x}{mask}}}", m.class, m.kind, m.len)
-        })
-        .collect();
+    let options = options(k, looked, tlv);
     if !options.is_empty() {
         parts.push(format!("geneve({options})"));
     }
@@ -195,4 +182,24 @@ pub(crate) fn tunnel(k: &FlowKey, looked: &FlowKey, tlv: &[TlvMap]) -> String {
         parts.push("flags(+key)".into());
     }
     format!("tunnel({})", parts.join(","))
+}
+
+/// All options that a packet of Geneve has, if any of them count, with the values that do.
+fn options(k: &FlowKey, looked: &FlowKey, tlv: &[TlvMap]) -> String {
+    let there = |k: &FlowKey, f: F| f.presence().is_some_and(|(w, bit)| k.0.get(w).is_some_and(|x| x & bit != 0));
+    let fields = tlv.iter().filter_map(|m| Some((m, crate::tunnel::metadata_field(m.index)?)));
+    if !fields.clone().any(|(_, f)| looked.get(f) != 0 || there(looked, f)) {
+        return String::new();
+    }
+    let option = |(m, f): (&TlvMap, F)| {
+        let all = openflow_rs::ones(u32::from(m.len) * 8) & f.full_mask();
+        let value = match looked.get(f) & all {
+            0 => String::new(),
+            mask if mask == all => format!(",{:#x}", k.get(f) & mask),
+            mask => format!(",{:#x}/{mask:#x}", k.get(f) & mask),
+        };
+        let kind = hexadecimal(m.kind.into());
+        format!("{{class={:#x},type={kind},len={}{value}}}", m.class, m.len)
+    };
+    fields.filter(|(_, f)| there(k, *f)).map(option).collect()
 }

@@ -148,6 +148,8 @@ fn of_frame(p: &[u8]) -> FlowKey {
 pub struct Shown {
     /// The device that its packets come from.
     pub device: DeviceId,
+    /// The bridge where they arrive; none: that of the device.
+    pub bridge: Option<BridgeId>,
     /// What its packets look like.
     pub packets: String,
     /// What is done with them, but for the headers of tunnels ([`crate::Switch::tell_actions`]).
@@ -204,6 +206,7 @@ impl Shown {
     pub(super) fn way(e: &Entry, example: Arc<Example>) -> Shown {
         Shown {
             device: super::key::device(e.key()),
+            bridge: None,
             packets: String::new(),
             actions: String::new(),
             pushes: Vec::new(),
@@ -347,6 +350,7 @@ fn whole(
     }
     let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
     Shown {
+        bridge: None,
         device,
         packets,
         actions,

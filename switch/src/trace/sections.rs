@@ -23,6 +23,7 @@ use std::sync::Arc;
 /// By which port of the datapath the packets of a section came.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
+    bridge: BridgeId,
     number: u32,
     tunnel: bool,
 }
@@ -67,6 +68,7 @@ pub(super) struct Again {
 
 /// A section: what its packets look like, and what is done with them.
 struct Section {
+    bridge: BridgeId,
     packets: String,
     actions: String,
     met: Vec<Met>,
@@ -129,7 +131,8 @@ impl Tracer {
         self.datapath.push(format!("tnl_pop({number})"));
         let Some(a) = &mut self.again else { return };
         a.tlv = backer.bridges.get(bridge).map(|b| b.tlv.clone()).unwrap_or_default();
-        let place = Place { arrival: Arrival { number, tunnel: true }, hash: None, recirculation: 0, ..a.open.place };
+        let place =
+            Place { arrival: Arrival { bridge, number, tunnel: true }, hash: None, recirculation: 0, ..a.open.place };
         let open = std::mem::replace(&mut a.open, Open { place, before: key.clone(), met: Vec::new() });
         let (datapath, wildcards) = (std::mem::take(&mut self.datapath), self.wildcards);
         a.around.push(Around { open, datapath, wildcards });
@@ -167,7 +170,7 @@ impl Tracer {
         let looked = super::text::examined(before, after, &self.wildcards);
         let packets = packets(place, before, &looked, &a.tlv);
         let actions = if done.is_empty() { "drop".into() } else { done.join(",") };
-        a.done.push(Section { packets, actions, met: std::mem::take(met) });
+        a.done.push(Section { bridge: place.arrival.bridge, packets, actions, met: std::mem::take(met) });
     }
 }
 
@@ -175,7 +178,7 @@ impl Tracer {
 fn walk(backer: &mut Backer, device: DeviceId, example: &Arc<Example>) -> Option<Vec<Section>> {
     let (bridge, no) = backer.port_of_device(device)?;
     let mut out: Outputs<Vec<u8>> = Outputs::default();
-    let arrival = Arrival { number: device.0, tunnel: false };
+    let arrival = Arrival { bridge, number: device.0, tunnel: false };
     let place = Place { behind: None, arrival, hash: None, recirculation: 0 };
     let mut tracer = Tracer::new(&TraceRequest::default());
     tracer.again = Some(Box::new(Again {
@@ -219,6 +222,7 @@ pub(crate) fn of(backer: &mut Backer, f: &Shown) -> Vec<Shown> {
         return if f.packets.is_empty() { Vec::new() } else { vec![f.clone()] };
     };
     let shown = |s: Section| Shown {
+        bridge: Some(s.bridge),
         packets: s.packets,
         drop: f.drop.filter(|_| s.actions == "drop"),
         actions: s.actions,

@@ -1,8 +1,12 @@
 //! The sections that a cached flow is told of by are of the same walk: together they send to the same devices, and meet the
 //! same flows of OpenFlow.
 
-use super::rig::Rig;
-use switch::Met;
+use super::gateway::{PEER, ROUTER, flow};
+use super::ops::Op;
+use super::rig::{Rig, step};
+use packet::build;
+use std::time::Duration;
+use switch::{BridgeId, Met, Outputs};
 
 /// The devices that datapath actions send to, sorted; `None` where the actions tell of several lengths.
 fn devices(actions: &str) -> Option<Vec<u32>> {
@@ -65,4 +69,39 @@ fn devices_of_actions() {
     assert_eq!(devices("set(ipv4(ttl=2)),4,clone(ct(commit,zone=3),tnl_push(a(1),2),7),3"), Some(vec![3, 4, 7]));
     assert_eq!(devices("drop"), Some(Vec::new()));
     assert_eq!(devices("check_pkt_len(size=9,gt(1),le(2))"), None);
+}
+
+/// A packet out of a tunnel is a flow of its own there, with what its tunnel's header said, and with all of its options.
+#[test]
+fn packets_out_of_tunnels_have_sections() {
+    let mut s = Rig::new(true);
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    let to_2 = "table=0,priority=20,in_port=10,tun_id=0x1234,tun_metadata0=0x8002,udp actions=dec_ttl,output:2";
+    flow(&mut s, BridgeId(0), to_2, now);
+    // Both ends of the tunnel are known: what is for them is not flooded.
+    for (device, mac, from, to) in [(50, PEER, 2, 1), (60, ROUTER, 1, 2)] {
+        let here = build::arp_request(mac, [192, 168, 0, from].into(), [192, 168, 0, to].into());
+        s.take((device, here), now, &mut Outputs::default());
+    }
+    for sport in 1..4 {
+        let op = Op::Tunnelled { vni: 0x1234, sport, len: 0 };
+        step(&mut s, &op, &mut now, &mut last);
+    }
+    let ways: Vec<_> = s.cached_flows().filter(|f| f.is_whole_way()).collect();
+    let told: Vec<Vec<String>> = ways
+        .iter()
+        .map(|f| s.sections(f).iter().map(|p| format!("{} {:?} {}", p.packets, p.bridge, p.actions)).collect())
+        .collect();
+    let within = |p: &String| {
+        p.contains(",tunnel(tun_id=0x1234,src=192.168.0.2,dst=192.168.0.1,geneve({class=0x102,type=0x80,len=4,0x8002}),flags(+key)),in_port(6081),")
+            && p.contains(" Some(0) ")
+    };
+    let around = |p: &String| {
+        p.contains("in_port(50),")
+            && p.contains("ipv4(dst=192.168.0.1,proto=17,")
+            && p.contains("udp(dst=6081)")
+            && p.contains("tnl_pop(6081)")
+    };
+    assert!(told.iter().any(|w| w.iter().any(within) && w.iter().any(around)), "{told:#?}");
+    assert_eq!(agree(&mut s).expect("sections"), ways.len());
 }
