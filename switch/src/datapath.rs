@@ -292,7 +292,7 @@ impl Switch {
     pub fn take_installed(&mut self) -> Vec<Installed> {
         let list = self.flowcache.cache.installed.as_mut().map(std::mem::take).unwrap_or_default();
         let ways: HashSet<(u32, u32)> = match list.iter().any(|i| i.flow.exact) {
-            true => self.flowcache.ct_templates.lines(&self.flowcache.cache, self.backer.now).map(|f| f.path).collect(),
+            true => self.whole_ways().iter().map(Shown::counted_by).collect(),
             false => HashSet::new(),
         };
         let mut out = Vec::new();
