@@ -2,9 +2,10 @@
 //! same flows of OpenFlow.
 
 use super::gateway::{PEER, ROUTER, flow};
-use super::ops::Op;
+use super::ops::{Op, Sum};
 use super::rig::{Rig, step};
 use packet::build;
+use std::collections::HashSet;
 use std::time::Duration;
 use switch::{BridgeId, Met, Outputs};
 
@@ -104,4 +105,33 @@ fn packets_out_of_tunnels_have_sections() {
     };
     assert!(told.iter().any(|w| w.iter().any(within) && w.iter().any(around)), "{told:#?}");
     assert_eq!(agree(&mut s).expect("sections"), ways.len());
+}
+
+/// A dump in parts has each flow once, and no part is long.
+#[test]
+fn dumps_come_in_parts() {
+    let mut s = Rig::with_room(true, 4000);
+    s.set_megaflows(false);
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    flow(&mut s, BridgeId(0), "table=0,priority=20,in_port=1,udp actions=output:2", now);
+    for sport in (1000..1500).flat_map(|n| [n, n]) {
+        let op = Op::Open { src: 1, sport, dport: 80, ttl: 64, sum: Sum::Right };
+        step(&mut s, &op, &mut now, &mut last);
+    }
+    let (mut told, mut from, mut parts) = (Vec::new(), Some(0), 0);
+    while let Some(place) = from {
+        let part = s.dump_part(place, &HashSet::new());
+        assert!(part.flows.len() < 80, "{} flows in a part", part.flows.len());
+        told.extend(part.flows.into_iter().map(|f| f.packets));
+        (from, parts) = (part.next, parts + 1);
+    }
+    let mut all: Vec<String> = s.cached_flows().map(|f| f.packets).collect();
+    told.sort();
+    all.sort();
+    assert_eq!(told, all);
+    assert!(all.len() >= 500 && parts > 5, "{} flows in {parts} parts", all.len());
+    // Those that another flow stands for are left out.
+    let known: HashSet<_> = s.cached_flows().map(|f| f.counted_by()).collect();
+    let part = s.dump_part(0, &known);
+    assert!(part.flows.is_empty() && !part.alike.is_empty(), "{} flows", part.flows.len());
 }
