@@ -22,7 +22,7 @@ use crate::conntrack::{SharedConntrack, Stash};
 use crate::drops::DropCounters;
 use crate::events::Outputs;
 use crate::flowcache::ct_template::{CtTemplateCache, TemplateNews};
-use crate::flowcache::dump::DumpPart;
+use crate::flowcache::dump::{DumpPart, Path};
 use crate::flowcache::entry::Entry;
 use crate::flowcache::exec::{ReplayContext, burst};
 use crate::flowcache::key::PackedKey;
@@ -267,7 +267,7 @@ impl FastPath {
     }
 
     /// A part of the flows that are in the cache and not stale; see [`crate::Switch::dump_part`].
-    pub fn dump_part(&self, from: usize, known: &HashSet<(u32, u32)>, now: Duration) -> DumpPart {
+    pub fn dump_part(&self, from: usize, known: &HashSet<Path>, now: Duration) -> DumpPart {
         self.cache.dump(from, known, now)
     }
 

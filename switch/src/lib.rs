@@ -42,7 +42,7 @@ pub use drops::{DropCounters, DropReason};
 pub use events::{Departure, Event, Glimpse, HeldPacket, Miss, Outputs, Passage, Sample};
 pub use fastpath::{FastPath, Flow, News, Sums, Ticket, Upcall, View};
 pub use flowcache::CacheStats;
-pub use flowcache::dump::{DumpPart, Installed, Met, Shown, merge_flows};
+pub use flowcache::dump::{DumpPart, Installed, Met, Path, Shown, merge_flows};
 pub use flowcache::own::KnownWay;
 pub use ids::{BridgeId, DeviceId, Target};
 pub use trace::{TraceRequest, parse_ct_state};

@@ -81,6 +81,22 @@ struct Resume {
     again: Option<sections::Place>,
 }
 
+impl Resume {
+    /// The walk from here on.
+    fn walk<'a>(
+        self,
+        backer: &'a mut Backer,
+        out: &'a mut Outputs<Vec<u8>>,
+        tracer: Tracer,
+    ) -> (Xlate<'a, Vec<u8>, Tracer>, Start<'static>) {
+        let mut x = Xlate::new(backer, out, self.packet, self.bridge, tracer);
+        (x.packet.key, x.packet.mirrored, x.pipeline.stack) = (self.key, self.mirrored, self.stack);
+        // Connection tracking made this translation, not an action: it gets no line.
+        x.packet.write_back();
+        (x, Start::Tracked(self.table, self.id))
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Translation {
     /// Of the source, else of the destination.
@@ -176,6 +192,23 @@ impl Tracer {
         let mut bits = FlowKey(self.wildcards);
         bits.unwildcard(f);
         self.wildcards = bits.0;
+    }
+
+    /// By what a packet's tunnel said its port was found.
+    fn finds_tunnel(&mut self, key: &FlowKey) {
+        let ends = [F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst].into_iter().filter(|f| key.get(*f) != 0);
+        ends.chain([F::TunId]).for_each(|f| self.examined(f));
+    }
+
+    /// Which protocol an IP packet has counts where its headers are changed.
+    fn examines_protocol(&mut self, base: &FlowKey, key: &FlowKey) {
+        let changed = WRITTEN.into_iter().any(|f| {
+            let bits = if f == F::NwTos { !u128::from(crate::tunnel::CE) } else { u128::MAX };
+            (base.get(f) ^ key.get(f)) & bits != 0
+        });
+        if changed && matches!(key.get(F::EthType), 0x800 | 0x86dd) {
+            self.examined(F::IpProto);
+        }
     }
 
     fn examined_part(&mut self, s: &Subfield) {
@@ -305,9 +338,7 @@ impl Observer for Tracer {
     fn flows_change(&mut self, _: &mut Backer) {}
 
     fn commits(&mut self, base: &FlowKey, key: &FlowKey) {
-        // What is written counts as examined, and so does which protocol it belongs to, but for what a tunnel tells of
-        // congestion.
-        let mut written = false;
+        // What is written counts as examined.
         for f in WRITTEN {
             let (was, is) = (base.get(f), key.get(f));
             if f == F::NwTos {
@@ -315,21 +346,21 @@ impl Observer for Tracer {
                 for (part, bits) in parts {
                     if (was ^ is) & bits != 0 {
                         self.examined(part);
-                        written |= part == F::IpDscp;
                     }
                 }
             } else if was != is {
                 self.examined(f);
-                written = true;
             }
         }
-        if written && matches!(key.get(F::EthType), 0x800 | 0x86dd) {
-            self.examined(F::IpProto);
-        }
+        self.examines_protocol(base, key);
         if std::mem::take(&mut self.lacks_ethernet) {
             self.datapath.push(pushed_eth(base));
         }
         changes(base, key, &mut self.datapath);
+    }
+
+    fn crosses(&mut self, base: &FlowKey, key: &FlowKey) {
+        self.examines_protocol(base, key);
     }
 
     fn sends(&mut self, _: &FlowKey, target: Target) {
@@ -663,12 +694,10 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest, events: &mut V
             simulate(&mut r.key, t, &mut text);
         }
         trace.wildcards = [0; WORDS];
-        let mut x = Xlate::new(backer, &mut out, r.packet, r.bridge, trace);
-        let _ = writeln!(text, "{rule}\n\nFlow: {}", x.named(text::flow(&r.key, None, Some(r.id))));
-        (x.packet.key, x.packet.mirrored, x.pipeline.stack) = (r.key, r.mirrored, r.stack);
-        // Connection tracking made this translation, not an action: it gets no line.
-        x.packet.write_back();
-        trace = section(x, Start::Tracked(r.table, r.id), &mut text);
+        let id = r.id;
+        let (x, start) = r.walk(backer, &mut out, trace);
+        let _ = writeln!(text, "{rule}\n\nFlow: {}", x.named(text::flow(&x.packet.key, None, Some(id))));
+        trace = section(x, start, &mut text);
     }
     if request.effects {
         events.append(&mut out.events);
@@ -738,9 +767,9 @@ fn run(x: &mut Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>) -> Option<&'static 
         x.becomes_ethernet();
     }
     if x.observer.tunnel_key.is_some() {
-        // By these the port of the tunnel was found, and congestion.
-        let ends = [F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst].into_iter().filter(|f| before.get(*f) != 0);
-        ends.chain([F::TunId, F::TunTos]).for_each(|f| x.observer.examined(f));
+        x.observer.finds_tunnel(&before);
+        // It tells of congestion.
+        x.observer.examined(F::TunTos);
     }
     match start {
         Start::Received if !x.take_notice(x.packet.key.get(F::TunTos) as u8) => {

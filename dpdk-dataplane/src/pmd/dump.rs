@@ -4,15 +4,15 @@ use super::MainPmd;
 use super::handle::{Handle, Jobs, PmdEnded};
 use std::collections::HashSet;
 use std::sync::Arc;
-use switch::{DumpPart, Shown, merge_flows};
+use switch::{DumpPart, Path, Shown, merge_flows};
 
 /// Cached flows whose ways are followed once more in one job, some ten microseconds each.
 const SECTIONS: usize = 16;
 /// Flows that become text in one job.
 const TEXTS: usize = 128;
 
-/// Flows of a thread that many share.
-type Known = Arc<HashSet<(u32, u32)>>;
+/// What counts the flows that stand for others ([`Shown::counted_by`]).
+type Known = Arc<HashSet<Path>>;
 
 /// The cached flows of a PMD thread, and its processor, which the main one has none of here.
 pub type ThreadFlows = (Option<usize>, Vec<Shown>);
@@ -43,11 +43,7 @@ impl Handle {
     }
 
     /// The flows of a thread but for those that `known` ones stand for, and what counts these.
-    async fn collect(
-        &self,
-        processor: Option<usize>,
-        known: &Known,
-    ) -> Result<(Vec<Shown>, HashSet<(u32, u32)>), PmdEnded> {
+    async fn collect(&self, processor: Option<usize>, known: &Known) -> Result<(Vec<Shown>, HashSet<Path>), PmdEnded> {
         let (mut flows, mut alike, mut from) = (Vec::new(), HashSet::new(), 0);
         loop {
             let part = match processor {

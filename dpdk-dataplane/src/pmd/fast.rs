@@ -22,7 +22,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use switch::{BridgeId, DeviceId, DumpPart, FastPath, Flow, News, Outputs, Sums, Switch, Target, Ticket, Upcall, View};
+use switch::{
+    BridgeId, DeviceId, DumpPart, FastPath, Flow, News, Outputs, Path, Sums, Switch, Target, Ticket, Upcall, View,
+};
 use tokio::sync::oneshot;
 
 /// The most packets that wait for an upcall: they have no flow and no template here, so the main thread has to walk the
@@ -102,7 +104,7 @@ enum ToPmd {
     /// Observe one of so many packets, or none.
     Observe(Option<u32>),
     /// Send a part of the cached flows ([`switch::FastPath::dump_part`]).
-    Show(usize, Arc<HashSet<(u32, u32)>>, oneshot::Sender<DumpPart>),
+    Show(usize, Arc<HashSet<Path>>, oneshot::Sender<DumpPart>),
     Stop,
 }
 
@@ -324,7 +326,7 @@ impl FastPmds {
         &self,
         processor: usize,
         from: usize,
-        known: Arc<HashSet<(u32, u32)>>,
+        known: Arc<HashSet<Path>>,
     ) -> Option<oneshot::Receiver<DumpPart>> {
         let (tx, rx) = oneshot::channel();
         let thread = self.list.iter().find(|l| l.processor == processor)?;

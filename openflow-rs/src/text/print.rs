@@ -246,20 +246,15 @@ impl fmt::Display for Action {
             Action::Group(g) => write!(f, "group:{g}"),
             Action::SetQueue(q) => write!(f, "set_queue:{q}"),
             Action::PopQueue => f.write_str("pop_queue"),
-            Action::SetField { field, value, old: true, .. } if old_name(*field).is_some() => {
-                let name = old_name(*field).unwrap_or_default();
-                match field {
-                    FieldId::EthSrc | FieldId::EthDst | FieldId::IpSrc | FieldId::IpDst => {
-                        write!(f, "{name}:{}", value_text(*field, *value, None))
-                    }
-                    // The octet, not the six bits of it.
-                    FieldId::IpDscp => write!(f, "{name}:{}", value << 2),
-                    _ => write!(f, "{name}:{value}"),
+            Action::SetField { field, value, mask, old } => match (old_name(*field).filter(|_| *old), field) {
+                (None, _) => write!(f, "set_field:{}->{}", value_text(*field, *value, *mask), field.def().name),
+                (Some(name), FieldId::EthSrc | FieldId::EthDst | FieldId::IpSrc | FieldId::IpDst) => {
+                    write!(f, "{name}:{}", value_text(*field, *value, None))
                 }
-            }
-            Action::SetField { field, value, mask, .. } => {
-                write!(f, "set_field:{}->{}", value_text(*field, *value, *mask), field.def().name)
-            }
+                // The octet, not the six bits of it.
+                (Some(name), FieldId::IpDscp) => write!(f, "{name}:{}", value << 2),
+                (Some(name), _) => write!(f, "{name}:{value}"),
+            },
             Action::SetTunnel { id, wide } => {
                 let word = if *wide || *id > u32::MAX.into() { "set_tunnel64" } else { "set_tunnel" };
                 write!(f, "{word}:{}", hex(u128::from(*id)))

@@ -23,8 +23,13 @@ pub(crate) const STATES: [(&str, u32); 8] = [
 fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
     let text = |f: F, v: u128| match f {
         F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
-        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
-        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
+        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa | F::CtNwSrc | F::CtNwDst | F::TunSrc | F::TunDst => {
+            Ipv4Addr::from(v as u32).to_string()
+        }
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget | F::CtIpv6Src | F::CtIpv6Dst | F::TunIpv6Src | F::TunIpv6Dst => {
+            Ipv6Addr::from(v).to_string()
+        }
+        F::TunId | F::TunTos => format!("{v:#x}"),
         F::NwTos | F::Ipv6Label => hexadecimal(v),
         _ => v.to_string(),
     };
@@ -35,7 +40,7 @@ fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
     };
     let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
         mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
-        mask => format!("{name}={}/{}", text(*f, k.get(*f)), masked(*f, mask)),
+        mask => format!("{name}={}/{}", text(*f, k.get(*f) & mask), masked(*f, mask)),
     });
     parts.collect::<Vec<_>>().join(",")
 }
@@ -131,49 +136,24 @@ pub(crate) fn connection(k: &FlowKey, looked: &FlowKey) -> Vec<String> {
     for (name, f) in [("ct_zone", F::CtZone), ("ct_mark", F::CtMark), ("ct_label", F::CtLabel)] {
         parts.extend(numbered(name, f, k, looked));
     }
-    let original = |name: &str, v6: bool, [src, dst]: [F; 2]| {
-        let address = |v: u128| if v6 { Ipv6Addr::from(v).to_string() } else { Ipv4Addr::from(v as u32).to_string() };
-        let word = |name: &str, f: F, text: &dyn Fn(u128) -> String| match looked.get(f) {
-            0 => None,
-            mask if mask == f.full_mask() => Some(format!("{name}={}", text(k.get(f)))),
-            mask => Some(format!("{name}={}/{}", text(k.get(f) & mask), text(mask))),
-        };
-        let number = |v: u128| v.to_string();
-        let words = [
-            word("src", src, &address),
-            word("dst", dst, &address),
-            word("proto", F::CtNwProto, &number),
-            word("tp_src", F::CtTpSrc, &number),
-            word("tp_dst", F::CtTpDst, &number),
-        ];
-        let words: Vec<String> = words.into_iter().flatten().collect();
-        (!words.is_empty()).then(|| format!("{name}({})", words.join(",")))
+    let (name, src, dst) = match k.get(F::EthType) {
+        0x86dd => ("ct_tuple6", F::CtIpv6Src, F::CtIpv6Dst),
+        _ => ("ct_tuple4", F::CtNwSrc, F::CtNwDst),
     };
-    parts.extend(match k.get(F::EthType) {
-        0x86dd => original("ct_tuple6", true, [F::CtIpv6Src, F::CtIpv6Dst]),
-        _ => original("ct_tuple4", false, [F::CtNwSrc, F::CtNwDst]),
-    });
+    let ports = [("proto", F::CtNwProto), ("tp_src", F::CtTpSrc), ("tp_dst", F::CtTpDst)];
+    let original = listed(k, looked, &[[("src", src), ("dst", dst)].as_slice(), &ports].concat());
+    if !original.is_empty() {
+        parts.push(format!("{name}({original})"));
+    }
     parts
 }
 
 /// `tunnel(…)`: what the header of the packet's tunnel said.
 pub(crate) fn tunnel(k: &FlowKey, looked: &FlowKey, tlv: &[TlvMap]) -> String {
-    let mut parts = Vec::new();
-    let mut put = |name: &str, f: F, text: &dyn Fn(u128) -> String| match looked.get(f) {
-        0 => {}
-        mask if mask == f.full_mask() => parts.push(format!("{name}={}", text(k.get(f)))),
-        mask => parts.push(format!("{name}={}/{}", text(k.get(f) & mask), text(mask))),
-    };
-    let v4 = |v: u128| Ipv4Addr::from(v as u32).to_string();
-    let v6 = |v: u128| Ipv6Addr::from(v).to_string();
-    let hex = |v: u128| format!("{v:#x}");
-    put("tun_id", F::TunId, &hex);
-    put("src", F::TunSrc, &v4);
-    put("dst", F::TunDst, &v4);
-    put("ipv6_src", F::TunIpv6Src, &v6);
-    put("ipv6_dst", F::TunIpv6Dst, &v6);
-    put("tos", F::TunTos, &hex);
-    put("ttl", F::TunTtl, &|v| v.to_string());
+    let ends = [("src", F::TunSrc), ("dst", F::TunDst), ("ipv6_src", F::TunIpv6Src), ("ipv6_dst", F::TunIpv6Dst)];
+    let fields = [[("tun_id", F::TunId)].as_slice(), &ends, &[("tos", F::TunTos), ("ttl", F::TunTtl)]].concat();
+    let mut parts = vec![listed(k, looked, &fields)];
+    parts.retain(|p| !p.is_empty());
     let options = options(k, looked, tlv);
     if !options.is_empty() {
         parts.push(format!("geneve({options})"));

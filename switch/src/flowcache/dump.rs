@@ -143,6 +143,9 @@ fn of_frame(p: &[u8]) -> FlowKey {
     k
 }
 
+/// Place and generation of an xlate cache.
+pub type Path = (u32, u32);
+
 /// A cached flow as text.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -158,9 +161,9 @@ pub struct Shown {
     /// Why nothing leaves, if nothing does.
     pub drop: Option<DropReason>,
     /// Place and generation of the xlate cache that counts for it.
-    pub(crate) path: (u32, u32),
+    pub(crate) path: Path,
     /// The same of others that do so as well.
-    pub(crate) more_paths: Vec<(u32, u32)>,
+    pub(crate) more_paths: Vec<Path>,
     /// When its connection last had a packet, if it has one.
     pub(crate) used: Option<Duration>,
     /// A packet of it, if it is of all packets that find the same in connection tracking.
@@ -202,8 +205,8 @@ impl Met {
 }
 
 impl Shown {
-    /// A whole way, of which only the sections are to be told.
-    pub(super) fn way(e: &Entry, example: Arc<Example>) -> Shown {
+    /// An entry of which nothing is told yet.
+    fn bare(e: &Entry) -> Shown {
         Shown {
             device: super::key::device(e.key()),
             bridge: None,
@@ -214,11 +217,16 @@ impl Shown {
             path: (e.path, e.generation),
             more_paths: Vec::new(),
             used: None,
-            example: Some(example),
+            example: None,
             met: None,
             exact: false,
             moved: false,
         }
+    }
+
+    /// A whole way, of which only the sections are to be told.
+    pub(super) fn way(e: &Entry, example: Arc<Example>) -> Shown {
+        Shown { example: Some(example), ..Shown::bare(e) }
     }
 
     /// It has its packets' whole way, which Open vSwitch's datapath would have in parts ([`crate::Switch::sections`]).
@@ -232,7 +240,7 @@ impl Shown {
     }
 
     /// What counts its packets; flows that took the same way through the tables share it.
-    pub fn counted_by(&self) -> (u32, u32) {
+    pub fn counted_by(&self) -> Path {
         self.path
     }
 
@@ -266,7 +274,7 @@ pub struct DumpPart {
     /// The flows.
     pub flows: Vec<Shown>,
     /// What counts those that were left out ([`Shown::counted_by`]).
-    pub alike: HashSet<(u32, u32)>,
+    pub alike: HashSet<Path>,
     /// Where the next part begins; none: this is the last one.
     pub next: Option<usize>,
 }
@@ -349,21 +357,7 @@ fn whole(
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", flow::text(i, within));
     }
     let (actions, pushes) = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown {
-        bridge: None,
-        device,
-        packets,
-        actions,
-        pushes,
-        drop: e.drop,
-        path: (e.path, e.generation),
-        more_paths: Vec::new(),
-        used: None,
-        example: None,
-        met: None,
-        exact,
-        moved: false,
-    }
+    Shown { packets, actions, pushes, exact, ..Shown::bare(e) }
 }
 
 impl Cache {
@@ -397,7 +391,7 @@ impl Cache {
 
     /// The same from a set of the table on, until there is enough for one go. Exact flows that `known` flows count with
     /// are left out: these are of packets that are alike.
-    pub(crate) fn dump(&self, from: usize, known: &HashSet<(u32, u32)>, now: Duration) -> DumpPart {
+    pub(crate) fn dump(&self, from: usize, known: &HashSet<Path>, now: Duration) -> DumpPart {
         let mut part = DumpPart::default();
         for set in from.. {
             let Some(used) = self.table.used_in_set(set) else { return part };

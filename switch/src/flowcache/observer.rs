@@ -331,6 +331,9 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn commits(&mut self, _: &FlowKey, _: &FlowKey) {}
 
+    #[inline(always)]
+    fn crosses(&mut self, _: &FlowKey, _: &FlowKey) {}
+
     #[inline]
     fn sends(&mut self, base: &FlowKey, target: Target) {
         if let Some(r) = &mut self.recorder {

@@ -137,9 +137,7 @@ impl Tracer {
         let (datapath, wildcards) = (std::mem::take(&mut self.datapath), self.wildcards);
         a.around.push(Around { open, datapath, wildcards });
         self.wildcards = [0; WORDS];
-        // By these the port of the tunnel was found.
-        let ends = [F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst].into_iter().filter(|f| key.get(*f) != 0);
-        ends.chain([F::TunId]).for_each(|f| self.examined(f));
+        self.finds_tunnel(key);
     }
 
     /// All that becomes of the packet out of the tunnel is done.
@@ -200,16 +198,13 @@ fn walk(backer: &mut Backer, device: DeviceId, example: &Arc<Example>) -> Option
         tracer.end(&packet.key);
         tracer.take();
         let Some(r) = tracer.resume.pop_front() else { return tracer.again.map(|a| a.done) };
-        x = Xlate::new(backer, &mut out, r.packet, r.bridge, tracer);
-        (x.packet.key, x.packet.mirrored, x.packet.queue) = (r.key, r.mirrored, r.queue);
-        x.pipeline.stack = r.stack;
-        // Connection tracking made this translation, not an action.
-        x.packet.write_back();
-        if let Some(place) = r.again {
+        let (queue, place) = (r.queue, r.again);
+        (x, start) = r.walk(backer, &mut out, tracer);
+        x.packet.queue = queue;
+        if let Some(place) = place {
             let before = x.packet.key.clone();
             x.observer.begin(place, before);
         }
-        start = Start::Tracked(r.table, r.id);
     }
 }
 

@@ -226,6 +226,8 @@ pub(crate) trait Observer: Sized {
     fn flows_change(&mut self, backer: &mut Backer);
     /// The changes from `base` to `key` are about to be written to the packet.
     fn commits(&mut self, base: &FlowKey, key: &FlowKey);
+    /// The packet, which says `base` and is to say `key`, goes to another bridge.
+    fn crosses(&mut self, base: &FlowKey, key: &FlowKey);
     /// The packet, which says `base`, leaves.
     fn sends(&mut self, base: &FlowKey, target: Target);
     /// The packet, which says `base`, goes to the BFD session of a port.

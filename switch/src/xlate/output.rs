@@ -230,9 +230,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return self.because(DropReason::TooDeep);
         }
         self.pipeline.bridge_hops += 1;
-        if O::TRACES {
-            self.examines_changes();
-        }
+        self.observer.crosses(&self.packet.base, &self.packet.key);
         let depth = std::mem::take(&mut self.pipeline.depth);
         self.isolated(|x| {
             x.enter(bridge, no);
@@ -245,16 +243,6 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         });
         self.pipeline.depth = depth;
         self.pipeline.bridge_hops -= 1;
-    }
-
-    /// A trace tells the protocol of an IP packet that another bridge gets changed, as Open vSwitch does.
-    fn examines_changes(&mut self) {
-        let PacketState { base, key, .. } = &self.packet;
-        let fields = [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpDscp, F::IpTtl, F::TcpSrc, F::TcpDst];
-        let changed = fields.into_iter().any(|f| base.get(f) != key.get(f));
-        if changed && matches!(key.get(F::EthType), 0x0800 | 0x86dd) {
-            self.observer.examines(F::IpProto);
-        }
     }
 
     fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
