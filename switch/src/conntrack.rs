@@ -204,6 +204,17 @@ impl Connection {
         v
     }
 
+    /// The verdict for an ICMP error about one of its packets; the tuple is that of packets that go the error's way.
+    fn related(&self, dir: Direction, tuple: &Tuple, nat: bool) -> Verdict {
+        let reply = dir == Direction::Reply;
+        let state = flag::TRK | flag::REL | if reply { flag::RPL } else { 0 };
+        let mut v = Verdict { state, reply, ..Default::default() };
+        if nat {
+            self.translate(dir, tuple, &mut v);
+        }
+        v
+    }
+
     fn translate(&self, dir: Direction, tuple: &Tuple, v: &mut Verdict) {
         let target = match dir {
             Direction::Original => self.reply.reversed(),
@@ -645,16 +656,11 @@ impl Conntrack {
     }
 
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
-        let Some((i, dir)) = found else { return Verdict { state: flag::TRK | flag::INV, ..Default::default() } };
-        let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), ..Default::default() };
-        if dir == Direction::Reply {
-            v.state |= flag::RPL;
-            v.reply = true;
-        }
-        if req.nat.is_some() {
-            self.slots.look(i, |c| c.translate(dir, &p.tuple, &mut v));
-        }
-        v
+        let of = |(i, dir)| {
+            let v = self.slots.look(i, |c| c.related(dir, &p.tuple, req.nat.is_some()))?;
+            Some(Verdict { conn: self.id(i), ..v })
+        };
+        found.and_then(of).unwrap_or(Verdict { state: flag::TRK | flag::INV, ..Default::default() })
     }
 
     /// Whether the tuple of a zone belongs to a connection that has not expired.

@@ -130,8 +130,10 @@ pub(crate) enum Step {
     /// Makes the tags these: (TPID, TCI), the outer one first.
     Vlans(Vec<(u16, u16)>),
     IcmpId(u16),
-    /// Writes the tuple that the packet's connection translates it to.
-    Translate,
+    /// Writes the tuple that the packet's connection translates it to; of an ICMP error also what it quotes.
+    Translate {
+        quoting: bool,
+    },
     Send {
         target: Target,
         last: bool,

@@ -21,7 +21,12 @@ pub enum Sizes {
     Imix,
     /// Datagrams in two fragments each, one behind the other.
     Halves,
+    /// A datagram of each flow and [`ERRORS`] ICMP errors about what came the other way.
+    Errors,
 }
+
+/// ICMP errors for each datagram: their types and codes (RFC 792).
+const ERRORS: [(u8, u8); 7] = [(3, 0), (3, 1), (3, 3), (3, 10), (3, 13), (11, 0), (11, 1)];
 
 /// Bytes of a datagram in its first fragment: Open vSwitch takes none below 1,200 bytes unless it is the last
 /// (`ipf-set-min-frag`). A multiple of 8 (RFC 791).
@@ -30,7 +35,7 @@ const FIRST: usize = 1208;
 impl Sizes {
     fn of(self, n: usize) -> usize {
         match self {
-            Sizes::Small => 64,
+            Sizes::Small | Sizes::Errors => 64,
             Sizes::Imix => IMIX[n % IMIX.len()],
             Sizes::Halves => AROUND + FIRST + 192,
         }
@@ -38,7 +43,11 @@ impl Sizes {
 
     /// How many frames a packet is in.
     pub fn frames(self) -> usize {
-        if self == Sizes::Halves { 2 } else { 1 }
+        match self {
+            Sizes::Halves => 2,
+            Sizes::Errors => 1 + ERRORS.len(),
+            Sizes::Small | Sizes::Imix => 1,
+        }
     }
 }
 
@@ -77,7 +86,14 @@ pub struct Flow {
 pub fn udp(f: &Flow, sizes: Sizes, n: usize) -> Result<Vec<u8>> {
     let payload = vec![0; sizes.of(n) - AROUND];
     let ends = ((f.from.0.into(), f.from.1), (f.to.0.into(), f.to.1));
-    let mut p = build::udp(f.macs.1, f.macs.0, ends.0, ends.1, 64, &payload).context("a UDP packet")?;
+    let error = (n % sizes.frames()).checked_sub(1).and_then(|n| ERRORS.get(n)).filter(|_| sizes == Sizes::Errors);
+    let mut p = match error {
+        None => build::udp(f.macs.1, f.macs.0, ends.0, ends.1, 64, &payload).context("a UDP packet")?,
+        Some((kind, code)) => {
+            let about = build::udp(f.macs.0, f.macs.1, ends.1, ends.0, 63, &payload).context("a UDP packet")?;
+            build::icmp_error(&about, f.macs.0, ends.0.0, *kind, *code, 0).context("an ICMP error")?
+        }
+    };
     if sizes == Sizes::Halves {
         p = fragment(&p, (n / 2) as u16 + 1, n % 2 == 1);
     }
@@ -156,15 +172,15 @@ fn inner(frame: &[u8]) -> Option<&[u8]> {
     payload.get(Geneve::parse(payload)?.len..)
 }
 
-/// Whether a frame, or the one in its tunnel, is a UDP packet as [`udp`] makes them: switches also send packets of
-/// their own.
+/// Whether a frame, or the one in its tunnel, is a packet as [`udp`] makes them: switches also send packets of their
+/// own.
 pub fn is_traffic(frame: &[u8]) -> bool {
     let Some(h) = Headers::parse(frame) else { return false };
     let h = match h.ports(frame) {
         Some((_, GENEVE_PORT)) => inner(frame).and_then(Headers::parse),
         _ => Some(h),
     };
-    h.is_some_and(|h| h.is_ipv4() && h.proto == packet::ipproto::UDP)
+    h.is_some_and(|h| h.is_ipv4() && matches!(h.proto, packet::ipproto::UDP | packet::ipproto::ICMP))
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an

@@ -88,6 +88,7 @@ pub fn all() -> Vec<Traffic> {
     v.extend([
         traffic("snat-imix", Way::Snat, 1200, Imix, Some("snat-1200-imix"), Some("unsnat-1200-imix")),
         traffic("fragments", Way::Snat, 400, Sizes::Halves, Some("snat-fragments"), Some("unsnat-fragments")),
+        traffic("errors", Way::Snat, 1600, Sizes::Errors, Some("snat-errors"), Some("unsnat-errors")),
         traffic("floating", Way::Floating, 1000, Small, Some("floating-out"), Some("floating-in")),
         traffic("l2", Way::L2, 1000, Small, Some("l2gateway-out"), Some("l2gateway-in")),
         traffic("service", Way::Service, 1000, Small, None, Some("loadbalancer-in")),

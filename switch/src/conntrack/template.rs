@@ -24,6 +24,8 @@ pub(crate) struct Expected {
 pub(crate) enum Outcome {
     /// The tuple has no connection and gets none.
     None,
+    /// The packet is an ICMP error about one that has no connection.
+    Unrelated,
     /// It has none and opens one.
     Opens(Commit),
     /// It has one: `ct_state`, mark and label with the bits that decide, whether the packet is a reply, and whether it
@@ -67,7 +69,7 @@ impl Outcome {
     /// The packet may be translated.
     pub(crate) fn translates(&self) -> bool {
         match self {
-            Outcome::None => false,
+            Outcome::None | Outcome::Unrelated => false,
             Outcome::Opens(c) => c.nat.as_ref().is_some_and(|n| n.src || n.dst),
             Outcome::Has { state, nat, .. } => *nat && state & (flag::SNAT | flag::DNAT) != 0,
             Outcome::Again { translates, .. } => *translates,
@@ -80,7 +82,7 @@ impl Expected {
     pub(crate) fn action(&self) -> Action {
         let set = |field, value| Action::set(field, value);
         let (commit, nat, mark, label) = match &self.outcome {
-            Outcome::None => (false, None, 0, 0),
+            Outcome::None | Outcome::Unrelated => (false, None, 0, 0),
             Outcome::Opens(c) => (true, c.nat.clone(), c.mark, c.label),
             Outcome::Has { nat, .. } => (false, nat.then(NatSpec::default), 0, 0),
             Outcome::Again { .. } => (false, Some(NatSpec::default()), 0, 0),
@@ -292,9 +294,10 @@ impl Plan {
                 return Err(NotNow::Otherwise);
             }
             let next = match (outcome, found) {
-                (Outcome::None, None) if state::may_open(p) => tuple,
+                (Outcome::Unrelated, None) if p.error => tuple,
+                (Outcome::None, None) if !p.error && state::may_open(p) => tuple,
                 (Outcome::Opens(c), None) => {
-                    if !state::may_open(p) || look.is_full(*zone)? {
+                    if p.error || !state::may_open(p) || look.is_full(*zone)? {
                         return Err(NotNow::Otherwise);
                     }
                     let (reply, of_reply, free) = claim_reply(look, &tuple, *zone, c.nat.as_ref(), now)?;
@@ -305,6 +308,23 @@ impl Plan {
                     if look.table().expires(slot) <= now {
                         return Err(NotNow::Otherwise);
                     }
+                    let fits = |c: &Connection, v: &Verdict| {
+                        (v.state, v.reply, bits.of(c.mark, c.label)) == (*state, *reply, bits.of(*mark, *label))
+                    };
+                    if p.error {
+                        // It changes nothing.
+                        let c = look.connection(slot)?;
+                        let v = c.related(dir, &tuple, *nat);
+                        if !fits(&c, &v) {
+                            return Err(NotNow::Otherwise);
+                        }
+                        let next = v.translated.unwrap_or(tuple);
+                        if outcome.translates() {
+                            self.translated.push([tuple, next]);
+                        }
+                        tuple = next;
+                        continue;
+                    }
                     // It may pass the same connection twice.
                     let before = self.passed.iter().rev().find(|x| x.slot == slot).map(|x| x.connection.clone());
                     let mut c = before.map_or_else(|| look.connection(slot), Ok)?;
@@ -314,7 +334,7 @@ impl Plan {
                         return Err(NotNow::Otherwise);
                     };
                     let v = c.verdict(dir, &tuple, established, *nat);
-                    if (v.state, v.reply, bits.of(c.mark, c.label)) != (*state, *reply, bits.of(*mark, *label)) {
+                    if !fits(&c, &v) {
                         return Err(NotNow::Otherwise);
                     }
                     last = Some((dir, v.state));
@@ -356,7 +376,7 @@ impl Plan {
                     let arrivals = ct.arrivals(*zone, &tuple);
                     found.push(Found::None { zone: *zone, tuple, arrivals });
                 }
-                Outcome::Opens(_) => return false,
+                Outcome::Opens(_) | Outcome::Unrelated => return false,
                 // The pass before has said which connection.
                 Outcome::Again { .. } => {}
                 Outcome::Has { .. } => {

@@ -27,6 +27,7 @@ use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
 use crate::conntrack::{Expected, Found, Outcome, Tuple, flag};
+use crate::xlate::quoted;
 use crate::xlate::selection::{Ends, Selection};
 use hashbrown::{HashMap, HashTable};
 use openflow_rs::{FieldId as F, FlowKey, GroupId};
@@ -289,13 +290,19 @@ pub(crate) fn said(t: &Tuple) -> TupleBits {
     TupleBits([t.src, t.dst, a.into(), b.into()])
 }
 
+/// What an ICMP error says when the tuple of its connection has become another one, where it said `before`.
+pub(crate) fn said_quoting(before: TupleBits, pair: &[Tuple; 2]) -> TupleBits {
+    let (TupleBits([src, _, kind, code]), [_, to]) = (before, pair);
+    TupleBits([quoted::sender(pair).unwrap_or(src), to.dst, kind, code])
+}
+
 /// The steps for packets with these tuples: translations become rewrites, and adjacent rewrites one.
 pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
     let mut all: Vec<Step> = Vec::with_capacity(steps.len());
     let mut translated = translated.iter();
     for s in steps {
         let list = match s {
-            Step::Translate => translated.next().map(patches).unwrap_or_default().into(),
+            Step::Translate { .. } => translated.next().map(patches).unwrap_or_default().into(),
             Step::Rewrite(list) => list.clone(),
             s => {
                 all.push(s.clone());
@@ -488,6 +495,7 @@ fn state(p: &Expected) -> String {
     let (state, (mark, label), bits) = match &p.outcome {
         Outcome::Has { state, mark, label, bits, .. } => (*state, (*mark, *label), bits.looked),
         Outcome::Again { state, .. } => (*state, (0, 0), (0, 0)),
+        Outcome::Unrelated => (flag::INV | flag::TRK, (0, 0), (0, 0)),
         Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, (0, 0), (0, 0)),
     };
     let names = [

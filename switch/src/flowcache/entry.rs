@@ -158,6 +158,8 @@ pub(crate) mod op {
     pub(crate) const POP: u64 = 7 << 56;
     /// The tuple becomes that of a connection which was opened: [`super::transport`].
     pub(crate) const TRANSLATE: u64 = 8 << 56;
+    /// The same of an ICMP error, with what it quotes.
+    pub(crate) const TRANSLATE_QUOTING: u64 = 11 << 56;
     /// Goes to a BFD session: [`super::session`].
     pub(crate) const SESSION: u64 = 9 << 56;
     /// The packet, a fragment, waits.
@@ -487,7 +489,8 @@ impl Entry {
                 }
                 Step::IcmpId(id) if now.l4 != 0 => words.push(op::ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
                 Step::IcmpId(_) => {}
-                Step::Translate => {
+                Step::Translate { quoting: true } => words.push(op::TRANSLATE_QUOTING),
+                Step::Translate { quoting: false } => {
                     let udp = if now.proto == ipproto::UDP { UDP } else { 0 };
                     words.push(op::TRANSLATE | udp | u64::from(now.l3) << 16 | u64::from(now.l4));
                 }

@@ -12,7 +12,7 @@ use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
 use crate::events::{HeldFragment, Outputs};
 use crate::ids::{DeviceId, Target};
-use crate::xlate::Backer;
+use crate::xlate::{Backer, quoted};
 use packet::{be16, checksum};
 use std::cell::OnceCell;
 
@@ -472,6 +472,12 @@ pub(super) fn run<P: PacketBuf>(
             op::TRANSLATE => {
                 if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
                     translate(p.data_mut(), head, t);
+                }
+            }
+            op::TRANSLATE_QUOTING => {
+                if let (Some(pair), Some(p)) = (tuples.next(), &mut now) {
+                    // It quotes what it did when its tuple was read.
+                    let _ = quoted::translate(p.data_mut(), pair);
                 }
             }
             op::ENCAP => {

@@ -85,6 +85,12 @@ const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct TupleBits(pub(crate) [u128; 4]);
 
+impl TupleBits {
+    pub(crate) fn destination(&self) -> u128 {
+        self.0[1]
+    }
+}
+
 impl std::ops::BitAnd for TupleBits {
     type Output = TupleBits;
 

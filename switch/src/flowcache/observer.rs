@@ -68,10 +68,12 @@ impl CacheObserver<'_> {
     fn serves_others(&mut self, pass: &CtPass<'_>) -> bool {
         let Some(r) = &mut self.recorder else { return false };
         let CtPass { packet: p, request, verdict: v, .. } = pass;
-        let plain =
-            v.state & flag::INV == 0 && v.refused.is_none() && !p.error && p.segment.is_none() && !request.force;
+        // An error about no connection is invalid.
+        let valid = v.state & flag::INV == 0 || p.error && pass.before.is_none();
+        let plain = valid && v.refused.is_none() && p.segment.is_none() && !request.force;
         let outcome = match (pass.before, pass.after) {
             _ if !plain || !r.looked.only => None,
+            (None, None) if p.error => Some(Outcome::Unrelated),
             (None, None) if !request.commit => Some(Outcome::None),
             (None, Some(_)) => Some(Outcome::Opens(Commit { nat: request.nat.cloned(), ..Default::default() })),
             (Some(a), Some(b)) if a.id == b.id => pass.conntrack.look(a.id, |c| Outcome::Has {
@@ -85,7 +87,7 @@ impl CacheObserver<'_> {
             _ => None,
         };
         let translates = outcome.as_ref().is_some_and(Outcome::translates);
-        let alike = outcome.is_some_and(|o| r.expects(request.zone, &p.tuple, o));
+        let alike = outcome.is_some_and(|o| r.expects(request.zone, (&p.tuple, p.error), o));
         r.looked.only &= alike;
         if alike && translates {
             r.translate(pass.base, [p.tuple, v.translated.unwrap_or(p.tuple)]);

@@ -1,6 +1,6 @@
 //! The recorder: notes what a walk did and compiles it into an entry.
 
-use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, choice, said, settled};
+use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, choice, said, said_quoting, settled};
 use super::depend::Looks;
 use super::dump::Installed;
 use super::entry::{Check, Entry};
@@ -21,6 +21,7 @@ use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
 use crate::xlate::controller::SoFar;
+use crate::xlate::quoted;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
@@ -67,6 +68,10 @@ pub(crate) struct Recorder {
     choices: Vec<Choice>,
     /// Its tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
+    /// What it says after each.
+    said: Vec<TupleBits>,
+    /// It is an ICMP error, whose tuples are those of the packet that it quotes.
+    quotes: bool,
     /// Packets with the same key do the same.
     pub(crate) exact: bool,
     /// What had come out of the walk when the record began.
@@ -156,7 +161,7 @@ impl Recorder {
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
         (r.origin, r.which, r.sends) = ([len, 0], 0, 0);
-        (r.tuple, r.exact) = (tuple(base), true);
+        (r.tuple, r.exact, r.quotes) = (tuple(base), true, false);
         r.clear();
         r
     }
@@ -172,6 +177,7 @@ impl Recorder {
         self.passes.clear();
         self.choices.clear();
         self.translated.clear();
+        self.said.clear();
         self.around.clear();
         self.example.clear();
         self.held = None;
@@ -268,7 +274,8 @@ impl Recorder {
     pub(crate) fn chooses(&mut self, (group, bucket): (GroupId, usize), selection: Selection, key: &FlowKey) {
         let protocols = [ipproto::TCP, ipproto::UDP, ipproto::ICMP, ipproto::ICMPV6];
         let ports = protocols.contains(&(key.get(F::IpProto) as u8)) && key.get(F::IpFrag) == 0;
-        let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key);
+        let quotes = quoted::is_error(key.get(F::IpProto) as u8, key.get(F::IcmpType) as u8);
+        let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key) && !quotes;
         self.looked.only &= own && ports && selection.is_of_tuple() && self.choices.len() < CHOICES;
         if self.looked.only {
             self.looked.field(F::IpProto);
@@ -276,25 +283,27 @@ impl Recorder {
         }
     }
 
-    /// Notes what a pass through a zone found, for a template. False if there can be no template.
-    pub(crate) fn expects(&mut self, zone: Zone, t: &Tuple, outcome: Outcome) -> bool {
+    /// Notes what a pass through a zone found, for a template. False if there can be no template. `quotes`: it is an ICMP
+    /// error, whose tuple is that of the packet that it quotes.
+    pub(crate) fn expects(&mut self, zone: Zone, (t, quotes): (&Tuple, bool), outcome: Outcome) -> bool {
         let here = self.is_here();
-        let own = self.tuple == said(t);
+        let own = if quotes { self.tuple.destination() == t.dst } else { self.tuple == said(t) };
         // Whether it finds the connection that was just opened depends on the translation that was chosen.
         let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
         if !self.looked.only || !here || !own || !t.has_templates() || opened {
             self.looked.only = false;
             return false;
         }
-        if t.is_icmp() {
-            // A question and its answer find something else.
+        self.quotes |= quotes;
+        if quotes || t.is_icmp() {
+            // A question and its answer find something else, and so does an error.
             [F::IpProto, F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
         }
         let before = self.passes.iter().rposition(|p| p.zone == zone);
         let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
         // A missing connection is looked up once per tuple.
         match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
-            Some(_) if outcome == Outcome::None => return true,
+            Some(_) if matches!(outcome, Outcome::None | Outcome::Unrelated) => return true,
             Some(i) => drop(self.passes.remove(i)),
             None => {}
         }
@@ -306,7 +315,7 @@ impl Recorder {
     pub(crate) fn expects_translation(&self, zone: Zone) -> bool {
         let last = self.passes.iter().rfind(|p| p.zone == zone);
         last.is_some_and(|p| match &p.outcome {
-            Outcome::None => false,
+            Outcome::None | Outcome::Unrelated => false,
             Outcome::Opens(_) | Outcome::Again { .. } => true,
             Outcome::Has { nat, .. } => *nat,
         })
@@ -339,19 +348,29 @@ impl Recorder {
     }
 
     /// The packet, which says `base`, is translated.
-    pub(crate) fn translate(&mut self, base: &FlowKey, [from, to]: [Tuple; 2]) {
+    pub(crate) fn translate(&mut self, base: &FlowKey, pair: [Tuple; 2]) {
         self.sync(base);
-        self.steps.push(Step::Translate);
-        self.tuple = said(&to);
-        for (f, v) in own_tuple_fields(to.v6).into_iter().zip(self.tuple.0) {
-            self.has.set(f, v);
+        self.steps.push(Step::Translate { quoting: self.quotes });
+        let [_, to] = &pair;
+        let fields = own_tuple_fields(to.v6);
+        if self.quotes {
+            self.tuple = said_quoting(self.tuple, &pair);
+            let [src, dst, ..] = fields;
+            quoted::sender(&pair).into_iter().for_each(|hidden| self.has.set(src, hidden));
+            self.has.set(dst, to.dst);
+        } else {
+            self.tuple = said(to);
+            for (f, v) in fields.into_iter().zip(self.tuple.0) {
+                self.has.set(f, v);
+            }
+            if to.is_icmp() {
+                // It is a part of the translation.
+                self.icmp_id = Some(to.sport);
+            }
         }
         self.looked.layer = Layer::Translated;
-        self.translated.push([from, to]);
-        if to.is_icmp() {
-            // It is a part of the translation.
-            self.icmp_id = Some(to.sport);
-        }
+        self.translated.push(pair);
+        self.said.push(self.tuple);
     }
 
     /// Notes the check for a pass through connection tracking; `before` and `after` are the connections of the tuple.
@@ -502,7 +521,7 @@ impl Recorder {
         let tunnels = encapped && !(told(key.outer) && (!decapped || told(key.inner)));
         let above = |s: &Step| match s {
             Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
-            s => matches!(s, Step::IcmpId(_) | Step::Translate),
+            s => matches!(s, Step::IcmpId(_) | Step::Translate { .. }),
         };
         (!tunnels).then(|| self.steps.iter().any(above))
     }
@@ -772,8 +791,9 @@ impl FlowCache {
         let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
         let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
         let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
-        let answers = rec.passes.iter().any(answers);
-        let v6 = rec.translated.iter().any(|[_, t]| t.v6);
+        // The connection's original tuple is not what an error says either.
+        let answers = rec.quotes || rec.passes.iter().any(answers);
+        let v6 = if rec.tunnel { key.inner.ip } else { key.outer.ip } == 6;
         let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
         let mask = match key.shape() {
             Some(s) => rec.looked.mask(s),
@@ -796,7 +816,7 @@ impl FlowCache {
         let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, learned, drop) else {
             return false;
         };
-        let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
+        let values = rec.said.iter().map(|t| *t & tuple).collect();
         let looked = rec.looked.marks();
         for p in &mut rec.passes {
             if let Outcome::Has { mark, label, bits, .. } = &mut p.outcome {

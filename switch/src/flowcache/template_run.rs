@@ -10,7 +10,7 @@
 //! follows a change of flows (a zone is emptied) finds no connection that old flows open later.
 
 use super::Cache;
-use super::ct_template::{CtTemplateCache, turn};
+use super::ct_template::{CtTemplateCache, said, said_quoting, turn};
 use super::entry::Entry;
 use super::exec::{ReplayContext, serve};
 use super::key::{self, KINDS, PackedKey};
@@ -22,6 +22,7 @@ use crate::conntrack::{Plan, SharedConntrack, Stash, Tuple};
 use crate::events::Outputs;
 use crate::extract::address;
 use crate::ids::DeviceId;
+use crate::xlate::quoted::{self, Quoted};
 use packet::{be16, checksum, ipproto};
 use std::time::Duration;
 
@@ -34,8 +35,9 @@ const PLACES: usize = 4096;
 /// Octets of an IPv6 header.
 const IPV6: usize = 40;
 
-/// The tuple of a frame as it arrives, or of the frame in its tunnel; none if no template is of such packets.
-fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
+/// The tuple of a frame as it arrives, or of the frame in its tunnel; none if no template is of such packets. That of an
+/// ICMP error is the reversed one of the packet that it quotes, and what it says itself is the second.
+fn arriving(p: &[u8], key: &PackedKey) -> Option<(Tuple, Option<TupleBits>)> {
     let at = if key.inner_at == 0 { key.outer } else { key.inner };
     if at.l4 == 0 {
         return None;
@@ -53,17 +55,23 @@ fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
         icmp_type: 0,
         icmp_code: 0,
     };
+    let mut own = None;
     if t.is_icmp() {
         [t.icmp_type, t.icmp_code] = t.sport.to_be_bytes();
-        t.sport = be16(p, l4 + 4)?;
-        t.dport = t.sport;
+        if quoted::is_error(t.proto, t.icmp_type) {
+            own = Some(said(&t));
+            t = Quoted::parse(p, v6, l4)?.reversed(t.dst)?;
+        } else {
+            t.sport = be16(p, l4 + 4)?;
+            t.dport = t.sport;
+        }
     }
-    t.has_templates().then_some(t)
+    t.has_templates().then_some((t, own))
 }
 
 /// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
 /// would have no such key.
-fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
+fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple, error: bool) -> Option<Packet> {
     let frame = p.data();
     let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
     let (l3, l4) = (key.inner_at + usize::from(at.l3), key.inner_at + usize::from(at.l4));
@@ -71,7 +79,7 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
         false => (l3 + usize::from(be16(frame, l3 + 2)?), l3 + 12..l3 + 20),
         true => (l3 + IPV6 + usize::from(be16(frame, l3 + 4)?), l3 + 8..l3 + 40),
     };
-    let (tcp, icmp) = (at.proto == ipproto::TCP, tuple.is_icmp());
+    let (tcp, icmp) = (at.proto == ipproto::TCP, matches!(at.proto, ipproto::ICMP | ipproto::ICMPV6));
     let transport = frame.get(l4..end)?;
     // Only over IPv4 a datagram may say nothing (RFC 8200 section 8.1).
     let unsaid = at.proto == ipproto::UDP && !tuple.v6 && be16(transport, 6) == Some(0);
@@ -90,7 +98,7 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple) -> Option<Packet> {
         return None;
     }
     let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
-    Some(Packet { tuple, tcp_flags, segment: None, error: false })
+    Some(Packet { tuple, tcp_flags, segment: None, error })
 }
 
 /// Packets that wait for the main thread, by hashes of their tuples: what comes behind such a packet has to wait there,
@@ -143,6 +151,8 @@ impl Waiting {
 #[derive(Debug, Default)]
 struct Known {
     tuple: Option<Tuple>,
+    /// What an ICMP error says itself.
+    own_said: Option<TupleBits>,
     seen: Option<Packet>,
     lengths: [usize; 2],
     /// The mask that is tried first, and the first one under which there are templates: in its turn, with their bucket.
@@ -247,7 +257,8 @@ impl TemplateRuns {
         let n = packets.len();
         self.list.resize_with(n.max(self.list.len()), Known::default);
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets.iter()) {
-            k.tuple = slot.as_ref().and_then(|(_, p)| arriving(p.data(), key));
+            let arrives = slot.as_ref().and_then(|(_, p)| arriving(p.data(), key));
+            (k.tuple, k.own_said) = arrives.map_or((None, None), |(t, own)| (Some(t), own));
         }
         let outcome = match sharing {
             None => {
@@ -320,7 +331,7 @@ impl TemplateRuns {
             if k.bucket.is_none() {
                 continue;
             }
-            k.seen = seen(p, key, tuple);
+            k.seen = seen(p, key, tuple, k.own_said.is_some());
             k.lengths = key.lengths(p.data().len());
         }
     }
@@ -435,7 +446,7 @@ impl Known {
         recent: &mut [usize; KINDS],
         values: &mut Vec<TupleBits>,
     ) -> Result<bool, NotNow> {
-        let Known { lengths, plan, found, first, .. } = self;
+        let Known { lengths, plan, found, first, own_said, .. } = self;
         let (seen, at) = (self.seen.as_ref().ok_or(NotNow::Otherwise)?, now.as_nanos() as u64);
         let Cache { table, views, stats, .. } = cache;
         let (bucket, mut last) = (self.bucket, None);
@@ -464,7 +475,13 @@ impl Known {
                 continue;
             }
             values.clear();
-            values.extend(plan.translated.iter().map(|[_, t]| super::ct_template::said(t) & g.tuple));
+            match *own_said {
+                None => values.extend(plan.translated.iter().map(|[_, t]| said(t) & g.tuple)),
+                Some(mut own) => values.extend(plan.translated.iter().map(|pair| {
+                    own = said_quoting(own, pair);
+                    own & g.tuple
+                })),
+            }
             let number = g.flow(values);
             let Some((number, t)) = number.and_then(|n| Some((n, templates.get(n)?))) else { continue };
             if !table.fresh(&t.entry) || t.entry.checks().any(|c| !views.holds(c, Some(*lengths), at)) {
@@ -477,7 +494,10 @@ impl Known {
                 Access::Alone(ct) => ct,
                 Access::Beside(ct, _) => ct,
             };
-            self.own = (has || stats.ct_template_packets % SOME == 0) && plan.unchanged(ct, seen, &g.passes, found);
+            // What an error quotes is not in its key.
+            self.own = own_said.is_none()
+                && (has || stats.ct_template_packets % SOME == 0)
+                && plan.unchanged(ct, seen, &g.passes, found);
             match (access, joint) {
                 (Access::Beside(_, stash), Some(joint)) => joint.carry_out(seen, &g.passes, now, plan, stash),
                 (Access::Alone(ct), _) => ct.carry_out(seen, &g.passes, now, plan),

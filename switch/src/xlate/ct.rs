@@ -5,8 +5,9 @@ use crate::classifier::Origin;
 use crate::conntrack::reassembly::{Held, Suspended, Taken};
 use crate::conntrack::{ConnId, ConnSnapshot, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
 use crate::drops::DropReason;
-use crate::extract::{address, length_holds, put, put_icmp_id, store};
+use crate::extract::{length_holds, put_icmp_id};
 use crate::xlate::controller::{Frozen, Wait};
+use crate::xlate::quoted::{self, Quoted, icmp_fields, is_error};
 use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, TableId};
@@ -15,58 +16,6 @@ use packet::{Headers, be16, be32, checksum, ipproto};
 /// Key words that hold connection fields: ct state and zone, mark, label, original tuple.
 const CT_WORDS: std::ops::Range<usize> = 39..48;
 
-/// Where the packet inside an ICMP error is.
-struct Inner {
-    l3: usize,
-    l4: usize,
-    tuple: Tuple,
-}
-
-fn icmp_fields(p: &[u8], l4: usize) -> (u8, u8, u16) {
-    (p.get(l4).copied().unwrap_or(0), p.get(l4 + 1).copied().unwrap_or(0), be16(p, l4 + 4).unwrap_or(0))
-}
-
-fn is_error(proto: u8, kind: u8) -> bool {
-    proto == ipproto::ICMP && matches!(kind, 3 | 4 | 5 | 11 | 12) || proto == ipproto::ICMPV6 && (1..=4).contains(&kind)
-}
-
-fn inner(p: &[u8], h: &Headers, l4: usize) -> Option<Inner> {
-    let l3 = l4 + 8;
-    let v6 = h.is_ipv6();
-    let first = *p.get(l3)?;
-    let (proto, at) = if v6 {
-        (first >> 4 == 6).then_some(())?;
-        (*p.get(l3 + 6)?, l3 + 40)
-    } else {
-        (first >> 4 == 4).then_some(())?;
-        (*p.get(l3 + 9)?, l3 + usize::from(first & 15) * 4)
-    };
-    let (so, d_o) = if v6 { (8, 24) } else { (12, 16) };
-    let mut t = Tuple {
-        v6,
-        proto,
-        src: address(p, l3 + so, v6)?,
-        dst: address(p, l3 + d_o, v6)?,
-        sport: 0,
-        dport: 0,
-        icmp_type: 0,
-        icmp_code: 0,
-    };
-    match proto {
-        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-            t.sport = be16(p, at)?;
-            t.dport = be16(p, at + 2)?;
-        }
-        ipproto::ICMP | ipproto::ICMPV6 => {
-            be16(p, at + 4)?;
-            let (kind, code, id) = icmp_fields(p, at);
-            (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
-        }
-        _ => {}
-    }
-    Some(Inner { l3, l4: at, tuple: t })
-}
-
 fn invalid() -> Verdict {
     Verdict { state: flag::TRK | flag::INV, ..Default::default() }
 }
@@ -74,7 +23,7 @@ fn invalid() -> Verdict {
 /// A packet as connection tracking sees it; `None` if it is invalid: wrong checksums, or an ICMP error about a packet
 /// that its receiver has not sent. `checked`: the checksums are known to be right (updated); `good`: the device has
 /// verified the checksum of TCP or UDP.
-fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Inner>)> {
+fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Quoted>)> {
     let (src, dst) = h.addresses(p)?;
     *checked = *checked || checksums_hold(p, h, good);
     if h.fragment || !*checked {
@@ -100,9 +49,9 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
             let l4 = h.l4?;
             let (kind, code, id) = icmp_fields(p, l4);
             if is_error(h.proto, kind) {
-                let i = inner(p, h, l4).filter(|i| i.tuple.src == dst)?;
-                let tuple = i.tuple.reversed();
-                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true }, Some(i)));
+                let quoted = Quoted::parse(p, h.is_ipv6(), l4)?;
+                let tuple = quoted.reversed(dst)?;
+                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true }, Some(quoted)));
             }
             if code != 0 {
                 return None;
@@ -116,9 +65,9 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
 
 /// A datagram that was put together, as connection tracking sees it; `None` if it is invalid.
 fn seen_whole(datagram: &[u8], windows: bool) -> Option<Packet> {
-    let (p, inner) = seen(datagram, &Headers::parse(datagram)?, windows, false, &mut false)?;
+    let (p, quoted) = seen(datagram, &Headers::parse(datagram)?, windows, false, &mut false)?;
     // The packet quoted in a fragmented ICMP error cannot be translated.
-    inner.is_none().then_some(p)
+    quoted.is_none().then_some(p)
 }
 
 /// A datagram's pass through a zone, as far as the next ones like it may repeat it.
@@ -201,18 +150,6 @@ fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
         len: h.l3_end.saturating_sub(l4 + header) as u32,
         scale,
     })
-}
-
-/// The offset of the transport checksum of the packet quoted in an ICMP error, if it is quoted.
-fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
-    let (header, at) = match t.proto {
-        ipproto::TCP => (20, 16),
-        ipproto::UDP => (8, 6),
-        ipproto::ICMP | ipproto::ICMPV6 => (8, 2),
-        _ => return None,
-    };
-    let none = t.proto == ipproto::UDP && be16(p, l4 + at) == Some(0);
-    (!none && l4 + header <= h.l3_end).then_some(l4 + at)
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
@@ -416,7 +353,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             ),
             Some(b) => seen_whole(b, windows).map(|p| (p, None)),
         };
-        let Some((p, inner)) = seen else {
+        let Some((p, quoted)) = seen else {
             // Wrong checksums may be the reason, and the next packet may have right ones.
             self.observer.side_effect();
             self.packet.conn = None;
@@ -448,7 +385,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 base: &self.packet.base,
             });
             if let (None, Some(t)) = (whole, v.translated) {
-                self.translate(&t, inner.as_ref());
+                self.translate(&t, quoted.as_ref());
             }
             let same = whole.and_then(|_| self.backer.conntrack.lock().snapshot(pass.id));
             let passed = same.filter(|_| p.segment.is_none()).map(|same| Passed::new(zone, &p, [Some(same); 2]));
@@ -475,7 +412,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let tuple = v.translated.unwrap_or(p.tuple);
         self.packet.conn = v.conn.map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
         if let (None, Some(t)) = (whole, v.translated) {
-            self.translate(&t, inner.as_ref());
+            self.translate(&t, quoted.as_ref());
         }
         let odd = p.segment.is_some() || v.state & flag::INV != 0 && after.is_some() || c.commit && after.is_none();
         let passed = (whole.is_some() && !odd).then(|| Passed::new(zone, &p, [before, after]));
@@ -630,9 +567,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     /// Writes a new tuple to the packet; in an ICMP error, to the quoted packet, too.
-    fn translate(&mut self, t: &Tuple, inner: Option<&Inner>) {
+    fn translate(&mut self, t: &Tuple, quoted: Option<&Quoted>) {
         let (src, dst) = if t.v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
-        match inner {
+        match quoted {
             None => {
                 self.packet.key.set(src, t.src);
                 self.packet.key.set(dst, t.dst);
@@ -645,14 +582,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     _ => {}
                 }
             }
-            Some(i) => {
-                // The sender of the error keeps its address, as it may be a router, unless its side is the translated
-                // one: then the translated address hides it (as in the kernel and Open vSwitch).
-                if t.src != i.tuple.dst {
-                    self.packet.key.set(src, t.src);
+            Some(q) => {
+                if let Some(hidden) = quoted::sender(&[q.tuple.reversed(), *t]) {
+                    self.packet.key.set(src, hidden);
                 }
                 self.packet.key.set(dst, t.dst);
-                self.rewrite_inner(&t.reversed(), i);
+                self.keep_bytes();
+                let h = self.packet.headers;
+                q.rewrite(self.packet.buf.data_mut(), &h, &t.reversed());
                 self.commit();
             }
         }
@@ -667,35 +604,5 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.keep_bytes();
         put_icmp_id(self.packet.buf.data_mut(), l4, id);
         self.observer.writes_icmp_id(id);
-    }
-
-    fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
-        let n = if t.v6 { 16 } else { 4 };
-        let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
-        self.keep_bytes();
-        let h = self.packet.headers;
-        let p = self.packet.buf.data_mut();
-        // The quoted checksum is updated, as in Open vSwitch and the kernel.
-        let sum = quoted_sum(p, &h, t, i.l4);
-        let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
-        put(p, i.l3 + so, t.src, n, addresses);
-        put(p, i.l3 + d_o, t.dst, n, addresses);
-        if !t.v6 {
-            checksum::set_ipv4(p, i.l3);
-        }
-        match t.proto {
-            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-                put(p, i.l4, t.sport.into(), 2, ports);
-                put(p, i.l4 + 2, t.dport.into(), 2, ports);
-            }
-            ipproto::ICMP | ipproto::ICMPV6 => put(p, i.l4 + 4, t.sport.into(), 2, ports),
-            _ => {}
-        }
-        if let (ipproto::UDP, Some(at)) = (t.proto, sum)
-            && be16(p, at) == Some(0)
-        {
-            store(p, at, &[0xff; 2]);
-        }
-        checksum::set_l4(p, &h);
     }
 }

@@ -1,7 +1,7 @@
 //! Packets that open connections are taken through the tables as others were before them, and nobody can tell.
 
 use super::gateway::{GROUPS, PEER, ROUTER, VIF, flow, ip};
-use super::ops::{Op, Sum};
+use super::ops::{IcmpError, Op, Sum, Wrong, errors};
 use super::rig::{Rig, equals_translation, step};
 use openflow_rs::TableId;
 use packet::build;
@@ -40,7 +40,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => Just(Op::Answer { flags: 0x12 }),
         10 => (1u8..4, 1u16..4, any::<bool>(), prop::bool::weighted(0.9)).prop_map(|(src, id, v6, right)| Op::Ping { src, id: if right { id } else { 300 + id }, v6, right }),
         1 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
-        1 => Just(Op::Error),
+        10 => errors(),
         2 => (1u64..40).prop_map(Op::Later),
         2 => prop_oneof![22u16..47].prop_map(Op::Flush),
         1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
@@ -114,6 +114,40 @@ fn pings_need_no_walk() {
             }
         }
         assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}: {walks:?}");
+    }
+}
+
+/// ICMP errors about many connections are translated both ways without a walk; those about none are told apart.
+#[test]
+fn errors_need_no_walk() {
+    for (lane, v6, end) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, n & 4 != 0)) {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let dport = if v6 { 103 } else { 98 };
+        let error = |message, inside| Op::Error(IcmpError { message, inside, end, wrong: Wrong::Nothing });
+        let (mut now, mut walks) = (Duration::from_secs(10), [0; 3]);
+        for n in 0..200u16 {
+            let mut last = Vec::new();
+            let open = Op::Open { src: 2, sport: 1000 + n, dport, ttl: 64, sum: Sum::Right };
+            step(&mut s, &open, &mut now, &mut last);
+            let before = s.cache_stats().misses;
+            let about = if v6 { 1 } else { 3 };
+            let said = step(&mut s, &error(about, None), &mut now, &mut last.clone());
+            assert!(said.starts_with("[(1, "), "about {n}, lane {lane}, v6 {v6}: {said}");
+            walks[0] += s.cache_stats().misses - before;
+            let before = s.cache_stats().misses;
+            step(&mut s, &error(0, Some((2, dport))), &mut now, &mut last);
+            walks[1] += s.cache_stats().misses - before;
+            // Of a port that nobody sends from.
+            let before = s.cache_stats().misses;
+            let strange = Op::Open { src: 2, sport: 2000 + n, dport, ttl: 64, sum: Sum::Right };
+            let mut last = super::ops::packet(&strange, &[]).expect("packet").1;
+            step(&mut s, &error(about, None), &mut now, &mut last);
+            walks[2] += s.cache_stats().misses - before;
+        }
+        assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}, end {end}: {walks:?}");
     }
 }
 

@@ -38,7 +38,7 @@ pub enum Op {
     Answer {
         flags: u8,
     },
-    Error,
+    Error(IcmpError),
     /// A frame of an unusual shape: tagged once, twice, with IP options, padded, in VXLAN, tagged within; TCP instead of UDP.
     Shaped {
         shape: u8,
@@ -124,6 +124,89 @@ pub enum Op {
     Session(u16, Option<u8>),
     /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
     Bond(Option<(u8, bool, bool)>),
+}
+
+/// An ICMP error.
+#[derive(Clone, Debug)]
+pub struct IcmpError {
+    /// Which type and code.
+    pub message: usize,
+    /// A host inside sends it about an answer to this port of its own; none: it comes by the uplink, about the last packet
+    /// there.
+    pub inside: Option<(u8, u16)>,
+    /// The quoted packet was sent to whoever sends the error; false: a router between does.
+    pub end: bool,
+    pub wrong: Wrong,
+}
+
+/// What is wrong with an ICMP error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    Nothing,
+    Checksum,
+    /// It is for another than the sender of what it quotes.
+    Receiver,
+    /// It quotes a few bytes.
+    Cut,
+}
+
+/// ICMP errors: types and codes of both versions.
+const MESSAGES: [[(u8, u8); 2]; 4] = [[(3, 1), (1, 0)], [(3, 3), (1, 4)], [(3, 4), (2, 0)], [(11, 0), (3, 0)]];
+
+/// Errors of all kinds, mostly right ones.
+pub fn errors() -> impl Strategy<Value = Op> {
+    let wrong = prop_oneof![
+        9 => Just(Wrong::Nothing), 1 => Just(Wrong::Checksum), 1 => Just(Wrong::Receiver), 1 => Just(Wrong::Cut)
+    ];
+    let inside = proptest::option::of((1u8..4, prop_oneof![Just(98u16), Just(80), Just(103)]));
+    (0..MESSAGES.len(), inside, any::<bool>(), wrong)
+        .prop_map(|(message, inside, end, wrong)| Op::Error(IcmpError { message, inside, end, wrong }))
+}
+
+/// The frame of an error, and the device that it comes from.
+fn error(e: &IcmpError, last: &[u8]) -> Option<(u32, Vec<u8>)> {
+    let v6 = match e.inside {
+        Some((_, port)) => port >= V6,
+        None => !packet::Headers::parse(last)?.is_ipv4(),
+    };
+    let (kind, code) = MESSAGES.get(e.message)?[usize::from(v6)];
+    let router = ip(if v6 { "2001::9:9" } else { "9.9.9.9" });
+    let (device, mut p) = match e.inside {
+        Some((n, port)) => {
+            let near = if v6 { host6(n) } else { IpAddr::from([10, 0, 0, n]) };
+            let far = ip(if v6 { "2001::8:8" } else { "8.8.8.8" });
+            let about = build::udp(VIF, ROUTER, (far, port), (near, 1000), 63, &[7; 9])?;
+            (1, build::icmp_error(&about, VIF, if e.end { near } else { router }, kind, code, 0)?)
+        }
+        None => {
+            let (_, to) = packet::Headers::parse(last)?.addresses(last)?;
+            let to = if v6 { IpAddr::from(to.to_be_bytes()) } else { IpAddr::from((to as u32).to_be_bytes()) };
+            (50, build::icmp_error(last, PEER, if e.end { to } else { router }, kind, code, 0)?)
+        }
+    };
+    let h = packet::Headers::parse(&p)?;
+    let l4 = h.l4?;
+    match e.wrong {
+        Wrong::Nothing => {}
+        Wrong::Checksum => p[l4 + 2] ^= 0x55,
+        Wrong::Receiver => {
+            let at = l4 + 8 + if v6 { 23 } else { 15 };
+            p[at] ^= 1;
+            packet::checksum::set_l4(&mut p, &h);
+        }
+        Wrong::Cut => {
+            p.truncate(l4 + 8 + if v6 { 42 } else { 22 });
+            let len = p.len() - h.l3;
+            let (at, len) = if v6 { (h.l3 + 4, len - 40) } else { (h.l3 + 2, len) };
+            p[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+            if !v6 {
+                packet::checksum::set_ipv4(&mut p, h.l3);
+            }
+            let h = packet::Headers::parse(&p)?;
+            packet::checksum::set_l4(&mut p, &h);
+        }
+    }
+    Some((device, p))
 }
 
 /// A datagram in fragments.
@@ -243,7 +326,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (0u8..8, any::<bool>(), 1u16..4).prop_map(|(shape, tcp, sport)| Op::Shaped { shape, tcp, sport }),
         3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         12 => flags().prop_map(|flags| Op::Answer { flags }),
-        1 => Just(Op::Error),
+        2 => errors(),
         4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         6 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x1236, 5000u16..5003)
             .prop_map(|(kind, dst, ttl, vni, sport)| Op::Within { kind, dst, ttl, vni, sport }),
@@ -484,7 +567,7 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
             (1, p)
         }
         Op::Answer { flags } => (50, answer(last, *flags)?),
-        Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
+        Op::Error(e) => error(e, last)?,
         Op::Shaped { shape, tcp, sport } => shaped(*shape, *tcp, *sport),
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
         Op::Within { kind, dst, ttl, vni, sport } => (50, in_tunnel(*vni, *sport, &odd(*kind, *dst, *ttl))),

@@ -1,0 +1,129 @@
+//! ICMP errors: the packet that one quotes, which says what connection it is about (RFC 792, RFC 4443 section 3).
+
+use crate::conntrack::Tuple;
+use crate::extract::{address, put, store};
+use packet::{Headers, be16, checksum, ipproto};
+
+/// Where the quoted packet is, and its tuple.
+pub(crate) struct Quoted {
+    l3: usize,
+    l4: usize,
+    pub(crate) tuple: Tuple,
+}
+
+/// Type, code and id of an ICMP message.
+pub(crate) fn icmp_fields(p: &[u8], l4: usize) -> (u8, u8, u16) {
+    (p.get(l4).copied().unwrap_or(0), p.get(l4 + 1).copied().unwrap_or(0), be16(p, l4 + 4).unwrap_or(0))
+}
+
+/// Whether messages of this type quote a packet.
+pub(crate) fn is_error(proto: u8, kind: u8) -> bool {
+    proto == ipproto::ICMP && matches!(kind, 3 | 4 | 5 | 11 | 12) || proto == ipproto::ICMPV6 && (1..=4).contains(&kind)
+}
+
+impl Quoted {
+    /// The packet quoted by the ICMP error at `l4`.
+    pub(crate) fn parse(p: &[u8], v6: bool, l4: usize) -> Option<Quoted> {
+        let l3 = l4 + 8;
+        let first = *p.get(l3)?;
+        let (proto, at) = if v6 {
+            (first >> 4 == 6).then_some(())?;
+            (*p.get(l3 + 6)?, l3 + 40)
+        } else {
+            (first >> 4 == 4).then_some(())?;
+            (*p.get(l3 + 9)?, l3 + usize::from(first & 15) * 4)
+        };
+        let (so, d_o) = if v6 { (8, 24) } else { (12, 16) };
+        let mut t = Tuple {
+            v6,
+            proto,
+            src: address(p, l3 + so, v6)?,
+            dst: address(p, l3 + d_o, v6)?,
+            sport: 0,
+            dport: 0,
+            icmp_type: 0,
+            icmp_code: 0,
+        };
+        match proto {
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+                t.sport = be16(p, at)?;
+                t.dport = be16(p, at + 2)?;
+            }
+            ipproto::ICMP | ipproto::ICMPV6 => {
+                be16(p, at + 4)?;
+                let (kind, code, id) = icmp_fields(p, at);
+                (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
+            }
+            _ => {}
+        }
+        Some(Quoted { l3, l4: at, tuple: t })
+    }
+
+    /// The tuple of packets that go the error's way: none if the error goes to another than the quoted packet's sender.
+    pub(crate) fn reversed(&self, receiver: u128) -> Option<Tuple> {
+        (self.tuple.src == receiver).then(|| self.tuple.reversed())
+    }
+
+    /// The offset of the quoted packet's transport checksum, if it is quoted.
+    fn sum(&self, p: &[u8], h: &Headers) -> Option<usize> {
+        let (header, at) = match self.tuple.proto {
+            ipproto::TCP => (20, 16),
+            ipproto::UDP => (8, 6),
+            ipproto::ICMP | ipproto::ICMPV6 => (8, 2),
+            _ => return None,
+        };
+        let none = self.tuple.proto == ipproto::UDP && be16(p, self.l4 + at) == Some(0);
+        (!none && self.l4 + header <= h.l3_end).then_some(self.l4 + at)
+    }
+
+    /// Gives the quoted packet another tuple; its checksums and the error's follow, as in Open vSwitch and the kernel.
+    pub(crate) fn rewrite(&self, p: &mut [u8], h: &Headers, t: &Tuple) {
+        let n = if t.v6 { 16 } else { 4 };
+        let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
+        let sum = self.sum(p, h);
+        let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
+        put(p, self.l3 + so, t.src, n, addresses);
+        put(p, self.l3 + d_o, t.dst, n, addresses);
+        if !t.v6 {
+            checksum::set_ipv4(p, self.l3);
+        }
+        match t.proto {
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+                put(p, self.l4, t.sport.into(), 2, ports);
+                put(p, self.l4 + 2, t.dport.into(), 2, ports);
+            }
+            ipproto::ICMP | ipproto::ICMPV6 => put(p, self.l4 + 4, t.sport.into(), 2, ports),
+            _ => {}
+        }
+        if let (ipproto::UDP, Some(at)) = (t.proto, sum)
+            && be16(p, at) == Some(0)
+        {
+            store(p, at, &[0xff; 2]);
+        }
+        checksum::set_l4(p, h);
+    }
+}
+
+/// The sender of an error about a connection whose tuple becomes another one, if it changes. It keeps its address, as it
+/// may be a router, unless its side is the translated one: then the translated address hides it, as in Open vSwitch and
+/// the kernel.
+pub(crate) fn sender([from, to]: &[Tuple; 2]) -> Option<u128> {
+    (to.src != from.src).then_some(to.src)
+}
+
+/// Translates an error, as a walk does. None: it quotes nothing that can be translated.
+pub(crate) fn translate(p: &mut [u8], pair: &[Tuple; 2]) -> Option<()> {
+    let [from, to] = pair;
+    if from == to {
+        return Some(());
+    }
+    let h = Headers::parse(p)?;
+    let quoted = Quoted::parse(p, to.v6, h.l4?)?;
+    let (src, dst, n, header) = if to.v6 { (8, 24, 16, None) } else { (12, 16, 4, Some(h.l3 + 10)) };
+    if let Some(hidden) = sender(pair) {
+        put(p, h.l3 + src, hidden, n, header.as_slice());
+    }
+    put(p, h.l3 + dst, to.dst, n, header.as_slice());
+    quoted.rewrite(p, &h, &to.reversed());
+    Some(())
+}
