@@ -26,7 +26,7 @@ pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;
 use crate::bridge::mac::MacTable;
-use crate::bridge::meter::Meter;
+use crate::bridge::meter::{Meter, SharedMeter};
 use crate::bridge::queue_marks::QueueMarks;
 use crate::classifier::{Classifier, Rule};
 use crate::ids::DeviceId;
@@ -258,7 +258,7 @@ pub struct Bridge {
     /// What they are made of.
     pub(crate) controlled: in_band::InBand,
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
-    pub(crate) meters: BTreeMap<MeterId, Meter>,
+    pub(crate) meters: BTreeMap<MeterId, SharedMeter>,
     /// Geneve options mapped to `tun_metadata` fields.
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
@@ -326,6 +326,7 @@ pub(crate) enum Invalidation {
     Group(GroupId),
     Live(PortNo),
     Multicast,
+    Meter(MeterId),
 }
 
 impl Bridge {
@@ -416,9 +417,9 @@ impl Bridge {
         self.groups.values()
     }
 
-    /// All meters.
-    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
-        self.meters.values()
+    /// All meters, as they are now.
+    pub fn meters(&self) -> impl Iterator<Item = Meter> {
+        self.meters.values().map(|m| m.lock().clone())
     }
 
     /// Moves whenever flows, groups, meters or options change.
@@ -436,18 +437,19 @@ impl Bridge {
         if m.command != MeterModCommand::Delete {
             validate::meter(&m.meter)?;
         }
+        let all = self.meters.keys().copied().filter(|_| id == MeterId::ALL);
+        self.touched.extend(all.chain([id]).map(Invalidation::Meter));
         match m.command {
             MeterModCommand::Add if have => return Err(E::MeterModExists.because(format!("meter {id} exists"))),
             MeterModCommand::Modify if !have => {
                 return Err(E::MeterModUnknownMeter.because(format!("meter {id} does not exist")));
             }
             MeterModCommand::Add | MeterModCommand::Modify => {
-                self.meters.insert(id, Meter::new(m.meter.clone(), now));
+                self.meters.insert(id, SharedMeter::new(m.meter.clone(), now));
             }
             MeterModCommand::Delete if id == MeterId::ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),
         }
-        // Walks through a meter are not cached: nothing becomes stale.
         self.version += 1;
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! What a translation depends on beside flow tables. A change of it makes those cached flows stale that asked for it.
 
 use crate::ids::BridgeId;
-use openflow_rs::GroupId;
-use openflow_rs::PortNo;
+use openflow_rs::{GroupId, MeterId, PortNo};
 use std::net::IpAddr;
 
 /// Something beside the tables that a walk asked for.
@@ -12,6 +11,8 @@ pub(crate) enum Dependency {
     Group(BridgeId, GroupId),
     /// Whether a port of a bridge carries packets.
     Live(BridgeId, PortNo),
+    /// A meter of a bridge.
+    Meter(BridgeId, MeterId),
     /// Which ports of a bridge want which groups.
     Multicast(BridgeId),
     /// A neighbour of the network below.

@@ -8,13 +8,13 @@
 //! or a connection changed its state, mark or label, or is gone.
 //!
 //! Walks that open or change a connection, or that a group chooses for, are repeated from templates, if they are TCP, UDP
-//! or ICMP's echo ([`ct_template`]).
+//! or ICMP's echo, or ICMP errors about such ([`ct_template`]).
 //!
 //! Of fragments that pass connection tracking each way to the next `ct` is cached by itself ([`fragments`]).
 //!
-//! Never cached: malformed packets; ICMP errors that pass connection tracking; other packets that open or
-//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event. Packets for BFD sessions
-//! are no events: they are cached. Frames of our own that leave again and again have an entry each ([`own`]).
+//! Never cached: malformed packets; other packets that open or change a connection; walks with `controller`, with a `learn`
+//! that adds a flow, truncated output or any event. Packets for BFD sessions are no events: they are cached. Frames of our own that leave again
+//! and again have an entry each ([`own`]).
 
 pub(crate) mod ct_template;
 pub(crate) mod depend;
@@ -26,6 +26,7 @@ pub(crate) mod fragments;
 pub(crate) mod key;
 pub(crate) mod last;
 pub(crate) mod megaflow;
+pub(crate) mod metered;
 pub(crate) mod observer;
 pub(crate) mod own;
 pub(crate) mod patches;
@@ -55,6 +56,7 @@ use entry::Entry;
 use fragments::Legs;
 use key::PackedKey;
 use megaflow::MegaflowPredictor;
+use metered::Metered;
 use openflow_rs::PortNo;
 use openflow_rs::{GroupId, TableId};
 use packet::VlanId;
@@ -148,6 +150,8 @@ pub(crate) enum Step {
         encap: Box<Encap>,
         last: bool,
     },
+    /// A meter may drop the packet here.
+    Meter(Box<Metered>),
     /// Goes on with the inner packet, which begins `offset` bytes behind the start of the UDP header.
     Decap {
         offset: usize,
@@ -204,6 +208,11 @@ pub(crate) enum Count {
         length: (u8, i32),
     },
     Sample,
+    /// A flow that is learned once more.
+    Learn {
+        bridge: BridgeId,
+        rule: Arc<Rule>,
+    },
 }
 
 /// What packets of an xlate cache counted since the last payment.
@@ -355,6 +364,7 @@ impl FlowCache {
                 Invalidation::Group(g) => Dependency::Group(id, g),
                 Invalidation::Live(p) => Dependency::Live(id, p),
                 Invalidation::Multicast => Dependency::Multicast(id),
+                Invalidation::Meter(m) => Dependency::Meter(id, m),
             }));
             let changes = std::mem::take(&mut b.changes);
             if !changes.is_empty() && !stale {

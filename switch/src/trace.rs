@@ -8,6 +8,7 @@ mod branches;
 pub(crate) mod sections;
 mod text;
 
+use crate::bridge::meter::SharedMeter;
 use crate::bridge::{Bridge, PortKind};
 use crate::buf::PacketBuf;
 use crate::classifier::{Rule, Wildcards};
@@ -232,6 +233,14 @@ impl Tracer {
 }
 
 impl Observer for Tracer {
+    fn meters(&mut self, _: Option<&SharedMeter>, _: usize) {}
+
+    fn learns(&mut self, _: BridgeId, _: &Arc<Rule>) {}
+
+    fn scope_begins(&mut self) {}
+
+    fn scope_ends(&mut self) {}
+
     const TRACES: bool = true;
 
     fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {

@@ -493,27 +493,31 @@ impl Machine {
         self.vs(&all).map(drop)
     }
 
-    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs.
+    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs, after some
+    /// actions.
     ///
     /// # Errors
     /// The switch's.
-    pub fn plain_bridge(&mut self, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn plain_bridge(&mut self, first: &str, ways: &[(&str, &str)]) -> Result<()> {
         self.vs(&["--may-exist", "add-br", "br-plain", "--", "set", "bridge", "br-plain", "datapath_type=netdev"])?;
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         until("br-plain", Duration::from_secs(10), || {
             self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-flows", &socket])
         })?;
-        self.ways(ways)
+        let meter = "meter=1 kbps burst stats bands=type=drop rate=4000000000 burst_size=4000000000";
+        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-meters", &socket])?;
+        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-meter", &socket, meter])?;
+        self.ways(first, ways)
     }
 
-    /// Changes where packets of the plain bridge go.
+    /// Changes where packets of the plain bridge go, after some actions.
     ///
     /// # Errors
     /// The switch's.
-    pub fn ways(&self, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn ways(&self, first: &str, ways: &[(&str, &str)]) -> Result<()> {
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         for (from, to) in ways {
-            let flow = format!("in_port={} actions=output:{}", number(from), number(to));
+            let flow = format!("in_port={} actions={first}output:{}", number(from), number(to));
             self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
         }
         Ok(())

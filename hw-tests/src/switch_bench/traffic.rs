@@ -34,6 +34,10 @@ impl Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
+    /// The same through a meter whose rate nothing reaches.
+    Metered,
+    /// The same, and the bridge's flows learn who sent the packet, each time anew, as those of `br-tun` of OpenStack.
+    Learned,
     Routed,
     Snat,
     Floating,
@@ -79,6 +83,8 @@ pub fn all() -> Vec<Traffic> {
     let mut v = vec![
         traffic("forward", Way::Plain, 1000, Small, Some("forward"), None),
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
+        traffic("metered", Way::Metered, 1000, Small, Some("metered"), None),
+        traffic("learned", Way::Learned, 1000, Small, Some("learned"), None),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
     for n in [1, 1000, 100_000, 1_000_000] {
@@ -99,15 +105,28 @@ pub fn all() -> Vec<Traffic> {
 }
 
 impl Traffic {
+    /// It passes a bridge that leaves packets as they are, after these actions.
+    pub fn plain(&self) -> Option<&'static str> {
+        match self.way {
+            Way::Plain => Some(""),
+            Way::Metered => Some("meter:1,"),
+            Way::Learned => Some(
+                "learn(table=1,hard_timeout=300,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0->NXM_OF_VLAN_TCI[],\
+                 output:NXM_OF_IN_PORT[]),",
+            ),
+            _ => None,
+        }
+    }
+
     /// It passes a bridge that leaves packets as they are.
     pub fn is_plain(&self) -> bool {
-        self.way == Way::Plain
+        self.plain().is_some()
     }
 
     /// Where a direction's packets come in, and where they go out.
     pub fn sides(&self, d: Direction) -> (Side, Side) {
         let (a, b) = match self.way {
-            Way::Plain => (("br-plain", "in0"), ("br-plain", "out0")),
+            Way::Plain | Way::Metered | Way::Learned => (("br-plain", "in0"), ("br-plain", "out0")),
             _ => (("br-under", "under0"), ("br-phys", "phys0")),
         };
         if d == Direction::Out { (a, b) } else { (b, a) }
@@ -140,7 +159,7 @@ impl Traffic {
         let port = 10_000 + (connection % 50_000) as u16;
         let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
         let near = match self.way {
-            Way::Plain | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
+            Way::Plain | Way::Metered | Way::Learned | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
@@ -155,7 +174,7 @@ impl Traffic {
         } else {
             ((near, port), (far, 53))
         };
-        if self.way == Way::Plain {
+        if self.is_plain() {
             return frames::udp(
                 &flow((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])), ends.0, ends.1, None),
                 self.sizes,

@@ -186,5 +186,5 @@ struct Candidate<'a> {
 fn end(r: &Rule) -> Option<Duration> {
     let (_, _, used) = r.counters();
     let after = |from: Duration, seconds: u16| (seconds != 0).then(|| from + Duration::from_secs(seconds.into()));
-    [after(r.modified, r.hard_timeout()), after(used, r.idle_timeout())].into_iter().flatten().min()
+    [after(r.modified(), r.hard_timeout()), after(used, r.idle_timeout())].into_iter().flatten().min()
 }

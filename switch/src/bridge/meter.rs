@@ -1,7 +1,36 @@
 //! Meters: token buckets (OpenFlow 1.5 section 5.9).
 
 use openflow_rs::MeterConfig;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// A meter that several threads ask.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedMeter(Arc<Mutex<Meter>>);
+
+impl SharedMeter {
+    /// A meter with full buckets.
+    pub(crate) fn new(config: MeterConfig, now: Duration) -> SharedMeter {
+        SharedMeter(Arc::new(Mutex::new(Meter::new(config, now))))
+    }
+
+    /// The meter, for this thread alone.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Meter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether both are configured alike.
+    pub(crate) fn is_like(&self, other: &SharedMeter) -> bool {
+        // One is locked at a time: both may be the same, or another thread have them the other way round.
+        let other = if Arc::ptr_eq(&self.0, &other.0) { None } else { Some(other.lock().config.clone()) };
+        other.is_none_or(|other| self.lock().config == other)
+    }
+
+    /// Whether a packet may pass.
+    pub(crate) fn pass(&self, bytes: usize, now: Duration) -> bool {
+        self.lock().pass(bytes, now)
+    }
+}
 
 /// A meter with its state.
 #[derive(Clone, Debug)]
@@ -48,7 +77,7 @@ impl Meter {
     pub fn pass(&mut self, bytes: usize, now: Duration) -> bool {
         self.packets += 1;
         self.bytes += bytes as u64;
-        let elapsed = now.saturating_sub(self.filled).as_millis() as u64;
+        let elapsed = now.saturating_sub(self.filled).as_nanos() as u64 / 1_000_000;
         if elapsed > 0 {
             self.filled += Duration::from_millis(elapsed);
         }

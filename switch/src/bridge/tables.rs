@@ -45,7 +45,7 @@ pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> V
             duration_sec: age.as_secs() as u32,
             duration_nsec: age.subsec_nanos(),
             idle_age: now.saturating_sub(used).as_secs() as u32,
-            hard_age: now.saturating_sub(r.modified).as_secs() as u32,
+            hard_age: now.saturating_sub(r.modified()).as_secs() as u32,
             packets,
             bytes,
         }
@@ -128,7 +128,7 @@ impl Bridge {
         }
     }
 
-    pub(super) fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+    pub(crate) fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some(t) = self.tables.get(f.table.index()) else {
             return Err(E::FlowModBadTable.because(format!("table {} does not exist", f.table)));
         };
@@ -151,19 +151,12 @@ impl Bridge {
         Ok(())
     }
 
-    /// Adds or refreshes a learned flow.
-    pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
-        let same = self.tables.get(f.table.index()).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
-            *r.actions == *f.actions
-                && r.cookie == f.cookie
-                && r.idle_timeout() == f.idle_timeout
-                && r.hard_timeout() == 0
-        });
-        match same {
-            Some(r) => r.touch(now),
-            // The action was validated: its table exists.
-            None => drop(self.add_flow(f, now)),
-        }
+    /// The flow that is there already as a `learn` action would add it.
+    pub(crate) fn as_learned(&self, f: &FlowMod) -> Option<&Arc<Rule>> {
+        let there = self.tables.get(f.table.index())?.find(&f.matches, f.priority)?;
+        let timeouts = (there.idle_timeout(), there.hard_timeout());
+        let same = *there.actions == *f.actions && there.cookie == f.cookie;
+        Some(there).filter(|_| same && timeouts == (f.idle_timeout, f.hard_timeout))
     }
 
     fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod, now: Duration) {
@@ -289,7 +282,7 @@ impl Bridge {
         for r in timed {
             let (_, _, used) = r.counters();
             let [idle, hard] = [r.idle_timeout(), r.hard_timeout()];
-            if hard != 0 && r.modified + Duration::from_secs(hard.into()) <= now {
+            if hard != 0 && r.modified() + Duration::from_secs(hard.into()) <= now {
                 gone.push((r.clone(), 1));
             } else if idle != 0 && used + Duration::from_secs(idle.into()) <= now {
                 gone.push((r.clone(), 0));

@@ -181,7 +181,7 @@ impl Bridge {
             }
         }
         for (id, new) in &mut draft.meters {
-            if let Some(old) = self.meters.get(id).filter(|old| old.config == new.config) {
+            if let Some(old) = self.meters.get(id).filter(|old| old.is_like(new)) {
                 new.clone_from(old);
             }
         }

@@ -32,8 +32,8 @@ pub struct Rule {
     pub importance: u16,
     /// When it was added.
     pub created: Duration,
-    /// When it was last modified: its hard timeout begins anew then.
-    pub modified: Duration,
+    /// When it was last modified, in nanoseconds: its hard timeout begins anew then.
+    modified: AtomicU64,
     /// The compiled actions.
     pub(crate) steps: Steps,
     /// It is a part of conjunctions.
@@ -266,7 +266,7 @@ impl Rule {
             flags: f.flags,
             importance: f.importance,
             created: now,
-            modified: now,
+            modified: AtomicU64::new(now.as_nanos() as u64),
             steps: Steps::of(&f.actions),
             soft: f.actions.iter().any(|a| matches!(a, Action::Conjunction { .. })),
             counters: Arc::new(Counters {
@@ -341,6 +341,23 @@ impl Rule {
         }
     }
 
+    /// When it was last modified, or learned.
+    pub fn modified(&self) -> Duration {
+        Duration::from_nanos(self.modified.load(Ordering::Relaxed))
+    }
+
+    /// It is learned once more as it is: both of its timeouts begin anew.
+    pub(crate) fn renew(&self, now: Duration) {
+        self.modified.store(now.as_nanos() as u64, Ordering::Relaxed);
+        self.touch(now);
+    }
+
+    /// Whether it differs from another one in nothing that a flow-mod says beside match and actions.
+    pub(crate) fn is_on_terms_of(&self, other: &Rule) -> bool {
+        let terms = |r: &Rule| (r.cookie, r.timeouts, r.flags, r.importance);
+        terms(self) == terms(other)
+    }
+
     /// Refreshes the idle timeout without counting.
     pub fn touch(&self, now: Duration) {
         self.counters.used.store(now.as_nanos() as u64, Ordering::Relaxed);
@@ -352,7 +369,7 @@ impl Rule {
         g.actions = f.actions.clone();
         g.cookie = f.new_cookie.unwrap_or(self.cookie);
         let mut new = Rule::new(&g, self.created);
-        new.modified = now;
+        new.modified = AtomicU64::new(now.as_nanos() as u64);
         new.follow(self, f.flags);
         new
     }

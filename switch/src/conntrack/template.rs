@@ -351,6 +351,13 @@ impl Plan {
         Ok(())
     }
 
+    /// The packet makes no more than the first `n` passes.
+    pub(crate) fn cut(&mut self, passes: &[Expected], n: usize) {
+        let has = passes.iter().take(n).filter(|p| matches!(p.outcome, Outcome::Has { .. })).count();
+        self.passed.truncate(has);
+        self.opened.retain(|o| o.pass < n);
+    }
+
     /// No two connections that the packet opens have a tuple in common.
     pub(super) fn is_plain(&self, passes: &[Expected]) -> bool {
         let zone = |o: &Opened| passes.get(o.pass).map(|e| e.zone);

@@ -23,6 +23,7 @@ use super::example::Example;
 use super::exec::addresses_hold;
 use super::key::{BLOCK, KINDS, PackedKey};
 use super::megaflow::{Mask, Masks, TupleBits};
+use super::metered::CHECKS;
 use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
@@ -64,6 +65,7 @@ impl CtTemplate {
     pub(super) fn own(&self, key: &PackedKey, found: &[Found], translated: &[[Tuple; 2]]) -> Option<Entry> {
         let mut checks: Vec<Check> = self.entry.checks().collect();
         let mut absent = Vec::new();
+        let mut places = Vec::new();
         for f in found {
             let check = match *f {
                 Found::Connection(stamp, timeout) => Check::connection(stamp, timeout)?,
@@ -73,11 +75,23 @@ impl CtTemplate {
                 }
             };
             // A packet may pass the same connection several times.
-            if !checks.contains(&check) {
+            let known = checks.iter().position(|c| *c == check);
+            places.push(known.unwrap_or(checks.len()));
+            if known.is_none() {
                 checks.push(check);
             }
         }
-        let steps = settled(&self.steps, translated);
+        let mut steps = settled(&self.steps, translated);
+        if self.entry.metered {
+            if checks.len() > CHECKS {
+                return None;
+            }
+            for s in &mut steps {
+                if let Step::Meter(m) = s {
+                    m.checks = places.iter().take(m.found).fold(m.checks, |bits, place| bits | 1 << place);
+                }
+            }
+        }
         let path = (self.entry.path, self.entry.generation);
         Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, self.entry.drop, absent)
     }

@@ -28,12 +28,14 @@ pub(super) struct Known {
     value: u64,
 }
 
-/// A lookup of an xlate cache.
+/// A lookup of an xlate cache, or a flow that its packets learn.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     bridge: BridgeId,
     table: TableId,
     rule: Option<Arc<Rule>>,
+    /// It is learned: another one takes its place only on the same terms.
+    learned: bool,
     /// Sorted by word.
     known: Vec<Known>,
 }
@@ -45,8 +47,8 @@ pub(crate) struct Looks {
     ends: Vec<usize>,
     /// The words that the tables look at, one lookup after the other.
     words: Vec<Known>,
-    /// Which packet each lookup was of.
-    layers: Vec<Layer>,
+    /// Which packet each lookup was of; none: it is a learned flow, of which all that it matches is known.
+    layers: Vec<Option<Layer>>,
 }
 
 impl Looks {
@@ -60,26 +62,43 @@ impl Looks {
             self.words.push(Known { word: w as u8, mask: u64::MAX, value });
         }
         self.ends.push(self.words.len());
-        self.layers.push(layer);
+        self.layers.push(Some(layer));
+    }
+
+    /// A flow is learned.
+    pub(crate) fn learned(&mut self, rule: &Rule) {
+        let known = rule.matches.words().iter().map(|w| Known { word: w.word, mask: w.mask, value: w.value });
+        self.words.extend(known);
+        self.ends.push(self.words.len());
+        self.layers.push(None);
     }
 
     /// The walk becomes a megaflow: only the bits of its mask are known.
     pub(crate) fn widen(&mut self, looked: &DependencyMask) {
         let mut from = 0;
         for (end, layer) in self.ends.iter().zip(&self.layers) {
-            for k in self.words.get_mut(from..*end).unwrap_or_default() {
+            let words = self.words.get_mut(from..*end).unwrap_or_default();
+            from = *end;
+            let Some(layer) = layer else { continue };
+            for k in words {
                 k.mask &= looked.shared(*layer, k.word);
                 k.value &= k.mask;
             }
-            from = *end;
         }
     }
 
     /// Appends a lookup of another list.
-    pub(super) fn again(&mut self, words: &[Known]) {
+    pub(super) fn again(&mut self, (words, layer): (&[Known], Option<Layer>)) {
         self.words.extend_from_slice(words);
         self.ends.push(self.words.len());
-        self.layers.push(Layer::default());
+        self.layers.push(layer);
+    }
+
+    /// The first of them.
+    pub(super) fn first(&self, n: usize) -> Looks {
+        let ends: Vec<usize> = self.ends.iter().take(n).copied().collect();
+        let words = self.words.get(..ends.last().copied().unwrap_or(0)).unwrap_or_default().to_vec();
+        Looks { layers: self.layers.iter().take(n).copied().collect(), ends, words }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -88,30 +107,32 @@ impl Looks {
         self.layers.clear();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[Known]> {
+    /// The words and the packet of each.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[Known], Option<Layer>)> {
         let mut from = 0;
-        self.ends.iter().map(move |end| {
+        self.ends.iter().zip(&self.layers).map(move |(end, layer)| {
             let words = self.words.get(from..*end).unwrap_or_default();
             from = *end;
-            words
+            (words, *layer)
         })
     }
 
     /// As the lookups of a new xlate cache with these counters.
     pub(crate) fn known(&self, counts: &[Count]) -> Box<[Look]> {
-        let tables = counts.iter().filter_map(|c| match c {
-            Count::Table { bridge, table, rule, .. } => Some((*bridge, *table, rule.clone())),
-            _ => None,
-        });
-        tables
-            .zip(self.iter())
-            .map(|((bridge, table, rule), words)| Look { bridge, table, rule, known: words.to_vec() })
-            .collect()
+        let make =
+            |((bridge, table, rule), (words, layer)): ((_, _, Option<&Arc<Rule>>), (&[Known], Option<Layer>))| Look {
+                bridge,
+                table,
+                rule: rule.cloned(),
+                learned: layer.is_none(),
+                known: words.to_vec(),
+            };
+        counts.iter().filter_map(Count::look).zip(self.iter()).map(make).collect()
     }
 
     /// Another flow shares the xlate cache: known bits are now those that it has in common, too.
     pub(crate) fn join(&self, path: &mut [Look]) {
-        for (look, words) in path.iter_mut().zip(self.iter()) {
+        for (look, (words, _)) in path.iter_mut().zip(self.iter()) {
             let same = look.known.len() == words.len() && look.known.iter().zip(words).all(|(k, w)| k.word == w.word);
             if same {
                 for (k, w) in look.known.iter_mut().zip(words) {
@@ -149,7 +170,11 @@ impl Look {
     fn after(&self, c: &Changes, tables: &[Arc<Classifier>], looks: &mut usize) -> Option<Option<Arc<Rule>>> {
         let mut next = None;
         if let Some(new) = self.rule.as_ref().and_then(|r| c.gone.get(&place(r))) {
-            next = Some(new.clone()?);
+            let new = new.clone()?;
+            if self.learned && self.rule.as_ref().is_some_and(|old| !old.is_on_terms_of(&new)) {
+                return None;
+            }
+            next = Some(new);
         }
         let Some(list) = c.rules.get(&self.table) else { return Some(next) };
         *looks += list.len();
@@ -205,12 +230,14 @@ impl XlateCaches {
         self.unlist_path(i);
         let Some(path) = self.list.get_mut(i) else { return };
         for (n, rule) in next {
-            let of_table = path.counts.iter_mut().filter_map(|c| match c {
-                Count::Table { rule, .. } => Some(rule),
-                _ => None,
-            });
-            if let (Some(l), Some(r)) = (path.looks.get_mut(n), of_table.into_iter().nth(n)) {
-                (l.rule, *r) = (Some(rule.clone()), Some(rule));
+            let mut of_looks = path.counts.iter_mut().filter(|c| c.look().is_some());
+            if let (Some(l), Some(c)) = (path.looks.get_mut(n), of_looks.nth(n)) {
+                l.rule = Some(rule.clone());
+                match c {
+                    Count::Table { rule: r, .. } => *r = Some(rule),
+                    Count::Learn { rule: r, .. } => *r = rule,
+                    _ => {}
+                }
             }
         }
         self.list_path(i);

@@ -76,7 +76,12 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     let [outer, beneath] = layouts;
     let (mut now, mut layout) = (k.clone(), outer);
     let mut steps = e.steps();
-    while let Some(head) = steps.head() {
+    let (all, mut meters) = (steps.left(), e.meters().iter().peekable());
+    loop {
+        while let Some(m) = meters.next_if(|m| m.words <= all - steps.left()) {
+            out.push(format!("meter({})", m.id()));
+        }
+        let Some(head) = steps.head() else { break };
         match head & op::ALL {
             op::WRITE => {
                 let Some(w) = steps.write(head) else { break };
@@ -197,6 +202,7 @@ impl Met {
     pub(crate) fn of(c: &Count) -> Option<Met> {
         match c {
             Count::Table { bridge, rule: Some(r), .. } => Some(Met::Rule(*bridge, r.clone())),
+            Count::Learn { .. } => None,
             Count::Table { bridge, table, rule: None, .. } => Some(Met::Miss(*bridge, *table)),
             Count::Bucket { bridge, group, index, .. } => Some(Met::Bucket(*bridge, *group, *index)),
             Count::Port { .. } | Count::Bond { .. } | Count::Sample => None,

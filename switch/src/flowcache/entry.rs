@@ -8,6 +8,7 @@
 //! headers are follows from the key, so steps say offsets from the frame's start.
 
 use super::key::{BLOCK, Layout};
+use super::metered::Metered;
 use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
 use crate::conntrack::reassembly::Suspended;
@@ -41,6 +42,8 @@ pub(crate) struct Entry {
     len: u8,
     /// Some of the checks are of connections.
     pub(crate) tracked: bool,
+    /// There are meters on the way.
+    pub(crate) metered: bool,
     rare: Option<Box<Rare>>,
     words: [u64; ROOM],
 }
@@ -54,6 +57,8 @@ struct Rare {
     words: Box<[u64]>,
     /// Its packets are fragments, which wait with this left to do.
     held: Option<Arc<Suspended>>,
+    /// The meters on the way.
+    meters: Box<[Metered]>,
 }
 
 /// Something that must hold before a flow's steps are repeated.
@@ -271,6 +276,11 @@ impl<'a> Steps<'a> {
         Some(*head)
     }
 
+    /// How many words there are.
+    pub(crate) fn left(&self) -> usize {
+        self.0.len()
+    }
+
     /// Where the packet leaves, if all that is done is to send it there.
     #[inline(always)]
     pub(crate) fn straight(&self) -> Option<Target> {
@@ -476,6 +486,7 @@ impl Entry {
         checks.iter().for_each(|c| words.extend(c.words()));
         let [outer, inner] = layouts;
         let (mut now, mut left) = (outer, Vec::new());
+        let (begin, mut meters) = (words.len(), Vec::new());
         for (i, s) in steps.iter().enumerate() {
             let keep = || if kept(steps.get(i + 1..).unwrap_or_default()) { KEEP } else { 0 };
             let last = |last: &bool| if *last { LAST } else { 0 };
@@ -515,6 +526,7 @@ impl Entry {
                     now = left.pop().unwrap_or(now);
                 }
                 Step::Hold => words.push(op::HOLD),
+                Step::Meter(m) => meters.push(m.behind(words.len() - begin)),
             }
         }
         let mut room = [0; ROOM];
@@ -527,8 +539,10 @@ impl Entry {
             checks: checks.len().try_into().ok()?,
             len: if fits { words.len() as u8 } else { 0 },
             tracked: checks.iter().any(|c| matches!(c, Check::Connection { .. })),
-            rare: (!fits || !absent.is_empty()).then(|| {
-                Box::new(Rare { absent, words: if fits { Box::default() } else { words.into() }, held: None })
+            metered: !meters.is_empty(),
+            rare: (!fits || !absent.is_empty() || !meters.is_empty()).then(|| {
+                let words = if fits { Box::default() } else { words.into() };
+                Box::new(Rare { absent, words, held: None, meters: meters.into() })
             }),
             words: room,
         })
@@ -552,8 +566,11 @@ impl Entry {
         (key, Checks(checks.as_chunks().0), Steps(steps))
     }
 
-    /// The same for packets with another key; none if there is no room.
+    /// The same for packets with another key; none if there is no room, or there are meters.
     pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Option<Entry> {
+        if self.metered {
+            return None;
+        }
         let behind = self.words().get(BLOCK * usize::from(self.key)..)?;
         let mut words = [0; ROOM];
         let (head, rest) = words.split_at_mut_checked(key.as_flattened().len())?;
@@ -586,7 +603,17 @@ impl Entry {
         let (_, mut checks, steps) = self.parts();
         // Checks of lengths come first.
         let any_length = checks.next().is_none_or(|c| !matches!(c, Check::Length { .. }));
-        steps.straight().filter(|_| any_length)
+        steps.straight().filter(|_| any_length && !self.metered)
+    }
+
+    /// The meters on the way, in its order.
+    pub(crate) fn meters(&self) -> &[Metered] {
+        self.rare.as_ref().map_or(&[], |r| &r.meters)
+    }
+
+    /// The steps before a meter.
+    pub(crate) fn steps_before(&self, m: &Metered) -> Steps<'_> {
+        Steps(self.steps().0.get(..m.words).unwrap_or_default())
     }
 
     /// What is repeated.

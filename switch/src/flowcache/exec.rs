@@ -223,8 +223,22 @@ impl Cache {
             let (own, checks, steps) = e.parts();
             let holds = match key.found {
                 Found::Again => again.is_some() && fits(checks, views, &lengths),
+                _ if e.metered => same(own, key.blocks()) && table.fresh(e),
                 _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, now.at),
             };
+            if holds && e.metered {
+                let (number, at) = (key.candidate as usize, (key.end, lengths));
+                let packet = self.replay_metered(number, packet, at, outer, out, now.at);
+                if let Some(packet) = packet {
+                    return self.search(key, packet, outer, out, now);
+                }
+                if key.found == Found::Narrow
+                    && let Some(e) = self.table.entries.get(number)
+                {
+                    *held = Some(BurstHit::new(key.candidate, e));
+                }
+                return None;
+            }
             if holds {
                 serve(e, steps, packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
                 if key.found == Found::Narrow {
@@ -261,6 +275,9 @@ impl Cache {
         }
         let Some(number) = self.find(key, lengths, now.at, now.ct) else { return Some(packet) };
         let e = self.table.entries.get(number)?;
+        if e.metered {
+            return self.replay_metered(number, packet, (key.end, lengths), outer, out, now.at);
+        }
         serve(e, e.steps(), packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
         None
     }
@@ -323,8 +340,11 @@ impl Cache {
         if let Some(ct) = held.get() {
             entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
         }
-        for c in entry.checks() {
-            views.pass(c, &lengths, at);
+        // What is before a meter passes even if that drops the packet, what is behind it does not.
+        if !entry.metered {
+            for c in entry.checks() {
+                views.pass(c, &lengths, at);
+            }
         }
         Some(number)
     }
@@ -416,6 +436,7 @@ impl FlowCache {
                         }
                     }
                     Count::Sample => *samples += n,
+                    Count::Learn { rule, .. } => rule.renew(*now),
                 }
             }
         }

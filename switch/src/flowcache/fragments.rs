@@ -128,7 +128,7 @@ impl FlowCache {
         let held = backer.conntrack.lock();
         let learned = Learned { ct: &held, bridges: &backer.bridges, now: backer.now };
         let (at, lengths) = (backer.now.as_nanos() as u64, [begun.len, 0]);
-        let entry = rec.compile(&legs.key, xcaches, learned, drop);
+        let entry = if rec.is_metered() { None } else { rec.compile(&legs.key, xcaches, learned, drop) };
         let entry = entry.filter(|e| super::exec::holds(e, &held, &cache.views, lengths, at));
         std::mem::drop(held);
         if let Some(e) = entry {

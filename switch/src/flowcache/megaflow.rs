@@ -12,7 +12,7 @@ use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
-use openflow_rs::action::{Action, ZoneSpec};
+use openflow_rs::action::{Action, LearnSrc, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
 use std::sync::Arc;
@@ -639,6 +639,14 @@ impl DependencyMask {
                 self.written(dst.field);
             }
             Action::Pop(s) => self.written(s.field),
+            Action::Learn(l) => {
+                for s in &l.specs {
+                    if let LearnSrc::Field(s) = &s.src {
+                        self.used(s.field);
+                    }
+                }
+                l.result_dst.iter().for_each(|d| self.written(d.field));
+            }
             Action::Push(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
             Action::DecTtl(_) => self.written(F::IpTtl),
             // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
@@ -680,13 +688,12 @@ impl DependencyMask {
             Action::OutputTrunc { .. }
             | Action::Controller(_)
             | Action::Nat(_)
-            | Action::Learn(_)
             | Action::Mpls(_)
             | Action::DecNshTtl
             | Action::Sample(_)
             | Action::FinTimeout { .. }
-            | Action::DeleteField(_)
-            | Action::Meter(_) => self.only = false,
+            | Action::DeleteField(_) => self.only = false,
+            Action::Meter(_) => {}
         }
     }
 }

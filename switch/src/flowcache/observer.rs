@@ -7,6 +7,7 @@ use super::recorder::Recorder;
 use super::segment::{self, SegmentBuilder};
 use super::{Condition, Count, Encap};
 use crate::bridge::Bridge;
+use crate::bridge::meter::SharedMeter;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::conntrack::reassembly::Suspended;
@@ -266,6 +267,32 @@ impl Observer for CacheObserver<'_> {
     fn depends(&mut self, d: Dependency) {
         if let Some(r) = &mut self.recorder {
             r.need(d);
+        }
+    }
+
+    fn meters(&mut self, meter: Option<&SharedMeter>, len: usize) {
+        if let (Some(r), Some(m)) = (&mut self.recorder, meter) {
+            r.meter(m.clone(), len);
+        }
+    }
+
+    fn learns(&mut self, bridge: BridgeId, rule: &Arc<Rule>) {
+        if let Some(r) = &mut self.recorder {
+            r.learns(bridge, rule);
+        }
+    }
+
+    #[inline]
+    fn scope_begins(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.scope_begins();
+        }
+    }
+
+    #[inline]
+    fn scope_ends(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.scope_ends();
         }
     }
 

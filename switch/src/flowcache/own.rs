@@ -78,7 +78,8 @@ impl FlowCache {
         let Some((mut rec, drop)) = record else { return KnownWay(None) };
         let lengths = key.lengths(len);
         // Keys hold all TCP flags only once a received packet wants that.
-        let usable = rec.exact && rec.held.is_none() && (!rec.flags_read || self.cache.views.exact_flags());
+        let usable =
+            rec.exact && rec.held.is_none() && !rec.is_metered() && (!rec.flags_read || self.cache.views.exact_flags());
         let held = backer.conntrack.lock();
         let learned = Learned { ct: &held, bridges: &backer.bridges, now: backer.now };
         let entry = if usable { rec.compile(key, &mut self.xcaches, learned, drop) } else { None };

@@ -7,11 +7,13 @@ use super::entry::{Check, Entry};
 use super::example::Example;
 use super::key::{BLOCK, Layout, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
+use super::metered::{CHECKS, Metered};
 use super::observer::CacheObserver;
 use super::patches::patches;
 use super::xcache::XlateCaches;
 use super::{At, Cache, Condition, Count, Encap, FlowCache, Step};
 use crate::bridge::Bridges;
+use crate::bridge::meter::SharedMeter;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::reassembly::Suspended;
@@ -76,6 +78,9 @@ pub(crate) struct Recorder {
     pub(crate) exact: bool,
     /// What had come out of the walk when the record began.
     pub(super) begun: SoFar,
+    /// The meters that it passed, and how many scopes the walk is in.
+    meters: Vec<MeterMark>,
+    scopes: usize,
     /// The packet is a fragment that waits.
     pub(crate) held: Option<HeldRecord>,
     /// The packet, if others may take the same way through connection tracking.
@@ -90,6 +95,19 @@ pub(crate) struct HeldRecord {
     pub(crate) why: Option<DropReason>,
     /// How much had been noted by then: nothing may come behind it.
     noted: [usize; 5],
+}
+
+/// What had been noted when a packet passed a meter.
+#[derive(Debug)]
+struct MeterMark {
+    conditions: usize,
+    passes: usize,
+    /// Counters and segments; counters alone once the lookups of segments are among them.
+    counts: usize,
+    segments: usize,
+    /// The scope that it ends, and what had been noted when that ended.
+    scope: usize,
+    behind: Option<[usize; 5]>,
 }
 
 /// A segment that the packet was carried through. Its lookups are listed only when the record is kept.
@@ -180,7 +198,70 @@ impl Recorder {
         self.said.clear();
         self.around.clear();
         self.example.clear();
+        self.meters.clear();
+        self.scopes = 0;
         self.held = None;
+    }
+
+    /// The packet, of so many bytes, passes a meter.
+    pub(super) fn meter(&mut self, meter: SharedMeter, len: usize) {
+        let metered = Metered::new(meter, self.length(len));
+        self.steps.push(Step::Meter(Box::new(metered)));
+        self.ok &= self.held.is_none();
+        self.meters.push(MeterMark {
+            conditions: self.conditions.len(),
+            passes: self.passes.len(),
+            counts: self.counts.len(),
+            segments: self.segments.len(),
+            scope: self.scopes,
+            behind: None,
+        });
+    }
+
+    pub(super) fn scope_begins(&mut self) {
+        self.scopes += 1;
+    }
+
+    pub(super) fn scope_ends(&mut self) {
+        let noted = self.noted();
+        for m in self.meters.iter_mut().filter(|m| m.scope == self.scopes && m.behind.is_none()) {
+            m.behind = Some(noted);
+        }
+        self.scopes = self.scopes.saturating_sub(1);
+    }
+
+    /// Whether it passed meters.
+    pub(super) fn is_metered(&self) -> bool {
+        !self.meters.is_empty()
+    }
+
+    /// Whether nothing was done behind the scopes that its meters end: a meter that drops the packet ends all.
+    fn ends_metered(&self) -> bool {
+        let noted = self.noted();
+        self.meters.iter().all(|m| m.behind.is_none_or(|behind| behind == noted))
+    }
+
+    /// Completes what steps say of meters, once all that was noted is in its place. `own`: the checks are of connections, too;
+    /// `origins` are the conditions that checks are of.
+    fn complete_meters(&mut self, own: bool, origins: &[usize], xcaches: &mut XlateCaches) -> Option<()> {
+        if self.meters.is_empty() {
+            return Some(());
+        }
+        if origins.len() > CHECKS {
+            return None;
+        }
+        let meters = self.steps.iter_mut().filter_map(|s| if let Step::Meter(m) = s { Some(m) } else { None });
+        for (m, mark) in meters.zip(&self.meters) {
+            let counts = self.counts.get(..mark.counts)?;
+            let looks = counts.iter().filter(|c| c.look().is_some()).count();
+            m.path = xcaches.path(counts, &self.looks.first(looks), &self.needs)?;
+            let before = origins.iter().enumerate().filter(|(_, origin)| **origin < mark.conditions);
+            m.checks = before.fold(0, |bits, (n, _)| bits | 1 << n);
+            m.passes = mark.passes;
+            let checked = |p: &&Expected| matches!(p.outcome, Outcome::None | Outcome::Has { .. });
+            m.found = if own { 0 } else { self.passes.iter().take(mark.passes).filter(checked).count() };
+        }
+        Some(())
     }
 
     /// The fragment waits from here on.
@@ -226,6 +307,12 @@ impl Recorder {
         let length = self.length(len);
         self.looks.add(table, key, self.looked.layer);
         self.counts.push(Count::Table { bridge, table: number, rule: rule.cloned(), length });
+    }
+
+    /// A flow that is there is learned once more: the walk depends on it, and each packet renews it.
+    pub(super) fn learns(&mut self, bridge: BridgeId, rule: &Arc<Rule>) {
+        self.looks.learned(rule);
+        self.counts.push(Count::Learn { bridge, rule: rule.clone() });
     }
 
     /// A segment begins with this key.
@@ -304,7 +391,10 @@ impl Recorder {
         // A missing connection is looked up once per tuple.
         match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
             Some(_) if matches!(outcome, Outcome::None | Outcome::Unrelated) => return true,
-            Some(i) => drop(self.passes.remove(i)),
+            Some(i) => {
+                self.passes.remove(i);
+                self.meters.iter_mut().filter(|m| m.passes > i).for_each(|m| m.passes -= 1);
+            }
             None => {}
         }
         self.passes.push(Expected { zone, outcome });
@@ -487,11 +577,13 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
-    /// The checks of an entry, and the tuples without a connection. `own`: include the checks of connections.
-    fn checks(&mut self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent)> {
-        self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
-        let (mut checks, mut absent) = (Vec::new(), Absent::new());
-        for c in &self.conditions {
+    /// The checks of an entry, the tuples without a connection, and the place of the condition that each check is of.
+    /// `own`: include the checks of connections.
+    fn checks(&self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent, Vec<usize>)> {
+        let mut conditions: Vec<(usize, &Condition)> = self.conditions.iter().enumerate().collect();
+        conditions.sort_by_key(|(_, c)| !matches!(c, Condition::Length { .. }));
+        let (mut checks, mut absent, mut origins) = (Vec::new(), Absent::new(), Vec::new());
+        for (origin, c) in conditions {
             match c {
                 Condition::Connection(_) | Condition::NoConnection { .. } if !own => {}
                 Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
@@ -499,17 +591,19 @@ impl Recorder {
                     absent.push((*zone, *tuple));
                     let (place, arrivals) = learned.ct.arrivals(*zone, tuple);
                     checks.push(Check::Absent { place, arrivals });
+                    origins.push(origin);
                 }
                 c => {
                     let c = check(c, learned)?;
                     // A packet may pass the same connection or address several times.
                     if !checks.contains(&c) {
                         checks.push(c);
+                        origins.push(origin);
                     }
                 }
             }
         }
-        Some((checks, absent))
+        Some((checks, absent, origins))
     }
 
     /// Whether network or transport headers are rewritten; none if a packet enters a tunnel whose flow cannot be told from
@@ -543,7 +637,8 @@ impl Recorder {
         drop: Option<DropReason>,
     ) -> Option<Entry> {
         self.trim();
-        let (checks, absent) = self.checks(true, learned)?;
+        let (checks, absent, origins) = self.checks(true, learned)?;
+        self.complete_meters(true, &origins, xcaches)?;
         let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
         let steps = settled(&self.steps, &self.translated);
         let mut e = Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)?;
@@ -568,7 +663,8 @@ impl Recorder {
             }
         }
         self.trim();
-        let (checks, absent) = self.checks(false, learned)?;
+        let (checks, absent, origins) = self.checks(false, learned)?;
+        self.complete_meters(false, &origins, xcaches)?;
         let narrow = mask.of(key.blocks());
         let blocks = narrow.get(..key.blocks().len())?;
         let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
@@ -658,7 +754,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
             + self.out.bfd.len().saturating_sub(self.pipeline.before.2)
             + usize::from(self.packet.target.is_some());
-        rec.ok &= self.pipeline.frozen.is_none();
+        rec.ok &= self.pipeline.frozen.is_none() && rec.ends_metered();
         if let Some(h) = &rec.held {
             let why = h.why;
             if !rec.ok || self.pipeline.failed || why == Some(DropReason::NoBuffer) || !rec.ends_held() {
@@ -697,7 +793,9 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let mut words = looks.iter();
         let segments = std::mem::take(&mut rec.segments);
         let mut carried = segments.iter().peekable();
-        let put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
+        let mut inserted = Vec::new();
+        let mut put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
+            let before = rec.counts.len();
             x.relive(&c.segment, &c.key, |backer, key, h| {
                 if let Some(t) = backer.bridges.get(h.bridge).and_then(|b| b.tables.get(h.table.index())) {
                     rec.looks.add(t, key, Layer::default());
@@ -706,12 +804,13 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
                     rec.counts.push(count);
                 }
             });
+            inserted.push(rec.counts.len() - before);
         };
         for (i, count) in counts.into_iter().enumerate() {
             while let Some(c) = carried.next_if(|c| c.at == i) {
                 put(self, rec, c);
             }
-            if matches!(count, Count::Table { .. })
+            if count.look().is_some()
                 && let Some(w) = words.next()
             {
                 rec.looks.again(w);
@@ -719,6 +818,9 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
             rec.counts.push(count);
         }
         carried.for_each(|c| put(self, rec, c));
+        for m in &mut rec.meters {
+            m.counts += inserted.iter().take(m.segments).sum::<usize>();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::Cache;
 use super::entry::{Outer, Steps, Tags, Write, icmp_id, inner, op};
 use super::exec::{BURST, decapsulate, encapsulate, fits, passes, repeat, unsent, write};
 use super::key::classify_as;
+use super::metered::{Asked, serve_metered};
 use crate::buf::PacketBuf;
 use crate::events::Outputs;
 use crate::extract::{put_icmp_id, set_tags};
@@ -141,6 +142,8 @@ impl Cache {
             return n;
         }
         let (mut n, mut sum, mut ends) = (0, [0; 2], [0; BURST]);
+        // Meters want that of each packet.
+        let lengths_of: &mut [[usize; 2]] = if e.metered { &mut [[0; 2]; BURST] } else { &mut [] };
         for ((device, p), end) in burst.as_slice().iter().take(most).zip(&mut ends) {
             if *device != first || !l.has_bytes(p.data()) {
                 break;
@@ -151,10 +154,16 @@ impl Cache {
             };
             let (end_of_this, lengths) = class.lengths(p.data().len());
             // What holds for the first one holds for the next ones, too, except for lengths.
-            let holds =
-                if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
+            let holds = match n {
+                0 if e.metered => e.checks().all(|c| views.holds(c, Some(lengths), at)),
+                0 => passes(e.checks(), views, &lengths, at),
+                _ => fits(e.checks(), views, &lengths),
+            };
             if !holds {
                 break;
+            }
+            if let Some(of_this) = lengths_of.get_mut(n) {
+                *of_this = lengths;
             }
             n += 1;
             *end = end_of_this;
@@ -164,6 +173,17 @@ impl Cache {
             return 0;
         }
         let mut run = burst.by_ref().take(n).map(|(_, p)| p);
+        if e.metered {
+            let mut meters = Asked::new(e, at);
+            for ((p, end), lengths) in run.zip(ends).zip(&*lengths_of) {
+                let dropped = meters.dropped_by(*lengths);
+                serve_metered((e, dropped), p, (end, *lengths), (&[], outer), out, (views, tallies), at);
+            }
+            if l.wide {
+                table.masks.again(l.kind(), n as u32);
+            }
+            return n;
+        }
         if n >= MANY
             && let Some(Program { stages, target }) = Program::decode(e.steps())
         {

@@ -163,7 +163,13 @@ impl Table {
     /// Whether the entry's xlate cache is still valid.
     #[inline(always)]
     pub(crate) fn fresh(&self, e: &Entry) -> bool {
-        self.generations.get(e.path) == e.generation
+        self.is_at((e.path, e.generation)) && (!e.metered || self.meters_fresh(e))
+    }
+
+    /// Whether a place has this generation.
+    #[inline(always)]
+    pub(super) fn is_at(&self, (place, generation): (u32, u32)) -> bool {
+        self.generations.get(place) == generation
     }
 
     /// The keyed hash of a key, which senders of packets cannot predict. Each pair of words is multiplied separately,

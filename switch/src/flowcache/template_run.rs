@@ -15,6 +15,7 @@ use super::entry::Entry;
 use super::exec::{ReplayContext, serve};
 use super::key::{self, KINDS, PackedKey};
 use super::megaflow::TupleBits;
+use super::metered::serve_metered;
 use super::table::Table;
 use crate::buf::PacketBuf;
 use crate::conntrack::{Beside, Conntrack, Found, Held, Joint, NotNow, Outcome, Packet};
@@ -164,6 +165,8 @@ struct Known {
     /// What an entry of its own checks, if it gets one.
     found: Vec<Found>,
     own: bool,
+    /// The meter of the template that drops it, by its place.
+    dropped: Option<usize>,
     waits: Option<WaitingPlace>,
 }
 
@@ -416,11 +419,16 @@ impl TemplateRuns {
             let Some(t) = k.template.and_then(|n| templates.get(n)) else { continue };
             let Some((_, packet)) = slot.take() else { continue };
             let Cache { views, tallies, .. } = cache;
-            for c in t.entry.checks() {
-                views.pass(c, &k.lengths, at);
+            let (tuples, lengths) = (&k.plan.translated, (key.end, k.lengths));
+            if t.entry.metered {
+                let by = (&t.entry, k.dropped);
+                serve_metered(by, packet, lengths, (tuples, outer), out, (views, tallies), at);
+            } else {
+                for c in t.entry.checks() {
+                    views.pass(c, &k.lengths, at);
+                }
+                serve(&t.entry, t.entry.steps(), packet, lengths, (tuples, outer), out, tallies);
             }
-            let tuples = &k.plan.translated;
-            serve(&t.entry, t.entry.steps(), packet, (key.end, k.lengths), (tuples, outer), out, tallies);
             if k.own
                 && let Some(e) = t.own(key, &k.found, tuples)
             {
@@ -498,6 +506,11 @@ impl Known {
             self.own = own_said.is_none()
                 && (has || stats.ct_template_packets % SOME == 0)
                 && plan.unchanged(ct, seen, &g.passes, found);
+            self.dropped = if t.entry.metered { t.entry.dropped_by(*lengths, at) } else { None };
+            if let Some(m) = self.dropped.and_then(|n| t.entry.meters().get(n)) {
+                self.own = false;
+                plan.cut(&g.passes, m.passes);
+            }
             match (access, joint) {
                 (Access::Beside(_, stash), Some(joint)) => joint.carry_out(seen, &g.passes, now, plan, stash),
                 (Access::Alone(ct), _) => ct.carry_out(seen, &g.passes, now, plan),

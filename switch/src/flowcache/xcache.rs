@@ -4,9 +4,12 @@
 use super::Count;
 use super::depend::{Look, Looks};
 use super::example::Example;
+use crate::classifier::Rule;
 use crate::dependency::Dependency;
+use crate::ids::BridgeId;
 use crate::stamps::GenerationTable;
 use hashbrown::{HashMap, HashTable};
+use openflow_rs::TableId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +46,15 @@ impl XlateCache {
 }
 
 impl Count {
+    /// Bridge, table and flow, if it is of a lookup, or of a flow that is learned.
+    pub(super) fn look(&self) -> Option<(BridgeId, TableId, Option<&Arc<Rule>>)> {
+        match self {
+            Count::Table { bridge, table, rule, .. } => Some((*bridge, *table, rule.as_ref())),
+            Count::Learn { bridge, rule } => Some((*bridge, rule.table, Some(rule))),
+            _ => None,
+        }
+    }
+
     /// What tells counters apart. Rules are told apart by their places in memory.
     fn identity(&self) -> [u64; 3] {
         let pack = |l: &(u8, i32)| u64::from(l.0) << 32 | u64::from(l.1 as u32);
@@ -61,6 +73,7 @@ impl Count {
                 [5 | (bridge.index() as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]
             }
             Count::Sample => [4, 0, 0],
+            Count::Learn { bridge, rule } => [6 | (bridge.index() as u64) << 16, Arc::as_ptr(rule) as usize as u64, 0],
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::bridge::groups::ordered_action_set;
 use crate::buf::PacketBuf;
 use crate::conntrack::flag;
+use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::xlate::{Kind, MAX_STACK, Observer, SlowPath, Xlate};
 use openflow_rs::action::{Action, ControllerAction, DebugAction, ETH_NSH, LearnAction, PacketInReason, learned_flow};
@@ -131,10 +132,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Action::Bundle(b) => self.bundle(b),
             Action::Multipath(m) => self.multipath(m),
             Action::Meter(m) => {
-                self.observer.side_effect();
-                let n = self.packet.buf.data().len();
+                let (at, n) = (self.pipeline.bridge, self.packet.buf.data().len());
                 self.observer.datapath(|| format!("meter({m})"));
-                if !self.observer.dry() && !self.backer.meter_pass(self.pipeline.bridge, *m, n) {
+                self.observer.depends(Dependency::Meter(at, *m));
+                let meter = self.backer.meter(at, *m).filter(|_| !self.observer.dry());
+                if meter.is_none_or(|meter| meter.pass(n, self.backer.now)) {
+                    self.observer.meters(meter, n);
+                } else {
+                    self.observer.side_effect();
                     self.because(DropReason::Meter);
                     // The packet is dropped: nothing that follows is done.
                     (self.pipeline.exit, self.pipeline.metered) = (true, true);
@@ -283,10 +288,6 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn learn(&mut self, l: &LearnAction) {
-        self.observer.side_effect();
-        if self.observer.dry() {
-            return self.observer.tell(Kind::Warning, || "suppressing side effects, so learn action ignored".into());
-        }
         let (matches, actions) = learned_flow(l, &self.packet.key);
         let f = FlowMod {
             table: l.table,
@@ -299,10 +300,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             actions,
             ..Default::default()
         };
-        let now = self.backer.now;
+        let (at, now) = (self.pipeline.bridge, self.backer.now);
+        let there = self.backer.bridges.get(at).and_then(|b| b.as_learned(&f));
+        if self.observer.dry() {
+            self.observer.tell(Kind::Warning, || "suppressing side effects, so learn action ignored".into());
+            return if there.is_some() {
+                self.learned(l, true)
+            };
+        }
+        if let Some(rule) = there {
+            rule.renew(now);
+            self.observer.learns(at, rule);
+            return self.learned(l, true);
+        }
+        self.observer.side_effect();
         // A replaced flow reports its counters: pay them out first.
         self.observer.flows_change(self.backer);
-        let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
+        let Some(b) = self.backer.bridges.get_mut(at) else { return };
         // At the limit no flow is replaced by a different one either, as in Open vSwitch.
         let room = l.limit == 0
             || b.tables.get(l.table.index()).is_some_and(|t| {
@@ -310,10 +324,16 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     || t.iter().filter(|r| r.cookie == l.cookie).count() < l.limit as usize
             });
         if room {
-            b.learn_flow(&f, now);
+            // The action was validated: its table exists.
+            let _ = b.add_flow(&f, now);
         }
+        self.learned(l, room);
+    }
+
+    /// Writes whether there is a learned flow where an action wants that.
+    fn learned(&mut self, l: &LearnAction, there: bool) {
         if let Some(d) = &l.result_dst {
-            self.set_sub(d, u128::from(room));
+            self.set_sub(d, u128::from(there));
         }
     }
 }

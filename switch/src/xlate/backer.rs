@@ -2,6 +2,7 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use super::port_numbers::PortNumbers;
+use crate::bridge::meter::SharedMeter;
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
 use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
@@ -247,9 +248,12 @@ impl Backer {
         self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(Port::live)
     }
 
-    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: MeterId, bytes: usize) -> bool {
-        let now = self.now;
-        self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
+    pub(crate) fn meter_pass(&self, bridge: BridgeId, id: MeterId, bytes: usize) -> bool {
+        self.meter(bridge, id).is_none_or(|m| m.pass(bytes, self.now))
+    }
+
+    pub(crate) fn meter(&self, bridge: BridgeId, id: MeterId) -> Option<&SharedMeter> {
+        self.bridges.get(bridge)?.meters.get(&id)
     }
 
     /// The tunnel port that a packet arrives at: the one with the most specific options.

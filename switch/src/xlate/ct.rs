@@ -513,6 +513,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         (self.pipeline.table, self.pipeline.flow) = (table, Origin::NONE);
         self.pipeline.ct_depth += 1;
         let before = self.observer.translations();
+        self.observer.scope_begins();
         if self.pipeline.ct_depth <= MAX_DEPTH {
             self.observer.goes_on((self.pipeline.bridge, table), &self.packet.key);
             self.run_table(table);
@@ -520,6 +521,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         } else {
             self.because(DropReason::TooDeep);
         }
+        self.observer.scope_ends();
         if more.is_some() {
             self.observer.restores(before);
         }

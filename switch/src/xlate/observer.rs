@@ -8,6 +8,7 @@
 //! effect, what each observer makes of it.
 
 use crate::bridge::Bridge;
+use crate::bridge::meter::SharedMeter;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::reassembly::Suspended;
@@ -192,6 +193,14 @@ pub(crate) trait Observer: Sized {
     fn compares_length(&mut self, len: usize, limit: usize);
     /// The walk asked for something beside the tables.
     fn depends(&mut self, d: Dependency);
+    /// A meter, if there is one, let the packet pass that has so many bytes. Where it drops one, the walk goes on behind the
+    /// innermost scope.
+    fn meters(&mut self, meter: Option<&SharedMeter>, len: usize);
+    /// The packet's flow learned once more, in a bridge, what is there already.
+    fn learns(&mut self, bridge: BridgeId, rule: &Arc<Rule>);
+    /// What drops a packet from here on lets the walk go on where this ends.
+    fn scope_begins(&mut self);
+    fn scope_ends(&mut self);
     /// A `select` group chose a bucket, by its place, for a packet with this key; another one may get another bucket.
     fn chooses(&mut self, bucket: (GroupId, usize), selection: Selection, key: &FlowKey);
     /// Whether what is behind the choice of a `select` group is told of apart, as Open vSwitch's datapath hashes packets there

@@ -132,8 +132,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn isolated(&mut self, body: impl FnOnce(&mut Self)) {
         if self.is_last() {
             self.segment_ends();
+            self.observer.scope_begins();
             body(self);
             self.thaw();
+            self.observer.scope_ends();
             self.segment_ends();
             self.pipeline.action_set.clear();
             self.pipeline.exit = false;
@@ -155,8 +157,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.packet.clone_depth += 1;
         self.segment_ends();
         let translations = self.observer.translations();
+        self.observer.scope_begins();
         body(self);
         self.thaw();
+        self.observer.scope_ends();
         self.segment_ends();
         self.observer.restores(translations);
         self.packet.clone_depth -= 1;

@@ -210,6 +210,30 @@ pub const OPENING: &[&str] = &[
     "table=88,ipv6 actions=output:20",
     "table=0,priority=20,in_port=20,icmp6,ipv6_dst=2001::95 actions=ct(zone=41,nat,table=89)",
     "table=89,ipv6,ct_state=+est+rpl actions=output:1",
+    // Meters, before and behind what connections are, in clones, at the end, and before several ports.
+    "table=0,priority=20,in_port=1,udp,tp_dst=60 actions=dec_ttl,meter:2,ct(commit,zone=47,nat(src=172.16.1.30),table=102)",
+    "table=102,ip actions=meter:3,ct(commit,zone=48,table=103)",
+    "table=103,ip actions=dec_ttl,output:20",
+    "table=0,priority=20,in_port=1,udp,tp_dst=61 actions=ct(zone=49,table=104)",
+    "table=104,ip,ct_state=+new actions=meter:2,ct(commit,zone=49,table=105)",
+    "table=104,ip,ct_state=+est actions=meter:2,output:2,meter:3,dec_ttl,output:3",
+    "table=105,ip actions=output:2",
+    "table=0,priority=20,in_port=20,udp,tp_src=61 actions=ct(zone=49,table=104)",
+    "table=0,priority=20,in_port=1,udp,tp_dst=62 actions=clone(dec_ttl,meter:2,output:2),output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=63 actions=output:2,meter:2,resubmit(,106)",
+    "table=106,ip actions=dec_ttl,output:20",
+    "table=0,priority=20,in_port=1,udp,tp_dst=64 actions=meter:2,group:1",
+    "table=0,priority=20,in_port=1,udp,tp_dst=65 actions=clone(output:2,meter:3,set_field:0x1234->tun_id,set_field:192.168.0.2->tun_dst,output:10)",
+    "table=0,priority=20,in_port=1,udp,tp_dst=66 actions=write_actions(output:2),meter:2,set_field:9.9.9.2->ip_src",
+    "table=0,priority=8,in_port=10,tun_id=0x1235,ip,nw_proto=0 actions=meter:3,output:2",
+    // Flows that learn, from what packets say and from what translation made of it, and look there at once.
+    "table=0,priority=20,in_port=1,udp,tp_dst=67 actions=learn(table=107,hard_timeout=5,idle_timeout=9,priority=7,cookie=0x77,eth_type=0x800,NXM_OF_IP_SRC[],load:NXM_OF_UDP_DST[]->NXM_NX_REG5[0..15],output:NXM_OF_IN_PORT[]),resubmit(,107)",
+    "table=107,priority=1 actions=output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=68 actions=ct(commit,zone=50,nat(src=172.16.1.31-172.16.1.32),exec(set_field:5->ct_mark),table=108)",
+    "table=108,ip actions=learn(table=107,idle_timeout=20,priority=8,cookie=0x78,limit=2,result_dst=NXM_NX_REG6[0],eth_type=0x800,NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],load:NXM_NX_CT_MARK[]->NXM_NX_REG5[]),resubmit(,109)",
+    "table=109,ip,reg6=1 actions=dec_ttl,output:20",
+    "table=109,ip,reg6=0 actions=output:2",
+    "table=0,priority=20,in_port=1,udp,tp_dst=69 actions=learn(table=110,hard_timeout=30,cookie=0x79,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),meter:2,output:20",
     // ICMP errors, both ways. What is behind sees who sent them, or for whom they are; some connections are marked.
     "table=86,ip,ct_state=+rel actions=dec_ttl,output:1",
     "table=98,priority=21,icmp,icmp_type=3 actions=ct(zone=33,nat,table=99)",
@@ -266,6 +290,13 @@ pub fn group(n: u32, swap: bool) -> String {
     format!("group_id={n},type={kind},bucket=bucket_id:0,{a},bucket=bucket_id:1,{b}")
 }
 
+/// Meters 1 and 2 count packets, 3 bits.
+pub fn meter(command: MeterModCommand, n: u32, rate: u32) -> MeterMod {
+    let (unit, rate) = if n < 3 { ("pktps", 10 * rate) } else { ("kbps", 15 * rate) };
+    let text = format!("meter={n} {unit} stats bands=type=drop rate={rate}");
+    MeterMod { command, meter: parse_meter(&text).expect("meter") }
+}
+
 pub fn ip(s: &str) -> IpAddr {
     s.parse().expect("address")
 }
@@ -311,8 +342,9 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
         let g = GroupMod::new(GroupModCommand::Add, parse_group(&group(n, false)).expect("group"));
         s.apply(int, &Message::GroupMod(g), now).expect("group");
     }
-    let meter = parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter");
-    s.apply(int, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), now).expect("meter");
+    for n in 1..=3 {
+        s.apply(int, &Message::MeterMod(meter(MeterModCommand::Add, n, 2)), now).expect("meter");
+    }
     FLOWS.iter().chain(OPENING).for_each(|f| flow(&mut s, int, f, now));
     flow(&mut s, ex, "actions=NORMAL", now);
     s.underlay.set_routes(vec![Route {

@@ -3,7 +3,7 @@
 use super::gateway::{GROUPS, PEER, ROUTER, VIF, flow, ip};
 use super::ops::{IcmpError, Op, Sum, Wrong, errors};
 use super::rig::{Rig, equals_translation, step};
-use openflow_rs::TableId;
+use openflow_rs::{MeterModCommand, TableId};
 use packet::build;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -13,6 +13,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let open = || {
         let dport = prop_oneof![
             80u16..82,
+            60u16..70,
+            60u16..62,
+            67u16..70,
             90u16..99,
             91u16..99,
             98u16..99,
@@ -41,6 +44,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         10 => (1u8..4, 1u16..4, any::<bool>(), prop::bool::weighted(0.9)).prop_map(|(src, id, v6, right)| Op::Ping { src, id: if right { id } else { 300 + id }, v6, right }),
         1 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         10 => errors(),
+        1 => prop_oneof![Just(107u8), Just(110)].prop_map(|t| Op::Forget(TableId(t))),
+        2 => (2u32..4, 1u32..5, prop_oneof![
+            4 => Just(MeterModCommand::Modify), 1 => Just(MeterModCommand::Add), 1 => Just(MeterModCommand::Delete)
+        ]).prop_map(|(n, rate, command)| Op::Meter(n, rate, command)),
         2 => (1u64..40).prop_map(Op::Later),
         2 => prop_oneof![22u16..47].prop_map(Op::Flush),
         1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
@@ -114,6 +121,77 @@ fn pings_need_no_walk() {
             }
         }
         assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}: {walks:?}");
+    }
+}
+
+/// Packets that pass meters, or are dropped by them, walk only where a dropped one goes on behind a clone: the first ones of
+/// many connections, which are alike but into a tunnel, and many of one.
+#[test]
+fn meters_need_no_walk() {
+    let all = [true; 2];
+    let list = [(60, all), (61, all), (62, [false; 2]), (63, all), (64, all), (65, [false, true]), (66, all)];
+    for ((dport, kept), lane, rate) in
+        list.into_iter().flat_map(|l| [(l, false, 60_000), (l, true, 60_000), (l, false, 1), (l, true, 1)])
+    {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+        for n in [2, 3] {
+            step(&mut s, &Op::Meter(n, rate, MeterModCommand::Modify), &mut now, &mut last);
+        }
+        let mut walks = [0; 2];
+        for n in 0..200 {
+            for (walks, sport) in walks.iter_mut().zip([1000 + n, 900]) {
+                let before = s.cache_stats().misses;
+                step(&mut s, &Op::Open { src: 2, sport, dport, ttl: 64, sum: Sum::Right }, &mut now, &mut last);
+                *walks += s.cache_stats().misses - before;
+            }
+        }
+        s.count();
+        let dropped: u64 = s.bridge(BridgeId(0)).expect("bridge").meters().flat_map(|m| m.dropped).map(|d| d.0).sum();
+        let what = format!("port {dport}, lane {lane}, rate {rate}: {walks:?} walks, {dropped} dropped");
+        assert_eq!(walks.map(|n| n < 60), kept, "{what}");
+        assert_eq!(dropped > 0, rate == 1, "{what}");
+    }
+}
+
+/// Packets whose flows learn what is there already walk no more than once for each flow that they learn; the learned flows
+/// live as long as packets come, and are learned anew when somebody takes them away.
+#[test]
+fn learning_needs_no_walk() {
+    for (lane, dport, table, flows) in
+        [(false, 67, 107, 2), (true, 67, 107, 2), (false, 68, 107, 2), (false, 69, 110, 1), (true, 69, 110, 1)]
+    {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+        step(&mut s, &Op::Meter(2, 60_000, MeterModCommand::Modify), &mut now, &mut last);
+        let learned = |s: &Rig| s.bridge(BridgeId(0)).expect("bridge").rules(TableId(table)).len();
+        let before = learned(&s);
+        let mut round = |s: &mut Rig, now: &mut Duration| {
+            let walks = s.cache_stats().misses;
+            // Longer than any of their timeouts.
+            for n in 0..400u16 {
+                *now += Duration::from_millis(100);
+                let sport = if dport == 68 { 1000 } else { 1000 + n };
+                step(s, &Op::Open { src: 2, sport, dport, ttl: 64, sum: Sum::Right }, now, &mut last);
+                if n % 10 == 0 {
+                    step(s, &Op::Later(0), now, &mut Vec::new());
+                }
+            }
+            s.cache_stats().misses - walks
+        };
+        let walks = round(&mut s, &mut now);
+        let there = learned(&s) - before;
+        assert!(walks < 20, "port {dport}, lane {lane}: {walks} walks");
+        assert!((1..=flows).contains(&there), "port {dport}, lane {lane}: {there} flows");
+        step(&mut s, &Op::Forget(TableId(table)), &mut now, &mut Vec::new());
+        let walks = round(&mut s, &mut now);
+        assert!(walks < 20 && learned(&s) >= there, "port {dport}, lane {lane}: {walks} walks, later");
     }
 }
 

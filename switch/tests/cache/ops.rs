@@ -112,6 +112,10 @@ pub enum Op {
     },
     /// All flows are taken out and put in again, one of them perhaps with other actions.
     Replace(Option<usize>),
+    /// The flows of a table are deleted.
+    Forget(TableId),
+    /// A meter has another rate, is gone, or there again.
+    Meter(u32, u32, MeterModCommand),
     /// The buckets of a group change.
     Group(u32, bool),
     /// A bridge's mirror becomes this one, or none: (bridge, all ports, received rather than sent, cut short).

@@ -224,6 +224,13 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
             format!("{:?}", s.apply(BridgeId(0), &Message::GroupMod(g), *now))
         }
+        Op::Forget(table) => {
+            let all = FlowMod { command: FlowModCommand::Delete, table: *table, ..Default::default() };
+            format!("{:?}", s.apply(BridgeId(0), &Message::FlowMod(all), *now))
+        }
+        Op::Meter(n, rate, command) => {
+            format!("{:?}", s.apply(BridgeId(0), &Message::MeterMod(meter(*command, *n, *rate)), *now))
+        }
         Op::Own(port, long) => {
             *now += Duration::from_millis(7);
             let at = (*port, *long);

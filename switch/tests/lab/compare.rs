@@ -255,7 +255,7 @@ impl<'a> Pair<'a> {
         let overlapped = fragment && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
         // Behind a meter that drops, flows go on to count there.
         let meters = self.ours.bridge(self.bridge).into_iter().flat_map(|b| b.meters());
-        self.strayed |= meters.flat_map(|m| &m.dropped).any(|(packets, _)| *packets != 0);
+        self.strayed |= meters.flat_map(|m| m.dropped).any(|(packets, _)| packets != 0);
         self.dropped = overlapped || dropped(&self.ours) != before;
         let renumbered =
             |c: switch::conntrack::Connection| matches!(c.original.proto, 1 | 58) && c.original.sport != c.reply.sport;

@@ -1,0 +1,151 @@
+//! Meters on the way of cached flows.
+//!
+//! ```text
+//!   steps ─► meter ─► steps ─► meter ─► steps       one entry: its meters are asked before anything is done,
+//!              └─ drops: the steps before it,       in their order, until one drops the packet
+//!                 the checks before it, and the
+//!                 counters that had moved by then
+//! ```
+//! What meters say follows from their state, the time and the packet's length, and not from what the walk did before. So
+//! they are asked first, and what is behind the one that drops is not done: no connection is opened or refreshed there.
+//! A walk in which anything was done behind the scope that a meter ends is not kept.
+
+use super::entry::{Check, Entry};
+use super::exec::{run, serve};
+use super::table::Table;
+use super::views::Views;
+use super::{Cache, Tallies};
+use crate::bridge::meter::{Meter, SharedMeter};
+use crate::buf::PacketBuf;
+use crate::conntrack::Tuple;
+use crate::drops::DropReason;
+use crate::events::Outputs;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+/// Most checks of an entry with meters.
+pub(super) const CHECKS: usize = u64::BITS as usize;
+
+/// A meter of a cached flow.
+#[derive(Clone, Debug)]
+pub(crate) struct Metered {
+    meter: SharedMeter,
+    /// The length that it is told, as a difference to that of the packet as received (0) or out of its tunnel (1).
+    length: (u8, i32),
+    /// Passes through connection tracking before it, and those of them of which entries have checks.
+    pub(super) passes: usize,
+    pub(super) found: usize,
+    /// Which checks are of what is before it, in bits.
+    pub(super) checks: u64,
+    /// Words of the steps before it.
+    pub(super) words: usize,
+    /// The counters that had moved before it.
+    pub(super) path: (u32, u32),
+}
+
+impl Metered {
+    pub(super) fn new(meter: SharedMeter, length: (u8, i32)) -> Metered {
+        Metered { meter, length, passes: 0, found: 0, checks: 0, words: 0, path: (0, 0) }
+    }
+
+    /// The same behind so many words of steps.
+    pub(super) fn behind(&self, words: usize) -> Metered {
+        Metered { words, ..self.clone() }
+    }
+
+    /// OpenFlow's number of the meter.
+    pub(super) fn id(&self) -> openflow_rs::MeterId {
+        self.meter.lock().config.id
+    }
+
+    fn len(&self, lengths: [usize; 2]) -> usize {
+        let (which, difference) = self.length;
+        let len = lengths.get(usize::from(which)).copied().unwrap_or(0) as i64 + i64::from(difference);
+        len.max(0) as usize
+    }
+}
+
+impl Entry {
+    /// Asks the meters for a packet of these lengths: the place of the one that drops it.
+    pub(super) fn dropped_by(&self, lengths: [usize; 2], now: u64) -> Option<usize> {
+        self.meters().iter().position(|m| !m.meter.pass(m.len(lengths), Duration::from_nanos(now)))
+    }
+}
+
+/// The meters of an entry, asked for packets in a row: one alone is locked once for all of them.
+pub(super) struct Asked<'a> {
+    e: &'a Entry,
+    now: u64,
+    one: Option<(&'a Metered, MutexGuard<'a, Meter>)>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(e: &'a Entry, now: u64) -> Asked<'a> {
+        let one = if let [m] = e.meters() { Some((m, m.meter.lock())) } else { None };
+        Asked { e, now, one }
+    }
+
+    /// [`Entry::dropped_by`].
+    pub(super) fn dropped_by(&mut self, lengths: [usize; 2]) -> Option<usize> {
+        match &mut self.one {
+            Some((m, meter)) => (!meter.pass(m.len(lengths), Duration::from_nanos(self.now))).then_some(0),
+            None => self.e.dropped_by(lengths, self.now),
+        }
+    }
+}
+
+impl Table {
+    /// Whether the counters are known that had moved before the meters of an entry.
+    #[cold]
+    pub(super) fn meters_fresh(&self, e: &Entry) -> bool {
+        e.meters().iter().all(|m| self.is_at(m.path))
+    }
+}
+
+/// Serves a packet whose checks hold from an entry whose meters have been asked ([`Entry::dropped_by`]).
+pub(super) fn serve_metered<P: PacketBuf>(
+    (e, dropped): (&Entry, Option<usize>),
+    packet: P,
+    (end, lengths): (usize, [usize; 2]),
+    (tuples, outer): (&[[Tuple; 2]], &mut Vec<Option<P>>),
+    out: &mut Outputs<P>,
+    (views, tallies): (&Views, &mut Tallies),
+    now: u64,
+) {
+    let by = dropped.and_then(|n| e.meters().get(n));
+    let before = |n: &usize| by.is_none_or(|m| m.checks >> n & 1 != 0);
+    for (_, c) in e.checks().enumerate().filter(|(n, _)| before(n)) {
+        views.pass(c, &lengths, now);
+    }
+    let Some(m) = by else {
+        return serve(e, e.steps(), packet, (end, lengths), (tuples, outer), out, tallies);
+    };
+    let (path, generation) = m.path;
+    tallies.count(path, generation, lengths);
+    let sent = out.packets.len() + out.bfd.len();
+    run(e.steps_before(m), packet, end, tuples, outer, out);
+    if out.packets.len() + out.bfd.len() == sent {
+        tallies.drop(DropReason::Meter);
+    }
+}
+
+impl Cache {
+    /// Serves a packet from an entry with meters, if its checks hold; else it comes back.
+    #[inline(never)]
+    pub(super) fn replay_metered<P: PacketBuf>(
+        &mut self,
+        number: usize,
+        packet: P,
+        (end, lengths): (usize, [usize; 2]),
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        now: u64,
+    ) -> Option<P> {
+        let Cache { table, views, tallies, .. } = self;
+        let holds = |c: Check| matches!(c, Check::Absent { .. }) || views.holds(c, Some(lengths), now);
+        let Some(e) = table.entries.get(number).filter(|e| e.checks().all(holds)) else { return Some(packet) };
+        let dropped = e.dropped_by(lengths, now);
+        serve_metered((e, dropped), packet, (end, lengths), (&[], outer), out, (views, tallies), now);
+        None
+    }
+}
