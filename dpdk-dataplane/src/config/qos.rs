@@ -211,7 +211,8 @@ fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -
         let htb = kind == "linux-htb";
         QueueRequest {
             min: bits(m, "min-rate", &of),
-            max: bits(m, "max-rate", &of),
+            // 0 is no limit, as without a value.
+            max: bits(m, "max-rate", &of).filter(|r| *r > 0),
             burst: bits(m, "burst", &of).filter(|_| htb),
             priority: number(m, "priority").ok().flatten().filter(|_| htb).unwrap_or(0),
         }
