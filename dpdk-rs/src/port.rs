@@ -475,6 +475,14 @@ impl Port {
         self.too_long.fetch_add((before - packets.len()) as u64, Ordering::Relaxed);
     }
 
+    /// Sets the priority, in the words of socket(7), of what a device of the kernel sends from now on: its queues find their classes
+    /// by it. Other devices have none.
+    pub fn set_priority(&self, priority: u32) {
+        if let Behind::Socket(socket) = &self.behind {
+            socket.set_priority(priority);
+        }
+    }
+
     /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue, those that are
     /// too long are dropped. Checksums
     /// that were left to the device are made ready for it, or written here where it does not do that. Waits while another thread

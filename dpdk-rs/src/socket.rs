@@ -59,6 +59,8 @@ pub(crate) struct Socket {
     watched: u64,
     /// Packets and bytes received and sent, those that could not be sent, and those for which the ring had no room.
     pub(crate) counters: [AtomicU64; 6],
+    /// The priority of what it sends.
+    priority: AtomicU32,
 }
 
 /// The ring's memory.
@@ -132,7 +134,8 @@ impl Socket {
         set(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         let watched = watcher()?.watch_once(&fd)?;
         let counters = Default::default();
-        Ok(Socket { fd, map, ring, next: Mutex::new(0), memory: memory.clone(), watched, counters })
+        let (next, priority) = (Mutex::new(0), AtomicU32::new(0));
+        Ok(Socket { fd, map, ring, next, memory: memory.clone(), watched, counters, priority })
     }
 
     fn header(&self, n: usize) -> Option<&Header> {
@@ -205,6 +208,14 @@ impl Socket {
             write_checksum(m.data_mut());
         }
         Some(m)
+    }
+
+    /// Sets the priority of what is sent from now on.
+    pub(crate) fn set_priority(&self, priority: u32) {
+        if self.priority.swap(priority, Ordering::Relaxed) != priority {
+            // Without CAP_NET_ADMIN the kernel refuses it: packets go as those of no class do.
+            let _ = set(&self.fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority.cast_signed());
+        }
     }
 
     /// Sends packets, and gives how many of them are gone: sent, or not to be sent at all.

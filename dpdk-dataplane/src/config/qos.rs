@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 /// The supported types of QoS.
 pub const TYPES: &[&str] = &["egress-policer", "linux-hfsc", "linux-htb", "linux-noop", "trtcm-policer"];
 
+/// The greatest queue of a port that the kernel has a class for, as in Open vSwitch.
+const LAST_CLASSED: u32 = 0xefff;
 /// The least burst in bytes: an Ethernet frame of the usual size, with some room for headers before it.
-const LEAST_BURST: u64 = 1564;
+pub const LEAST_BURST: u64 = 1564;
 /// The least rate of a queue of `linux-htb`, in bytes a second.
 const LEAST_RATE: u64 = 1500;
 
@@ -45,6 +47,19 @@ pub struct Class {
     pub burst: u64,
     /// A lower number goes first.
     pub priority: u32,
+}
+
+impl Class {
+    /// Bytes that a queue sends in its turn: a tenth of its guaranteed rate, as the kernel's default of `r2q` has it, and at
+    /// least a frame of the usual size.
+    pub fn quantum(&self) -> u64 {
+        (self.min / 10).clamp(1514, 60_000)
+    }
+}
+
+/// The number of the kernel's class for a queue.
+pub fn class_of_queue(queue: u32) -> Option<u16> {
+    u16::try_from(queue).ok().filter(|_| queue <= LAST_CLASSED).map(|n| n + 1)
 }
 
 /// The queues of a port whose speed is known.
@@ -86,6 +101,8 @@ pub enum QosError {
 pub enum Egress {
     /// None.
     Free,
+    /// None of ours: an operator sets the kernel's queues (`linux-noop`).
+    Operators,
     /// A policer: packets beyond the rate are dropped.
     Police(Rate),
     /// A shaper: packets wait in queues.
@@ -146,7 +163,8 @@ pub(super) fn ingress(i: &ovs::Interface) -> Rate {
 pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, QosError> {
     let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Egress::Free) };
     match &*q.r#type {
-        "" | "linux-noop" => Ok(Egress::Free),
+        "" => Ok(Egress::Free),
+        "linux-noop" => Ok(Egress::Operators),
         kind @ ("egress-policer" | "trtcm-policer") => policer(kind, &p.name, q).map(Egress::Police),
         "linux-htb" => Ok(Egress::Shape(queues("linux-htb", db, p, q))),
         "linux-hfsc" => Ok(Egress::Shape(queues("linux-hfsc", db, p, q))),
@@ -193,7 +211,8 @@ fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -
         let htb = kind == "linux-htb";
         QueueRequest {
             min: bits(m, "min-rate", &of),
-            max: bits(m, "max-rate", &of),
+            // 0 is no limit, as without a value.
+            max: bits(m, "max-rate", &of).filter(|r| *r > 0),
             burst: bits(m, "burst", &of).filter(|_| htb),
             priority: number(m, "priority").ok().flatten().filter(|_| htb).unwrap_or(0),
         }
@@ -208,6 +227,12 @@ fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_have_classes_as_far_as_numbers_go() {
+        let of = [0, 7, LAST_CLASSED, LAST_CLASSED + 1, u32::MAX].map(class_of_queue);
+        assert_eq!(of, [Some(1), Some(8), Some(0xf000), None, None]);
+    }
 
     #[test]
     fn rates_stay_within_the_ports() {

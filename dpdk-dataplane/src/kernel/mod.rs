@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`netlink`] | links, addresses, routes, rules and neighbours, followed by netlink; changes of links |
+//! | [`tc`] | queues and policers of links, by netlink |
 //! | [`sysfs`] | speed and counters of devices in /sys |
 //! | [`os_statistics`] | `Open_vSwitch:statistics` |
 //! | [`dpdk_rundir`] | DPDK's run-time directories |
@@ -11,6 +12,7 @@ pub mod dpdk_rundir;
 pub mod netlink;
 pub mod os_statistics;
 pub mod sysfs;
+pub mod tc;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 

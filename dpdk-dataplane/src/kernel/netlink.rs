@@ -77,6 +77,8 @@ pub struct KernelSnapshot {
 #[derive(Clone)]
 pub struct KernelTables {
     handle: Handle,
+    /// For traffic control: a socket lists one thing at a time, and the other one's lists are the reader's.
+    pub(super) control: Handle,
     snapshot: watch::Receiver<KernelSnapshot>,
 }
 
@@ -111,6 +113,8 @@ impl KernelTables {
             MulticastGroup::Ipv6Rule,
         ])?;
         tokio::spawn(connection);
+        let (connection, control, _) = rtnetlink::new_connection()?;
+        tokio::spawn(connection);
         let (tx, snapshot) = watch::channel(read(&handle).await?);
         let reader = handle.clone();
         tokio::spawn(async move {
@@ -139,7 +143,7 @@ impl KernelTables {
                 }
             }
         });
-        Ok(KernelTables { handle, snapshot })
+        Ok(KernelTables { handle, control, snapshot })
     }
 
     /// The snapshot, with notice of changes.

@@ -2,11 +2,13 @@
 
 use super::PacketSampler;
 use super::devices::{DeviceSlot, EgressLimit};
-use super::main::{CollectorInput, ControllerEvent, MainPmd};
+use super::main::{CollectorInput, ControllerEvent, Counters, MainPmd};
 use super::packet_in_limit::Verdict;
+use crate::config::qos::class_of_queue;
 use crate::ports::frame::{Frame, memory};
+use crate::ports::netdev::Device;
 use crate::ports::qos::shaper::Shaper;
-use dpdk_rs::BURST;
+use dpdk_rs::{BURST, Mbuf};
 use openflow_rs::Match;
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -18,6 +20,20 @@ const WAITING: usize = 8192;
 
 /// Lines of the trace of a packet that passed a limit which go into the log.
 const LIMIT_LINES: usize = 400;
+
+/// Sends packets by a device; those for which it has no room are dropped, and counted.
+fn send(device: &mut Device, packets: &mut Vec<Mbuf>, counters: &mut Counters) {
+    counters.sent += device.port.transmit(0, packets) as u64;
+    counters.full += packets.len() as u64;
+    device.full += packets.len() as u64;
+    packets.clear();
+}
+
+/// A packet's priority, by which the kernel's queues find its class (tc(8)): their number, 1, above that of the class. A
+/// queue without a class shares that of queue 0.
+fn priority(queue: u32) -> u32 {
+    1 << 16 | u32::from(class_of_queue(queue).unwrap_or(1))
+}
 
 impl MainPmd {
     /// Handles what the switch produced: events first, as these may produce packets, then packets.
@@ -172,16 +188,25 @@ impl MainPmd {
                 }
             }
         }
-        for i in &self.shaped {
-            if let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
-                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
+        let MainPmd { shaped, devices, counters, .. } = self;
+        for i in shaped.iter() {
+            let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, device, classes, .. })) =
+                devices.get_mut(*i)
+            else {
+                continue;
+            };
+            let mut last = None;
+            for (number, m) in std::iter::from_fn(|| s.take(now)).take(BURST) {
+                // The kernel learns the class of a run of packets from the socket that sends them.
+                if *classes && last.replace(number) != Some(number) {
+                    send(device, queue, counters);
+                    device.port.set_priority(priority(number));
+                }
+                queue.push(m);
             }
         }
-        for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
-            self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
-            self.counters.full += slot.queue.len() as u64;
-            slot.device.full += slot.queue.len() as u64;
-            slot.queue.clear();
+        for slot in devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
+            send(&mut slot.device, &mut slot.queue, counters);
         }
     }
 

@@ -2,7 +2,7 @@
 //! go.
 
 use super::{Handle, Jobs, MainPmd, PmdEnded};
-use crate::config::qos::{Egress, Rate};
+use crate::config::qos::{Egress, Plan, Rate};
 use crate::pmd::fast::SharedPort;
 use crate::ports::netdev::Device;
 use crate::ports::qos::policer::Policer;
@@ -90,6 +90,8 @@ pub(super) struct DeviceSlot {
     pub queue: Vec<Mbuf>,
     pub ingress: Option<Policer>,
     pub egress: EgressLimit,
+    /// The kernel has a class for each of its queues, and is told which packets are of which.
+    pub classes: bool,
 }
 
 /// A device that is out of its place for a while, with its limits and the choice of its threads. The place and the number
@@ -122,6 +124,7 @@ impl DeviceSlot {
             queue: Vec::new(),
             ingress: None,
             egress: EgressLimit::Free,
+            classes: false,
         }
     }
 
@@ -244,22 +247,23 @@ impl MainPmd {
         }
     }
 
-    /// Sets the limits of what a device receives and sends.
-    pub fn police(&mut self, n: DeviceId, ingress: Rate, egress: &Egress) {
+    /// Sets the limits of what a device receives and sends; gives the queues that it has then. `mbps` is the speed of its
+    /// link in megabits a second, where that is known better than the device itself knows it.
+    pub fn police(&mut self, n: DeviceId, ingress: Rate, egress: &Egress, mbps: Option<u32>) -> Option<Plan> {
         let now = self.now();
-        let Some(Some(s)) = self.devices.get_mut(n.index()) else { return };
+        let s = self.devices.get_mut(n.index())?.as_mut()?;
         let before = s.only_main();
         if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
             s.ingress = Policer::new(ingress, now);
         }
         s.egress = match (egress, std::mem::replace(&mut s.egress, EgressLimit::Free)) {
-            (Egress::Free, _) => EgressLimit::Free,
+            (Egress::Free | Egress::Operators, _) => EgressLimit::Free,
             (Egress::Police(rate), EgressLimit::Police(p)) if p.rate == *rate => EgressLimit::Police(p),
             (Egress::Police(rate), _) => {
                 Policer::new(*rate, now).map_or(EgressLimit::Free, |p| EgressLimit::Police(Box::new(p)))
             }
             (Egress::Shape(asked), gate) => {
-                let mbps = Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s));
+                let mbps = mbps.or_else(|| Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s)));
                 let plan = asked.plan(u64::from(mbps.unwrap_or(DEFAULT_SPEED)) * 125_000);
                 EgressLimit::Shape(match gate {
                     EgressLimit::Shape(mut shaper) => {
@@ -272,10 +276,23 @@ impl MainPmd {
                 })
             }
         };
+        let plan = match &s.egress {
+            EgressLimit::Shape(shaper) => Some(shaper.plan().clone()),
+            _ => None,
+        };
         if s.only_main() != before {
             self.assign();
         }
         self.find_shaped();
+        plan
+    }
+
+    /// Sets whether the kernel has a class for each queue of a device.
+    pub fn set_classes(&mut self, n: DeviceId, classes: bool) {
+        let Some(Some(s)) = self.devices.get_mut(n.index()) else { return };
+        if std::mem::replace(&mut s.classes, classes) && !classes {
+            s.device.port.set_priority(0);
+        }
     }
 
     fn find_shaped(&mut self) {

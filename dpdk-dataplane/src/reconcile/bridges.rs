@@ -6,11 +6,13 @@ use crate::config::BridgeSpec;
 use crate::config::bond::{BondMember, BondSpec};
 use crate::config::mirror::MirrorTarget;
 use crate::config::port::{Kind, PortError, PortSpec};
-use crate::config::qos::Egress;
+use crate::config::qos::{Egress, Rate};
 use crate::config::stp::StpPortSpec;
-use crate::kernel::netlink::KernelSnapshot;
+use crate::kernel::netlink::{KernelSnapshot, KernelTables};
+use crate::kernel::sysfs;
+use crate::kernel::tc::Queues;
 use crate::openflow::{self, Controllers, Socket};
-use crate::pmd::{self, Jobs, MainPmd};
+use crate::pmd::{self, Handle, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
 use crate::ports::rstp::bridges::RstpPort;
@@ -21,7 +23,7 @@ use openflow_rs::{
     TableId,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use switch::{BridgeId, DeviceId, Mirror, MirrorOutput, Port, PortKind};
+use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
 impl Reconciler {
     /// Whether network devices that ports need have come, gone or been replaced.
@@ -404,8 +406,13 @@ impl Reconciler {
         }
     }
 
-    pub(super) async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
+    pub(super) async fn close_port(&mut self, b: &RunningBridge, mut p: RunningPort) {
         let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
+        if let Some(index) = p.ifindex {
+            let operators = p.spec.egress == Ok(Egress::Operators);
+            let queues = if operators { Queues::Operators } else { Queues::None };
+            p.traffic_control.follow(&self.kernel, &p.spec.name, index, queues, Rate::default()).await;
+        }
         let taken = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.set(id, no, None, now);
@@ -463,8 +470,8 @@ impl Reconciler {
                 }
                 let again = old.setup != new.setup;
                 let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());
-                if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
-                    self.police(&new, d);
+                if again || limits(&old) != limits(&new) {
+                    police(&self.pmd, &self.kernel, p).await;
                 }
                 // Nothing of this is in a port's description; of a change of liveness controllers are told where it is
                 // found.
@@ -492,6 +499,7 @@ impl Reconciler {
             egress: None,
             info: None,
             lacp_current: None,
+            traffic_control: Default::default(),
         };
         match self.make(&b.spec, spec).await {
             Ok(made) => match free_number(b, spec) {
@@ -540,9 +548,7 @@ impl Reconciler {
         match added.await {
             Ok(Ok(told)) => {
                 (p.no, p.error) = (Some(no), made.complaint);
-                if let Some(d) = p.device {
-                    self.police(&p.spec, d);
-                }
+                police(&self.pmd, &self.kernel, p).await;
                 let number = if no == PortNo::LOCAL { 65534 } else { no.0 };
                 tracing::info!(target: "bridge", "bridge {}: added interface {} on port {number}", b.spec.name, p.spec.name);
                 told.into_iter().for_each(|p| self.connections.port_added(b.id, &p));
@@ -551,19 +557,33 @@ impl Reconciler {
             Err(e) => p.error = Some(e.to_string()),
         }
     }
+}
 
-    /// Sets a port's QoS, and which processors poll its queues.
-    pub(super) fn police(&self, spec: &PortSpec, device: DeviceId) {
-        let egress = spec.egress.clone().unwrap_or_else(|e| {
-            tracing::warn!(target: "bridge", "{e}");
-            Egress::Free
-        });
-        let (ingress, affinity) = (spec.ingress, spec.affinity.clone());
-        self.pmd.post(move |w| {
-            w.police(device, ingress, &egress);
-            w.set_affinity(device, affinity);
-        });
-    }
+/// Sets a port's QoS, in the switch and in the kernel, and which processors poll its queues.
+pub(super) async fn police(pmd: &Handle, kernel: &KernelTables, p: &mut RunningPort) {
+    let Some(device) = p.device else { return };
+    let egress = p.spec.egress.clone().unwrap_or_else(|e| {
+        tracing::warn!(target: "bridge", "{e}");
+        Egress::Free
+    });
+    let name = &p.spec.name;
+    let shaped = p.ifindex.filter(|_| matches!(egress, Egress::Shape(_)));
+    let mbps = shaped.and_then(|i| sysfs::speed(name, i)).map(|(mbps, _)| mbps);
+    let operators = egress == Egress::Operators;
+    let (ingress, affinity) = (p.spec.ingress, p.spec.affinity.clone());
+    let plan = pmd.run(move |w| {
+        let plan = w.police(device, ingress, &egress, mbps);
+        w.set_affinity(device, affinity);
+        plan
+    });
+    let (Ok(plan), Some(index)) = (plan.await, p.ifindex) else { return };
+    let queues = match plan {
+        Some(plan) => Queues::Plan(plan),
+        None if operators => Queues::Operators,
+        None => Queues::None,
+    };
+    let classes = p.traffic_control.follow(kernel, name, index, queues, ingress).await;
+    pmd.post(move |w| w.set_classes(device, classes));
 }
 
 /// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other

@@ -1,7 +1,9 @@
 //! Follows links, MTUs and bonds of ports, and tells the switch and controllers of changes.
 
 use super::Reconciler;
+use super::bridges::police;
 use crate::config::port::{Kind, of_host};
+use crate::config::qos::Egress;
 use crate::kernel::sysfs;
 use crate::pmd::Jobs;
 use openflow_rs::PortNo;
@@ -138,7 +140,12 @@ impl Reconciler {
                 if link != p.link {
                     // The first reading is no change.
                     p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());
+                    let faster = link.mbps != p.link.mbps;
                     p.link = link;
+                    // Queues may go by the link's speed.
+                    if faster && matches!(p.spec.egress, Ok(Egress::Shape(_))) {
+                        police(&self.pmd, &self.kernel, p).await;
+                    }
                 }
                 // Compared with what the switch has, not with what it was told: the port may have been made anew.
                 if link != known {

@@ -37,6 +37,7 @@ use crate::ha::status::Status;
 use crate::kernel::netlink::{KernelSnapshot, KernelTables};
 use crate::kernel::os_statistics;
 use crate::kernel::sysfs;
+use crate::kernel::tc::TrafficControl;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::pmd::{self, Handle, Jobs, PathChange};
 use crate::ports::bfd::BfdStatus;
@@ -147,6 +148,8 @@ pub(crate) struct RunningPort {
     pub info: Option<dpdk_rs::PortInfo>,
     /// Whether its LACP partner speaks; none without LACP.
     pub lacp_current: Option<bool>,
+    /// What of its limits the kernel has.
+    pub traffic_control: TrafficControl,
 }
 
 impl RunningPort {

@@ -11,17 +11,13 @@
 //! proportion to their `min-rate` (deficit round robin). This is the kernel's hierarchical token bucket with one level.
 //! The caller never waits: packets for which there is no room are dropped and counted.
 
-use crate::config::qos::{Class, Plan};
+use crate::config::qos::{Class, LEAST_BURST, Plan};
 use crate::token_bucket::TokenBucket;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 /// The most packets in a queue: the kernel's default (`txqueuelen`).
 const LONGEST: usize = 1000;
-/// The least bytes that a queue sends in its turn: a frame of the usual size.
-const LEAST_TURN: u64 = 1514;
-/// The most bytes that a queue sends in its turn.
-const MOST_TURN: u64 = 60_000;
 
 /// Counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,8 +53,7 @@ impl<P> Queue<P> {
     }
 
     fn quantum(&self) -> i64 {
-        // The kernel's default of `r2q`.
-        (self.class.min / 10).clamp(LEAST_TURN, MOST_TURN) as i64
+        self.class.quantum() as i64
     }
 }
 
@@ -99,7 +94,7 @@ impl<P> Shaper<P> {
 
     /// Changes the plan. Queues that stay keep their packets and counters; packets of others go to the default queue.
     pub fn change(&mut self, plan: Plan, now: Duration) {
-        let burst = plan.queues.values().map(|c| c.burst).max().unwrap_or(LEAST_TURN);
+        let burst = plan.queues.values().map(|c| c.burst).max().unwrap_or(LEAST_BURST);
         self.root = TokenBucket::new(plan.rate, burst, now);
         let mut old: HashMap<u32, Queue<P>> = self.queues.drain(..).map(|q| (q.number, q)).collect();
         for (number, class) in &plan.queues {
@@ -155,8 +150,8 @@ impl<P> Shaper<P> {
         (sure || open(&mut self.root)).then_some((!sure, priority))
     }
 
-    /// Takes the packet whose turn it is; none may go now.
-    pub fn take(&mut self, now: Duration) -> Option<P> {
+    /// Takes the packet whose turn it is, and says of which queue it is; none may go now.
+    pub fn take(&mut self, now: Duration) -> Option<(u32, P)> {
         let mut best: Option<((bool, u32), usize)> = None;
         for i in 0..self.ring.len() {
             let Some(place) = self.ring.get(i).copied() else { break };
@@ -170,6 +165,7 @@ impl<P> Shaper<P> {
         let place = *self.ring.get(at)?;
         let q = self.queues.get_mut(place)?;
         let (n, p) = q.packets.pop_front()?;
+        let number = q.number;
         q.min.take(n as u64);
         q.max.take(n as u64);
         self.root.fill(now);
@@ -186,7 +182,7 @@ impl<P> Shaper<P> {
                 self.ring.push_back(place);
             }
         }
-        Some(p)
+        Some((number, p))
     }
 
     /// How long until a packet may go; `None` if none waits.
@@ -241,7 +237,7 @@ mod tests {
             for n in numbers {
                 while s.put(*n, *n, 1000, 20) {}
             }
-            while let Some(n) = s.take(now) {
+            while let Some((_, n)) = s.take(now) {
                 *sent.entry(n).or_insert(0) += if ms >= 1000 { 1000 } else { 0 };
             }
         }
@@ -317,10 +313,10 @@ mod tests {
     fn packets_stay_through_a_change() {
         let mut s = Shaper::new(plan(1_000_000, &[(0, class(1500, 1500, 0)), (7, class(1500, 1500, 0))]), MS);
         assert!(s.put(7, 70, 1000, 100) && s.put(7, 71, 1000, 100) && s.put(0, 1, 1000, 100));
-        assert_eq!(s.take(MS), Some(70));
+        assert_eq!(s.take(MS), Some((7, 70)));
         s.change(plan(1_000_000, &[(0, class(9_000, 9_000, 0))]), MS);
         assert_eq!(s.held(), 2);
-        assert_eq!((s.take(MS), s.take(MS), s.take(MS)), (Some(1), Some(71), None));
+        assert_eq!((s.take(MS), s.take(MS), s.take(MS)), (Some((0, 1)), Some((0, 71)), None));
         let before = s.queues().map(|(n, _, c)| (n, c.packets)).collect::<Vec<_>>();
         s.change(plan(5, &[(0, class(9_000, 9_000, 0)), (3, class(1, 1, 1))]), MS * 2);
         assert_eq!(s.queues().map(|(n, _, c)| (n, c.packets)).collect::<Vec<_>>(), [before[0], (3, 0)]);
