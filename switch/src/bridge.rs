@@ -26,7 +26,7 @@ pub use vlan::{PriorityTags, VlanMode};
 
 use crate::bridge::changes::Change;
 use crate::bridge::mac::MacTable;
-use crate::bridge::meter::{Meter, SharedMeter};
+use crate::bridge::meter::{BridgeMeter, Meter, MeterNumbers};
 use crate::bridge::queue_marks::QueueMarks;
 use crate::classifier::{Classifier, Rule};
 use crate::ids::DeviceId;
@@ -258,7 +258,9 @@ pub struct Bridge {
     /// What they are made of.
     pub(crate) controlled: in_band::InBand,
     pub(crate) groups: BTreeMap<GroupId, GroupState>,
-    pub(crate) meters: BTreeMap<MeterId, SharedMeter>,
+    pub(crate) meters: BTreeMap<MeterId, BridgeMeter>,
+    /// Where the numbers of meters come from.
+    pub(crate) meter_numbers: MeterNumbers,
     /// Geneve options mapped to `tun_metadata` fields.
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
@@ -341,6 +343,7 @@ impl Bridge {
             controlled: in_band::InBand::default(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
+            meter_numbers: MeterNumbers::default(),
             tlv: Vec::new(),
             macs: MacTable::default(),
             snooping: None,
@@ -419,7 +422,7 @@ impl Bridge {
 
     /// All meters, as they are now.
     pub fn meters(&self) -> impl Iterator<Item = Meter> {
-        self.meters.values().map(|m| m.lock().clone())
+        self.meters.values().map(|m| m.shared.lock().clone())
     }
 
     /// Moves whenever flows, groups, meters or options change.
@@ -445,7 +448,9 @@ impl Bridge {
                 return Err(E::MeterModUnknownMeter.because(format!("meter {id} does not exist")));
             }
             MeterModCommand::Add | MeterModCommand::Modify => {
-                self.meters.insert(id, SharedMeter::new(m.meter.clone(), now));
+                let old = self.meters.get(&id);
+                let new = BridgeMeter::new(m.meter.clone(), now, old, &self.meter_numbers);
+                self.meters.insert(id, new);
             }
             MeterModCommand::Delete if id == MeterId::ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),

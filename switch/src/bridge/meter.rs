@@ -1,28 +1,80 @@
 //! Meters: token buckets (OpenFlow 1.5 section 5.9).
 
 use openflow_rs::MeterConfig;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A meter that several threads ask.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedMeter(Arc<Mutex<Meter>>);
+/// The numbers of meters in the datapath, which all bridges share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MeterNumbers(Arc<Mutex<BTreeSet<u32>>>);
 
-impl SharedMeter {
-    /// A meter with full buckets.
-    pub(crate) fn new(config: MeterConfig, now: Duration) -> SharedMeter {
-        SharedMeter(Arc::new(Mutex::new(Meter::new(config, now))))
+impl MeterNumbers {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The least that is free.
+    fn take(&self) -> MeterNumber {
+        let mut taken = self.lock();
+        let number = (0..).zip(&*taken).find(|(n, of)| n != *of).map_or(taken.len() as u32, |(n, _)| n);
+        taken.insert(number);
+        MeterNumber { number, of: self.clone() }
+    }
+}
+
+/// The number of a bridge's meter in the datapath: free once the meter has gone.
+#[derive(Debug)]
+struct MeterNumber {
+    number: u32,
+    of: MeterNumbers,
+}
+
+impl Drop for MeterNumber {
+    fn drop(&mut self) {
+        self.of.lock().remove(&self.number);
+    }
+}
+
+/// A bridge's meter.
+#[derive(Clone, Debug)]
+pub(crate) struct BridgeMeter {
+    pub(crate) shared: SharedMeter,
+    number: Arc<MeterNumber>,
+}
+
+impl BridgeMeter {
+    /// A meter with full buckets. It has the number of the one in whose place it comes.
+    pub(crate) fn new(
+        config: MeterConfig,
+        now: Duration,
+        old: Option<&BridgeMeter>,
+        numbers: &MeterNumbers,
+    ) -> BridgeMeter {
+        let number = old.map_or_else(|| Arc::new(numbers.take()), |old| old.number.clone());
+        let meter = Arc::new(Mutex::new(Meter::new(config, now)));
+        BridgeMeter { shared: SharedMeter { meter, number: number.number }, number }
+    }
+}
+
+/// A meter that several threads ask.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedMeter {
+    meter: Arc<Mutex<Meter>>,
+    /// Its number in the datapath.
+    pub(crate) number: u32,
+}
+
+impl SharedMeter {
     /// The meter, for this thread alone.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Meter> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether both are configured alike.
     pub(crate) fn is_like(&self, other: &SharedMeter) -> bool {
         // One is locked at a time: both may be the same, or another thread have them the other way round.
-        let other = if Arc::ptr_eq(&self.0, &other.0) { None } else { Some(other.lock().config.clone()) };
+        let other = if Arc::ptr_eq(&self.meter, &other.meter) { None } else { Some(other.lock().config.clone()) };
         other.is_none_or(|other| self.lock().config == other)
     }
 
@@ -100,5 +152,23 @@ impl Meter {
             d.1 += bytes as u64;
         }
         self.config.bands.get(i).is_some_and(|b| b.band_type != 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meters_have_the_least_free_number_as_long_as_they_are_there() {
+        let numbers = MeterNumbers::default();
+        let new = |old: Option<&BridgeMeter>| BridgeMeter::new(MeterConfig::default(), Duration::ZERO, old, &numbers);
+        let (a, b, c) = (new(None), new(None), new(None));
+        assert_eq!([&a, &b, &c].map(|m| m.shared.number), [0, 1, 2]);
+        // A cached flow keeps no number.
+        let cached = b.shared.clone();
+        let changed = new(Some(&a));
+        drop((a, b));
+        assert_eq!((new(None).shared.number, changed.shared.number, cached.number), (1, 0, 1));
     }
 }

@@ -112,6 +112,7 @@ impl Bridge {
             controlled: InBand::default(),
             groups: self.groups.clone(),
             meters: self.meters.clone(),
+            meter_numbers: self.meter_numbers.clone(),
             tlv: self.tlv.clone(),
             macs: MacTable::default(),
             snooping: None,
@@ -181,7 +182,7 @@ impl Bridge {
             }
         }
         for (id, new) in &mut draft.meters {
-            if let Some(old) = self.meters.get(id).filter(|old| old.is_like(new)) {
+            if let Some(old) = self.meters.get(id).filter(|old| old.shared.is_like(&new.shared)) {
                 new.clone_from(old);
             }
         }

@@ -119,15 +119,16 @@ impl Looks {
 
     /// As the lookups of a new xlate cache with these counters.
     pub(crate) fn known(&self, counts: &[Count]) -> Box<[Look]> {
-        let make =
-            |((bridge, table, rule), (words, layer)): ((_, _, Option<&Arc<Rule>>), (&[Known], Option<Layer>))| Look {
+        let looks = counts.iter().filter_map(Count::look).zip(self.iter());
+        looks
+            .map(|((bridge, table, rule), (words, layer))| Look {
                 bridge,
                 table,
                 rule: rule.cloned(),
                 learned: layer.is_none(),
                 known: words.to_vec(),
-            };
-        counts.iter().filter_map(Count::look).zip(self.iter()).map(make).collect()
+            })
+            .collect()
     }
 
     /// Another flow shares the xlate cache: known bits are now those that it has in common, too.

@@ -79,7 +79,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     let (all, mut meters) = (steps.left(), e.meters().iter().peekable());
     loop {
         while let Some(m) = meters.next_if(|m| m.words <= all - steps.left()) {
-            out.push(format!("meter({})", m.id()));
+            out.push(format!("meter({})", m.number()));
         }
         let Some(head) = steps.head() else { break };
         match head & op::ALL {

@@ -53,9 +53,9 @@ impl Metered {
         Metered { words, ..self.clone() }
     }
 
-    /// OpenFlow's number of the meter.
-    pub(super) fn id(&self) -> openflow_rs::MeterId {
-        self.meter.lock().config.id
+    /// The meter's number in the datapath.
+    pub(super) fn number(&self) -> u32 {
+        self.meter.number
     }
 
     fn len(&self, lengths: [usize; 2]) -> usize {

@@ -133,9 +133,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Action::Multipath(m) => self.multipath(m),
             Action::Meter(m) => {
                 let (at, n) = (self.pipeline.bridge, self.packet.buf.data().len());
-                self.observer.datapath(|| format!("meter({m})"));
                 self.observer.depends(Dependency::Meter(at, *m));
-                let meter = self.backer.meter(at, *m).filter(|_| !self.observer.dry());
+                let meter = self.backer.meter(at, *m);
+                meter.iter().for_each(|m| self.observer.datapath(|| format!("meter({})", m.number)));
+                let meter = meter.filter(|_| !self.observer.dry());
                 if meter.is_none_or(|meter| meter.pass(n, self.backer.now)) {
                     self.observer.meters(meter, n);
                 } else {

@@ -2,7 +2,7 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use super::port_numbers::PortNumbers;
-use crate::bridge::meter::SharedMeter;
+use crate::bridge::meter::{MeterNumbers, SharedMeter};
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
 use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
@@ -74,6 +74,8 @@ pub struct Backer {
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
     /// Numbers of the datapath's ports. Whoever opens devices takes theirs from here.
     pub numbers: PortNumbers,
+    /// Those of its meters.
+    meter_numbers: MeterNumbers,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
     /// Numbers of recirculations that dumps of cached flows told of.
@@ -119,6 +121,7 @@ impl Backer {
             devices: hashbrown::HashMap::new(),
             ports_by_name: HashMap::new(),
             numbers: PortNumbers::default(),
+            meter_numbers: MeterNumbers::default(),
             peers: Peers::default(),
             recirculations: HashMap::new(),
             next_recirculation: 0,
@@ -148,7 +151,8 @@ impl Backer {
     pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
         self.peers = Peers::default();
         self.opened += 1;
-        self.bridges.add(Bridge::new(name, datapath_id))
+        let meter_numbers = self.meter_numbers.clone();
+        self.bridges.add(Bridge { meter_numbers, ..Bridge::new(name, datapath_id) })
     }
 
     /// A bridge.
@@ -253,7 +257,7 @@ impl Backer {
     }
 
     pub(crate) fn meter(&self, bridge: BridgeId, id: MeterId) -> Option<&SharedMeter> {
-        self.bridges.get(bridge)?.meters.get(&id)
+        self.bridges.get(bridge)?.meters.get(&id).map(|m| &m.shared)
     }
 
     /// The tunnel port that a packet arrives at: the one with the most specific options.
