@@ -577,6 +577,12 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
+    /// Where packets of this xlate cache are counted that its meters drop.
+    fn drops_at(&self, path: (u32, u32), xcaches: &mut XlateCaches) {
+        let meters = self.steps.iter().filter_map(|s| if let Step::Meter(m) = s { Some(m) } else { None });
+        meters.for_each(|m| xcaches.drops_at(path, m.path));
+    }
+
     /// The checks of an entry, the tuples without a connection, and the place of the condition that each check is of.
     /// `own`: include the checks of connections.
     fn checks(&self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent, Vec<usize>)> {
@@ -640,6 +646,7 @@ impl Recorder {
         let (checks, absent, origins) = self.checks(true, learned)?;
         self.complete_meters(true, &origins, xcaches)?;
         let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
+        self.drops_at(path, xcaches);
         let steps = settled(&self.steps, &self.translated);
         let mut e = Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)?;
         self.held.iter().for_each(|h| e.hold(h.rest.clone()));
@@ -668,6 +675,7 @@ impl Recorder {
         let narrow = mask.of(key.blocks());
         let blocks = narrow.get(..key.blocks().len())?;
         let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
+        self.drops_at(path, xcaches);
         Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct XlateCache {
     own: u64,
     /// A packet of that megaflow, if these come out of a tunnel.
     example: Option<Arc<Example>>,
+    /// Those of packets that a meter on the way drops. They are as little idle as this one.
+    dropped: Vec<(u32, u32)>,
 }
 
 impl XlateCache {
@@ -220,13 +222,33 @@ impl XlateCaches {
 
     /// Adds to the totals of a place.
     pub(crate) fn add(&mut self, place: u32, t: &super::Tally, now: Duration) {
-        if self.generations.get(place) == t.generation
-            && let Some(p) = self.list.get_mut(place as usize)
+        if self.generations.get(place) != t.generation {
+            return;
+        }
+        let Some(p) = self.list.get_mut(place as usize) else { return };
+        let ([packets, bytes], at) = &mut p.total;
+        *packets += u64::from(t.packets);
+        *bytes += t.bytes.first().copied().unwrap_or(0);
+        *at = now;
+        if p.dropped.is_empty() {
+            return;
+        }
+        let mut dropped = std::mem::take(&mut p.dropped);
+        dropped.retain(|(place, generation)| self.generations.get(*place) == *generation);
+        for (place, _) in &dropped {
+            self.list.get_mut(*place as usize).into_iter().for_each(|p| p.total.1 = now);
+        }
+        if let Some(p) = self.list.get_mut(place as usize) {
+            p.dropped = dropped;
+        }
+    }
+
+    /// The packets of a place pass meters; those that one of them drops are counted at another.
+    pub(super) fn drops_at(&mut self, (place, generation): (u32, u32), dropped: (u32, u32)) {
+        if self.generations.get(place) == generation
+            && let Some(p) = self.list.get_mut(place as usize).filter(|p| !p.dropped.contains(&dropped))
         {
-            let ([packets, bytes], at) = &mut p.total;
-            *packets += u64::from(t.packets);
-            *bytes += t.bytes.first().copied().unwrap_or(0);
-            *at = now;
+            p.dropped.push(dropped);
         }
     }
 
@@ -304,6 +326,7 @@ impl XlateCaches {
             total: (before.map_or([0; 2], |[packets, bytes]| [packets + 1, bytes + len as u64]), self.now),
             own,
             example: None,
+            dropped: Vec::new(),
         };
         self.list_path(i as usize);
         Some((i, self.generations.get(i)))
