@@ -23,7 +23,7 @@ use super::example::Example;
 use super::exec::addresses_hold;
 use super::key::{BLOCK, KINDS, PackedKey};
 use super::megaflow::{Mask, Masks, TupleBits};
-use super::metered::CHECKS;
+use super::metered::{CHECKS, metered};
 use super::patches::patch;
 use super::table::Table;
 use super::{At, Cache, Step, Sums};
@@ -86,10 +86,8 @@ impl CtTemplate {
             if checks.len() > CHECKS {
                 return None;
             }
-            for s in &mut steps {
-                if let Step::Meter(m) = s {
-                    m.checks = places.iter().take(m.found).fold(m.checks, |bits, place| bits | 1 << place);
-                }
+            for m in metered(&mut steps) {
+                m.checks = places.iter().take(m.found).fold(m.checks, |bits, place| bits | 1 << place);
             }
         }
         let path = (self.entry.path, self.entry.generation);

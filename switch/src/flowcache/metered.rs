@@ -14,7 +14,7 @@ use super::entry::{Check, Entry};
 use super::exec::{run, serve};
 use super::table::Table;
 use super::views::Views;
-use super::{Cache, Tallies};
+use super::{Cache, Step, Tallies};
 use crate::bridge::meter::{Meter, SharedMeter};
 use crate::buf::PacketBuf;
 use crate::conntrack::Tuple;
@@ -62,6 +62,78 @@ impl Metered {
         let (which, difference) = self.length;
         let len = lengths.get(usize::from(which)).copied().unwrap_or(0) as i64 + i64::from(difference);
         len.max(0) as usize
+    }
+}
+
+/// The meters among steps.
+pub(super) fn metered(steps: &mut [Step]) -> impl Iterator<Item = &mut Metered> {
+    steps.iter_mut().filter_map(|s| if let Step::Meter(m) = s { Some(&mut **m) } else { None })
+}
+
+/// What had been noted of a walk when its packet passed a meter.
+#[derive(Debug)]
+pub(super) struct Mark {
+    conditions: usize,
+    pub(super) passes: usize,
+    /// Counters and segments; counters alone once the lookups of segments are among them.
+    pub(super) counts: usize,
+    segments: usize,
+    /// The scope that the meter ends, and what had been noted when that ended.
+    scope: usize,
+    behind: Option<[usize; 5]>,
+}
+
+impl Mark {
+    /// Which checks are of what is before the meter, in bits; none if there are too many. `origins` are the conditions that
+    /// they are of.
+    pub(super) fn checks(&self, origins: &[usize]) -> Option<u64> {
+        let before = origins.iter().enumerate().filter(|(_, origin)| **origin < self.conditions);
+        (origins.len() <= CHECKS).then(|| before.fold(0, |bits, (n, _)| bits | 1 << n))
+    }
+}
+
+/// The meters that the packet of a walk passed.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    pub(super) list: Vec<Mark>,
+    /// How many scopes the walk is in.
+    scopes: usize,
+}
+
+impl Marks {
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.scopes = 0;
+    }
+
+    pub(super) fn passed(&mut self, conditions: usize, passes: usize, (counts, segments): (usize, usize)) {
+        self.list.push(Mark { conditions, passes, counts, segments, scope: self.scopes, behind: None });
+    }
+
+    pub(super) fn scope_begins(&mut self) {
+        self.scopes += 1;
+    }
+
+    pub(super) fn scope_ends(&mut self, noted: [usize; 5]) {
+        for m in self.list.iter_mut().filter(|m| m.scope == self.scopes && m.behind.is_none()) {
+            m.behind = Some(noted);
+        }
+        self.scopes = self.scopes.saturating_sub(1);
+    }
+
+    /// Whether a meter that drops the packet ends all: nothing was noted behind the scopes that they end.
+    pub(super) fn end_all(&self, noted: [usize; 5]) -> bool {
+        self.list.iter().all(|m| m.behind.is_none_or(|behind| behind == noted))
+    }
+
+    /// A pass through connection tracking is not noted any more.
+    pub(super) fn pass_goes(&mut self, n: usize) {
+        self.list.iter_mut().filter(|m| m.passes > n).for_each(|m| m.passes -= 1);
+    }
+
+    /// Counters come among the others: so many of each segment.
+    pub(super) fn counts_come(&mut self, of_segments: &[usize]) {
+        self.list.iter_mut().for_each(|m| m.counts += of_segments.iter().take(m.segments).sum::<usize>());
     }
 }
 

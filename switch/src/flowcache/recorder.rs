@@ -7,7 +7,7 @@ use super::entry::{Check, Entry};
 use super::example::Example;
 use super::key::{BLOCK, Layout, PackedKey};
 use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
-use super::metered::{CHECKS, Metered};
+use super::metered::{Marks, Metered, metered};
 use super::observer::CacheObserver;
 use super::patches::patches;
 use super::xcache::XlateCaches;
@@ -78,9 +78,8 @@ pub(crate) struct Recorder {
     pub(crate) exact: bool,
     /// What had come out of the walk when the record began.
     pub(super) begun: SoFar,
-    /// The meters that it passed, and how many scopes the walk is in.
-    meters: Vec<MeterMark>,
-    scopes: usize,
+    /// The meters that it passed.
+    meters: Marks,
     /// The packet is a fragment that waits.
     pub(crate) held: Option<HeldRecord>,
     /// The packet, if others may take the same way through connection tracking.
@@ -95,19 +94,6 @@ pub(crate) struct HeldRecord {
     pub(crate) why: Option<DropReason>,
     /// How much had been noted by then: nothing may come behind it.
     noted: [usize; 5],
-}
-
-/// What had been noted when a packet passed a meter.
-#[derive(Debug)]
-struct MeterMark {
-    conditions: usize,
-    passes: usize,
-    /// Counters and segments; counters alone once the lookups of segments are among them.
-    counts: usize,
-    segments: usize,
-    /// The scope that it ends, and what had been noted when that ended.
-    scope: usize,
-    behind: Option<[usize; 5]>,
 }
 
 /// A segment that the packet was carried through. Its lookups are listed only when the record is kept.
@@ -199,7 +185,6 @@ impl Recorder {
         self.around.clear();
         self.example.clear();
         self.meters.clear();
-        self.scopes = 0;
         self.held = None;
     }
 
@@ -208,60 +193,42 @@ impl Recorder {
         let metered = Metered::new(meter, self.length(len));
         self.steps.push(Step::Meter(Box::new(metered)));
         self.ok &= self.held.is_none();
-        self.meters.push(MeterMark {
-            conditions: self.conditions.len(),
-            passes: self.passes.len(),
-            counts: self.counts.len(),
-            segments: self.segments.len(),
-            scope: self.scopes,
-            behind: None,
-        });
+        let [conditions, passes] = [self.conditions.len(), self.passes.len()];
+        self.meters.passed(conditions, passes, (self.counts.len(), self.segments.len()));
     }
 
     pub(super) fn scope_begins(&mut self) {
-        self.scopes += 1;
+        self.meters.scope_begins();
     }
 
     pub(super) fn scope_ends(&mut self) {
         let noted = self.noted();
-        for m in self.meters.iter_mut().filter(|m| m.scope == self.scopes && m.behind.is_none()) {
-            m.behind = Some(noted);
-        }
-        self.scopes = self.scopes.saturating_sub(1);
+        self.meters.scope_ends(noted);
     }
 
     /// Whether it passed meters.
     pub(super) fn is_metered(&self) -> bool {
-        !self.meters.is_empty()
-    }
-
-    /// Whether nothing was done behind the scopes that its meters end: a meter that drops the packet ends all.
-    fn ends_metered(&self) -> bool {
-        let noted = self.noted();
-        self.meters.iter().all(|m| m.behind.is_none_or(|behind| behind == noted))
+        !self.meters.list.is_empty()
     }
 
     /// Completes what steps say of meters, once all that was noted is in its place. `own`: the checks are of connections, too;
     /// `origins` are the conditions that checks are of.
     fn complete_meters(&mut self, own: bool, origins: &[usize], xcaches: &mut XlateCaches) -> Option<()> {
-        if self.meters.is_empty() {
-            return Some(());
-        }
-        if origins.len() > CHECKS {
-            return None;
-        }
-        let meters = self.steps.iter_mut().filter_map(|s| if let Step::Meter(m) = s { Some(m) } else { None });
-        for (m, mark) in meters.zip(&self.meters) {
+        let checked = |p: &&Expected| !own && matches!(p.outcome, Outcome::None | Outcome::Has { .. });
+        for (m, mark) in metered(&mut self.steps).zip(&self.meters.list) {
             let counts = self.counts.get(..mark.counts)?;
             let looks = counts.iter().filter(|c| c.look().is_some()).count();
             m.path = xcaches.path(counts, &self.looks.first(looks), &self.needs)?;
-            let before = origins.iter().enumerate().filter(|(_, origin)| **origin < mark.conditions);
-            m.checks = before.fold(0, |bits, (n, _)| bits | 1 << n);
+            m.checks = mark.checks(origins)?;
             m.passes = mark.passes;
-            let checked = |p: &&Expected| matches!(p.outcome, Outcome::None | Outcome::Has { .. });
-            m.found = if own { 0 } else { self.passes.iter().take(mark.passes).filter(checked).count() };
+            m.found = self.passes.iter().take(mark.passes).filter(checked).count();
         }
         Some(())
+    }
+
+    /// Where packets of this xlate cache are counted that its meters drop.
+    fn drops_at(&mut self, path: (u32, u32), xcaches: &mut XlateCaches) {
+        metered(&mut self.steps).for_each(|m| xcaches.drops_at(path, m.path));
     }
 
     /// The fragment waits from here on.
@@ -393,7 +360,7 @@ impl Recorder {
             Some(_) if matches!(outcome, Outcome::None | Outcome::Unrelated) => return true,
             Some(i) => {
                 self.passes.remove(i);
-                self.meters.iter_mut().filter(|m| m.passes > i).for_each(|m| m.passes -= 1);
+                self.meters.pass_goes(i);
             }
             None => {}
         }
@@ -577,12 +544,6 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
-    /// Where packets of this xlate cache are counted that its meters drop.
-    fn drops_at(&self, path: (u32, u32), xcaches: &mut XlateCaches) {
-        let meters = self.steps.iter().filter_map(|s| if let Step::Meter(m) = s { Some(m) } else { None });
-        meters.for_each(|m| xcaches.drops_at(path, m.path));
-    }
-
     /// The checks of an entry, the tuples without a connection, and the place of the condition that each check is of.
     /// `own`: include the checks of connections.
     fn checks(&self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent, Vec<usize>)> {
@@ -762,7 +723,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
             + self.out.bfd.len().saturating_sub(self.pipeline.before.2)
             + usize::from(self.packet.target.is_some());
-        rec.ok &= self.pipeline.frozen.is_none() && rec.ends_metered();
+        rec.ok &= self.pipeline.frozen.is_none() && rec.meters.end_all(rec.noted());
         if let Some(h) = &rec.held {
             let why = h.why;
             if !rec.ok || self.pipeline.failed || why == Some(DropReason::NoBuffer) || !rec.ends_held() {
@@ -826,9 +787,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
             rec.counts.push(count);
         }
         carried.for_each(|c| put(self, rec, c));
-        for m in &mut rec.meters {
-            m.counts += inserted.iter().take(m.segments).sum::<usize>();
-        }
+        rec.meters.counts_come(&inserted);
     }
 }
 
