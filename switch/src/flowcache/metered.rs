@@ -10,7 +10,7 @@
 //! they are asked first, and what is behind the one that drops is not done: no connection is opened or refreshed there.
 //! A walk in which anything was done behind the scope that a meter ends is not kept.
 
-use super::entry::{Check, Entry};
+use super::entry::Entry;
 use super::exec::{run, serve};
 use super::table::Table;
 use super::views::Views;
@@ -214,8 +214,8 @@ impl Cache {
         now: u64,
     ) -> Option<P> {
         let Cache { table, views, tallies, .. } = self;
-        let holds = |c: Check| matches!(c, Check::Absent { .. }) || views.holds(c, Some(lengths), now);
-        let Some(e) = table.entries.get(number).filter(|e| e.checks().all(holds)) else { return Some(packet) };
+        let holds = |e: &&Entry| e.checks().all(|c| views.holds(c, Some(lengths), now));
+        let Some(e) = table.entries.get(number).filter(holds) else { return Some(packet) };
         let dropped = e.dropped_by(lengths, now);
         serve_metered((e, dropped), packet, (end, lengths), (&[], outer), out, (views, tallies), now);
         None

@@ -202,7 +202,7 @@ impl Recorder {
     }
 
     pub(super) fn scope_ends(&mut self) {
-        let noted = self.noted();
+        let noted = if self.is_metered() { self.noted() } else { Default::default() };
         self.meters.scope_ends(noted);
     }
 

@@ -157,6 +157,42 @@ fn meters_need_no_walk() {
     }
 }
 
+/// A packet through a meter that had no connection finds the one that somebody opens later.
+#[test]
+fn behind_a_meter_a_new_connection_is_found() {
+    for lane in [false, true] {
+        let (mut with, mut without) = (if lane { Rig::with_lane() } else { Rig::new(true) }, Rig::new(false));
+        let mut now = Duration::from_secs(10);
+        for s in [&mut with, &mut without] {
+            step(s, &Op::Meter(2, 60_000, MeterModCommand::Modify), &mut now.clone(), &mut Vec::new());
+            for text in [
+                "table=0,priority=50,in_port=1,udp actions=meter:2,ct(zone=51,table=111)",
+                "table=0,priority=50,in_port=2,udp actions=ct(commit,zone=51),output:1",
+                "table=111,ct_state=+new,ip actions=output:2",
+                "table=111,ct_state=+est,ip actions=output:3",
+            ] {
+                flow(s, BridgeId(0), text, now);
+            }
+        }
+        let (a, b) = ((ip("10.0.0.2"), 1000), (ip("8.8.8.8"), 57));
+        let question = build::udp(ROUTER, VIF, a, b, 64, &[7]).expect("udp");
+        let other = build::udp(VIF, ROUTER, b, a, 64, &[7]).expect("udp");
+        let sent = |s: &mut Rig, device, p: &[u8], now| {
+            let mut out = Outputs::default();
+            s.take((device, p.to_vec()), now, &mut out);
+            out.packets.iter().map(|(to, _)| to.device()).collect::<Vec<_>>()
+        };
+        let packets = [(1, &question, 60, DeviceId(2)), (2, &other, 1, DeviceId(1)), (1, &question, 60, DeviceId(3))];
+        for (device, p, times, to) in packets {
+            for n in 0..times {
+                now += Duration::from_millis(1);
+                let both = [&mut with, &mut without].map(|s| sent(s, device, p, now));
+                assert_eq!(both, [[to], [to]], "lane {lane}, packet {n} of device {device}");
+            }
+        }
+    }
+}
+
 /// Packets whose flows learn what is there already walk no more than once for each flow that they learn; the learned flows
 /// live as long as packets come, and are learned anew when somebody takes them away.
 #[test]
