@@ -32,6 +32,13 @@ pub struct Gre {
     pub checksum: bool,
 }
 
+/// Where the sequence number stands behind the beginning of a header, if it has one (RFC 2890 section 2).
+pub fn sequence_at(p: &[u8]) -> Option<usize> {
+    let flags = be16(p, 0)?;
+    let before = [CHECKSUM, KEY].into_iter().filter(|flag| flags & flag != 0).count();
+    (flags & SEQUENCE != 0).then_some(4 + 4 * before)
+}
+
 impl Gre {
     /// Parses the header that `p` begins with; returns its length as well. `None`: it is malformed, of another version, or its
     /// checksum is wrong.

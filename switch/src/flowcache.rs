@@ -48,8 +48,9 @@ use crate::dependency::Dependency;
 use crate::drops::{DropCounters, DropReason};
 use crate::events::Outputs;
 use crate::ids::{BridgeId, Target};
-use crate::tunnel::SourcePorts;
+use crate::tunnel::Shim;
 use crate::xlate::Backer;
+use crate::xlate::sample::Sampler;
 use ct_template::CtTemplateCache;
 use dump::{Installed, Shown};
 use entry::Entry;
@@ -116,11 +117,9 @@ pub(crate) enum Sums {
 pub(crate) struct Encap {
     pub(crate) headers: Box<[u8]>,
     pub(crate) v6: bool,
-    pub(crate) csum: bool,
-    /// The source port is computed for each packet from its flow ([`crate::tunnel::entropy`]).
+    pub(crate) shim: Shim,
+    /// The source port of UDP is computed for each packet from its flow ([`crate::tunnel::entropy`]).
     pub(crate) spread: bool,
-    /// What it is chosen of.
-    pub(crate) ports: SourcePorts,
     /// Where it leaves; `None` goes on in a bridge, as a packet of its own.
     pub(crate) target: Option<Target>,
 }
@@ -150,6 +149,8 @@ pub(crate) enum Step {
         encap: Box<Encap>,
         last: bool,
     },
+    /// A sample of the packet may be taken here.
+    Sample(Box<Sampler>),
     /// A meter may drop the packet here.
     Meter(Box<Metered>),
     /// Goes on with the inner packet, which begins `offset` bytes behind the start of the UDP header.

@@ -25,6 +25,7 @@ use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
 use crate::xlate::encap::{packet_type, pushed_eth};
+use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{
@@ -386,6 +387,8 @@ impl Observer for Tracer {
     }
 
     fn writes_icmp_id(&mut self, _: u16) {}
+
+    fn samples(&mut self, _: &FlowKey, _: &Sampler) {}
 
     fn encapsulates(&mut self, _: &FlowKey, e: Encapsulation, _: usize) {
         if let Some(target) = e.target {

@@ -15,12 +15,13 @@ use crate::dependency::Dependency;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
-use packet::gre::{self, Gre};
+use packet::gre::{self, Erspan, Gre};
 use packet::gtpu::{GTPU_PORT, Gtpu};
 use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Mac, build, ipproto, srv6};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Encapsulation.
@@ -73,6 +74,42 @@ pub enum FlowLabel {
     Zero,
     /// A hash of the packet's flow.
     Compute,
+}
+
+/// What stands between a packet and the IP header in front of it, and differs from packet to packet.
+#[derive(Clone, Debug)]
+pub(crate) enum Shim {
+    /// UDP.
+    Udp {
+        /// With a checksum.
+        csum: bool,
+        /// What the source port is chosen of.
+        ports: SourcePorts,
+    },
+    /// GRE.
+    Gre {
+        /// With a checksum.
+        csum: bool,
+        /// The tunnel's, if its packets are numbered.
+        sequence: Option<Sequence>,
+    },
+}
+
+/// The number of a tunnel's next packet, of which all threads take theirs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sequence(Arc<AtomicU32>);
+
+impl Sequence {
+    /// The number of the next packet.
+    pub(crate) fn next(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+
+    /// Takes it.
+    #[inline]
+    pub(crate) fn take(&self) -> u32 {
+        self.0.fetch_add(1, Relaxed)
+    }
 }
 
 impl TunnelKind {
@@ -542,6 +579,11 @@ fn gre_packet(
     let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
     Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
     Some(out)
+}
+
+/// Whether the header of a packet that leaves has the time (ERSPAN's second version).
+pub(crate) fn is_timed(cfg: &TunnelConfig, key: &FlowKey) -> bool {
+    cfg.kind == TunnelKind::Erspan && matches!(cfg.erspan.header(key), Some(Erspan::V2 { .. }))
 }
 
 /// Writes what a tunnel's options say of the outer IP header.

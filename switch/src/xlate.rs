@@ -23,7 +23,7 @@ pub(crate) mod packet;
 pub(crate) mod pipeline;
 pub(crate) mod port_numbers;
 pub(crate) mod quoted;
-mod sample;
+pub(crate) mod sample;
 pub(crate) mod segment;
 pub(crate) mod selection;
 mod snooping;

@@ -23,7 +23,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use switch::{
-    BridgeId, DeviceId, DumpPart, FastPath, Flow, News, Outputs, Path, Sums, Switch, Target, Ticket, Upcall, View,
+    BridgeId, DeviceId, DumpPart, Event, FastPath, Flow, News, Outputs, Path, Sums, Switch, Target, Ticket, Upcall,
+    View,
 };
 use tokio::sync::oneshot;
 
@@ -116,6 +117,8 @@ enum FromPmd {
     Sampled(Vec<(DeviceId, Frame)>),
     /// Packets that the main thread has to send.
     Deliver(Vec<(Target, Frame)>),
+    /// Samples of packets.
+    Samples(Vec<Event>),
     /// Packets of BFD sessions.
     Sessions(Vec<(BridgeId, PortNo, Frame)>),
     Sums(Box<Sums>),
@@ -384,6 +387,10 @@ impl FastPmds {
                     self.waiting.fetch_sub(packets.len(), Relaxed);
                     packets.into_iter().for_each(|(d, p)| switch.observe(d, p, now, out));
                 }
+                FromPmd::Samples(list) => {
+                    self.waiting.fetch_sub(list.len(), Relaxed);
+                    out.events.extend(list);
+                }
                 FromPmd::Deliver(packets) => out.packets.extend(packets),
                 FromPmd::Sessions(packets) => {
                     self.waiting.fetch_sub(packets.len(), Relaxed);
@@ -578,8 +585,22 @@ impl FastLoop {
         let _ = self.up.send(FromPmd::Sessions(std::mem::take(list)));
     }
 
+    /// Gives the main thread the samples of packets.
+    fn hand_over_samples(&mut self, list: &mut Vec<Event>) {
+        if list.is_empty() {
+            return;
+        }
+        let room = UPCALLS.saturating_sub(self.waiting.load(Relaxed));
+        let lost = list.len().saturating_sub(room);
+        self.lost.fetch_add(lost as u64, Relaxed);
+        list.truncate(room);
+        self.waiting.fetch_add(list.len(), Relaxed);
+        let _ = self.up.send(FromPmd::Samples(std::mem::take(list)));
+    }
+
     fn deliver(&mut self, out: &mut Outputs<Frame>) {
         self.hand_over_bfd(&mut out.bfd);
+        self.hand_over_samples(&mut out.events);
         let mut others = Vec::new();
         let mut packets = out.packets.drain(..);
         while let Some(to) = packets.as_slice().first().map(|(to, _)| *to) {

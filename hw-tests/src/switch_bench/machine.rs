@@ -507,7 +507,27 @@ impl Machine {
         let meter = "meter=1 kbps burst stats bands=type=drop rate=4000000000 burst_size=4000000000";
         self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-meters", &socket])?;
         self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-meter", &socket, meter])?;
+        self.monitors()?;
         self.ways(first, ways)
+    }
+
+    /// What watches the plain bridge: tunnels that copies leave by, and a collector, which nobody is.
+    fn monitors(&mut self) -> Result<()> {
+        let remote = format!("options:remote_ip={}", THERE.1);
+        for (name, number, options) in [
+            ("gre0", "40", &["type=gre", "options:key=7"][..]),
+            ("erspan0", "41", &["type=erspan", "options:key=8", "options:erspan_ver=1", "options:erspan_idx=1"]),
+        ] {
+            let number = format!("ofport_request={number}");
+            let add = ["--may-exist", "add-port", "br-plain", name, "--", "set", "Interface", name, &remote, &number];
+            self.vs(&[&add[..], options].concat())?;
+        }
+        if self.vs(&["--bare", "--columns=id", "find", "Flow_Sample_Collector_Set", "id=1"])?.trim().is_empty() {
+            let ipfix = ["--id=@i", "create", "IPFIX", "targets=\"127.0.0.1:4739\"", "--", "--id=@b", "get", "bridge"];
+            let set = ["br-plain", "--", "create", "Flow_Sample_Collector_Set", "id=1", "bridge=@b", "ipfix=@i"];
+            self.vs(&[&ipfix[..], &set].concat())?;
+        }
+        self.device(("br-under", "under0"), &Device::Null)
     }
 
     /// Changes where packets of the plain bridge go, after some actions.

@@ -38,6 +38,12 @@ enum Way {
     Metered,
     /// The same, and the bridge's flows learn who sent the packet, each time anew, as those of `br-tun` of OpenStack.
     Learned,
+    /// Plain, and a copy of each packet leaves in GRE, as by a mirror of OVN.
+    Mirrored,
+    /// The same in ERSPAN, whose packets have numbers.
+    Erspan,
+    /// Plain, and of a hundred packets one is sampled for a collector, as by a sample of OVN.
+    Sampled,
     Routed,
     Snat,
     Floating,
@@ -85,6 +91,9 @@ pub fn all() -> Vec<Traffic> {
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
         traffic("metered", Way::Metered, 1000, Small, Some("metered"), None),
         traffic("learned", Way::Learned, 1000, Small, Some("learned"), None),
+        traffic("mirrored", Way::Mirrored, 1000, Small, Some("mirrored"), None),
+        traffic("erspan", Way::Erspan, 1000, Small, Some("erspan"), None),
+        traffic("sampled", Way::Sampled, 1000, Small, Some("sampled"), None),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
     for n in [1, 1000, 100_000, 1_000_000] {
@@ -114,6 +123,9 @@ impl Traffic {
                 "learn(table=1,hard_timeout=300,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0->NXM_OF_VLAN_TCI[],\
                  output:NXM_OF_IN_PORT[]),",
             ),
+            Way::Mirrored => Some("output:40,"),
+            Way::Erspan => Some("output:41,"),
+            Way::Sampled => Some("sample(probability=655,collector_set_id=1,obs_domain_id=1,obs_point_id=1),"),
             _ => None,
         }
     }
@@ -126,7 +138,7 @@ impl Traffic {
     /// Where a direction's packets come in, and where they go out.
     pub fn sides(&self, d: Direction) -> (Side, Side) {
         let (a, b) = match self.way {
-            Way::Plain | Way::Metered | Way::Learned => (("br-plain", "in0"), ("br-plain", "out0")),
+            _ if self.is_plain() => (("br-plain", "in0"), ("br-plain", "out0")),
             _ => (("br-under", "under0"), ("br-phys", "phys0")),
         };
         if d == Direction::Out { (a, b) } else { (b, a) }
@@ -159,7 +171,9 @@ impl Traffic {
         let port = 10_000 + (connection % 50_000) as u16;
         let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
         let near = match self.way {
-            Way::Plain | Way::Metered | Way::Learned | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
+            Way::Plain | Way::Metered | Way::Learned | Way::Mirrored | Way::Erspan | Way::Sampled | Way::Routed => {
+                Ipv4Addr::new(10, 0, 3, 11)
+            }
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),

@@ -3,9 +3,9 @@
 use crate::ids::DeviceId;
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
 use crate::xlate::Backer;
-use packet::gre::{Erspan, Gre};
+use packet::gre::{ERSPAN, Erspan, Gre};
 use packet::tunnel::Geneve;
-use packet::{be16, be32, be128};
+use packet::{be16, be32, be128, ipproto};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Hexadecimal as C's `%#x` prints it: zero is plain `0`.
@@ -46,13 +46,19 @@ pub(crate) fn out_port(backer: &Backer, egress: &Egress) -> String {
     }
 }
 
-/// The headers that a cached flow puts before packets: those of Geneve and VXLAN, as the packets of others walk the
-/// tables.
+/// The headers that a cached flow puts before packets: those of Geneve, VXLAN, GRE and ERSPAN, as the packets of others
+/// walk the tables.
 pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
     let h = &p.headers;
     let v6 = h.get(12) == Some(&0x86);
-    let port = be16(h, if v6 { 56 } else { 36 }).unwrap_or(0);
-    let kind = backer.underlay.local.tunnel(port).unwrap_or(TunnelKind::Geneve);
+    // UDP's port, or GRE's protocol.
+    let l4 = if v6 { 54 } else { 34 };
+    let port = be16(h, l4 + 2).unwrap_or(0);
+    let kind = match h.get(if v6 { 20 } else { 23 }) {
+        Some(&ipproto::GRE) if ERSPAN.contains(&port) => TunnelKind::Erspan,
+        Some(&ipproto::GRE) => TunnelKind::Gre,
+        _ => backer.underlay.local.tunnel(port).unwrap_or(TunnelKind::Geneve),
+    };
     let to =
         if v6 { be128(h, 38).map(|a| Ipv6Addr::from(a).into()) } else { be32(h, 30).map(|a| Ipv4Addr::from(a).into()) };
     let route = to.and_then(|a: std::net::IpAddr| backer.underlay.route(a));
@@ -60,7 +66,12 @@ pub(crate) fn pushed_headers(backer: &Backer, p: &Pushed) -> String {
         Some(n) => n.to_string(),
         None => route.map_or_else(String::new, |r| out_port(backer, &r.egress)),
     };
-    pushed(&TunnelConfig { csum: Some(p.csum), ..TunnelConfig::new(kind, None) }, h, port.into(), &out)
+    let cfg = TunnelConfig { csum: Some(p.csum), ..TunnelConfig::new(kind, None) };
+    let number = match kind.is_gre() {
+        true => backer.tunnels().find(|t| t.kind == kind).map_or(0, |t| backer.tunnel_number(t)),
+        false => port.into(),
+    };
+    pushed(&cfg, h, number, &out)
 }
 
 /// The headers that are put before a packet, and the numbers of the tunnel's port and of the one that they leave by.

@@ -10,6 +10,7 @@ use crate::classifier::Rule;
 use crate::dpctl::{Pushed, changes, flow};
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, DeviceId, Target};
+use crate::xlate::sample::Sampler;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, HashSet};
@@ -119,12 +120,22 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
                 if o.target.is_none() {
-                    layout = encapsulated(o.v6);
+                    layout = encapsulated(o.v6, false);
                 }
                 let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
                 pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
                 out.push(PUSH.into());
             }
+            op::ENCAP_GRE => {
+                let Some(o) = steps.outer_gre(head) else { break };
+                if o.target.is_none() {
+                    layout = encapsulated(o.v6, true);
+                }
+                let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
+                pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
+                out.push(PUSH.into());
+            }
+            op::SAMPLE => out.extend(steps.sampler(head).map(Sampler::text)),
             op::DECAP => {
                 out.push("tnl_pop".into());
                 layout = beneath;

@@ -15,9 +15,10 @@ use crate::conntrack::reassembly::Suspended;
 use crate::conntrack::{Stamp, Tuple, Zone};
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
-use crate::tunnel::SourcePorts;
+use crate::tunnel::{Sequence, Shim, SourcePorts};
+use crate::xlate::sample::Sampler;
 use openflow_rs::PortNo;
-use packet::{be16, checksum, ipproto};
+use packet::{be16, checksum, gre, ipproto};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,17 @@ struct Rare {
     held: Option<Arc<Suspended>>,
     /// The meters on the way.
     meters: Box<[Metered]>,
+    /// What steps have that are no words, in the order of the steps.
+    sequences: Box<[Sequence]>,
+    samplers: Box<[Sampler]>,
+}
+
+impl Rare {
+    /// Whether the entry is its words and nothing else.
+    fn is_of_words(&self) -> bool {
+        let Rare { absent, words: _, held, meters, sequences, samplers } = self;
+        absent.is_empty() && held.is_none() && meters.is_empty() && sequences.is_empty() && samplers.is_empty()
+    }
 }
 
 /// Something that must hold before a flow's steps are repeated.
@@ -169,6 +181,10 @@ pub(crate) mod op {
     pub(crate) const SESSION: u64 = 9 << 56;
     /// The packet, a fragment, waits.
     pub(crate) const HOLD: u64 = 10 << 56;
+    /// Outer headers with GRE: [`super::OuterGre`].
+    pub(crate) const ENCAP_GRE: u64 = 12 << 56;
+    /// Some packets are sampled: [`super::Steps::sampler`].
+    pub(crate) const SAMPLE: u64 = 13 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -239,10 +255,30 @@ pub(crate) struct Outer<'a> {
     pub(crate) spread: Option<usize>,
 }
 
+/// The same with GRE behind the IP header.
+pub(crate) struct OuterGre<'a> {
+    pub(crate) len: usize,
+    pub(crate) words: &'a [u64],
+    pub(crate) target: Option<Target>,
+    pub(crate) v6: bool,
+    /// Of the IPv4 header, but for its length.
+    pub(crate) sum: u16,
+    /// With GRE's checksum.
+    pub(crate) csum: bool,
+    /// Where the packet's number stands, and who has it.
+    pub(crate) sequence: Option<(usize, &'a Sequence)>,
+}
+
 /// Where a frame begins inside, and by how many bytes the packet is longer than it was received.
 #[inline(always)]
 pub(crate) fn inner(head: u64) -> (usize, i8) {
     ((head & 0xffff) as usize, (head >> 16) as i8)
+}
+
+/// Where the source port of the tunnel stands that a packet leaves, if a sample tells of it; else 0.
+#[inline(always)]
+pub(crate) fn tunnel_port(head: u64) -> usize {
+    (head >> 24) as usize & 0xffff
 }
 
 /// The ICMP header's offset, and the id.
@@ -263,9 +299,9 @@ pub(crate) fn transport(head: u64) -> (usize, usize, bool) {
     ((head >> 16) as usize & 0xffff, head as usize & 0xffff, head & UDP != 0)
 }
 
-/// The steps of an entry: the words of what is left of them.
+/// The steps of an entry: the words of what is left of them, and where the rest is.
 #[derive(Debug)]
-pub(crate) struct Steps<'a>(&'a [u64]);
+pub(crate) struct Steps<'a>(&'a [u64], Option<&'a Rare>);
 
 impl<'a> Steps<'a> {
     /// The word of the next step. What that has in words behind it must be taken before the one after.
@@ -307,6 +343,21 @@ impl<'a> Steps<'a> {
         let w = self.head()?;
         let tag = |shift: u32| ((w >> (shift + 16)) as u16, (w >> shift) as u16);
         Some(Tags { have: (head >> 8 & 3) as usize, tags: [tag(0), tag(32)], n: (head & 3) as usize })
+    }
+
+    pub(crate) fn sampler(&self, head: u64) -> Option<&'a Sampler> {
+        self.1?.samplers.get((head & 0xffff) as usize)
+    }
+
+    pub(crate) fn outer_gre(&mut self, head: u64) -> Option<OuterGre<'a>> {
+        let more = self.head()?;
+        let len = (head >> 32) as usize & 0xffff;
+        let (words, rest) = self.0.split_at_checked(len.div_ceil(8))?;
+        self.0 = rest;
+        let target = (head & DEVICE != 0).then_some(Target::of_bits(head as u32));
+        let (number, at) = ((more >> 16) as usize & 0xffff, (more >> 32) as usize & 0xffff);
+        let sequence = self.1.and_then(|r| r.sequences.get(number)).filter(|_| at != 0).map(|s| (at, s));
+        Some(OuterGre { len, words, target, v6: head & V6 != 0, csum: head & CSUM != 0, sum: more as u16, sequence })
     }
 
     #[inline(always)]
@@ -407,28 +458,50 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
     }
 }
 
-fn encap(e: &Encap, flags: u64, l3: u16, into: &mut Vec<u64>) {
-    let flag = |on, bit| if on { bit } else { 0 };
+fn flag(on: bool, bit: u64) -> u64 {
+    if on { bit } else { 0 }
+}
+
+/// The first word of outer headers, but for what they are.
+fn encap_head(e: &Encap, csum: bool) -> u64 {
     let target = e.target.map_or(0, |t| DEVICE | u64::from(t.bits()));
-    let flags = flags | flag(e.v6, V6) | flag(e.csum, CSUM) | flag(e.spread, SPREAD);
-    into.push(op::ENCAP | flags | (e.headers.len() as u64) << 32 | target);
+    flag(e.v6, V6) | flag(csum, CSUM) | (e.headers.len() as u64) << 32 | target
+}
+
+/// Outer headers without what comes with the packet in IPv4's, its length and checksum; and the sum of that header.
+fn without_length(e: &Encap) -> (Vec<u8>, u64) {
     let mut headers = e.headers.to_vec();
-    let mut sum = 0;
-    if !e.v6 {
-        // Without length and checksum, which come with the packet.
-        for at in [16, 17, 24, 25] {
-            headers.get_mut(at).into_iter().for_each(|b| *b = 0);
-        }
-        sum = checksum::sum(headers.get(14..34).unwrap_or_default());
+    if e.v6 {
+        return (headers, 0);
     }
+    for at in [16, 17, 24, 25] {
+        headers.get_mut(at).into_iter().for_each(|b| *b = 0);
+    }
+    let sum = checksum::sum(headers.get(14..34).unwrap_or_default());
+    (headers, fold(sum.into()))
+}
+
+/// `number`: that of the tunnel's sequence among the entry's.
+fn encap_gre(e: &Encap, csum: bool, flags: u64, number: Option<usize>, into: &mut Vec<u64>) {
+    into.push(op::ENCAP_GRE | flags | encap_head(e, csum));
+    let (headers, sum) = without_length(e);
+    let gre = if e.v6 { 54 } else { 34 };
+    let at = number.zip(gre::sequence_at(headers.get(gre..).unwrap_or_default()));
+    into.push(at.map_or(0, |(n, at)| ((gre + at) as u64) << 32 | (n as u64) << 16) | sum);
+    pack(&headers, into);
+}
+
+fn encap(e: &Encap, (csum, ports): (bool, SourcePorts), flags: u64, l3: u16, into: &mut Vec<u64>) {
+    into.push(op::ENCAP | flags | encap_head(e, csum) | flag(e.spread, SPREAD));
+    let (mut headers, sum) = without_length(e);
     let (addresses, l4) = if e.v6 { (22, 54) } else { (26, 34) };
     if e.spread {
-        put_source_ports(&mut headers, l4, e.ports);
+        put_source_ports(&mut headers, l4, ports);
     }
     let parts = [headers.get(addresses..l4), headers.get(l4 + 2..l4 + 4), headers.get(l4 + 8..)];
     let covered: u32 = parts.into_iter().flatten().map(checksum::sum).sum();
     let covered = fold((covered + u32::from(ipproto::UDP)).into());
-    into.push(covered << 32 | u64::from(l3) << 16 | fold(sum.into()));
+    into.push(covered << 32 | u64::from(l3) << 16 | sum);
     pack(&headers, into);
 }
 
@@ -453,8 +526,10 @@ pub(crate) fn retagged(l: Layout, n: usize) -> Layout {
 }
 
 /// What a frame looks like that tunnel headers were put in front of.
-pub(crate) fn encapsulated(v6: bool) -> Layout {
-    Layout { l3: 14, l4: if v6 { 54 } else { 34 }, tags: 0, ip: if v6 { 6 } else { 4 }, proto: ipproto::UDP }
+pub(crate) fn encapsulated(v6: bool, gre: bool) -> Layout {
+    // GRE has no ports.
+    let (l4, proto) = if gre { (0, ipproto::GRE) } else { (if v6 { 54 } else { 34 }, ipproto::UDP) };
+    Layout { l3: 14, l4, tags: 0, ip: if v6 { 6 } else { 4 }, proto }
 }
 
 /// Whether what a step leaves behind is needed again: some later step goes back to it.
@@ -487,6 +562,7 @@ impl Entry {
         let [outer, inner] = layouts;
         let (mut now, mut left) = (outer, Vec::new());
         let (begin, mut meters) = (words.len(), Vec::new());
+        let (mut sequences, mut samplers): (Vec<Sequence>, Vec<Sampler>) = Default::default();
         for (i, s) in steps.iter().enumerate() {
             let keep = || if kept(steps.get(i + 1..).unwrap_or_default()) { KEEP } else { 0 };
             let last = |last: &bool| if *last { LAST } else { 0 };
@@ -510,15 +586,27 @@ impl Entry {
                     words.push(op::SESSION | last(l) | u64::from(*bridge) << 16 | u64::from(port.0));
                 }
                 Step::Encap { encap: e, last: l } => {
-                    encap(e, last(l) | keep(), now.l3, &mut words);
+                    match &e.shim {
+                        Shim::Udp { csum, ports } => {
+                            encap(e, (*csum, *ports), last(l) | keep(), now.l3, &mut words);
+                        }
+                        Shim::Gre { csum, sequence } => {
+                            let number = sequence.as_ref().map(|_| sequences.len());
+                            sequences.extend(sequence.clone());
+                            encap_gre(e, *csum, last(l) | keep(), number, &mut words);
+                        }
+                    }
                     if e.target.is_none() {
-                        left.push(std::mem::replace(&mut now, encapsulated(e.v6)));
+                        let gre = matches!(e.shim, Shim::Gre { .. });
+                        left.push(std::mem::replace(&mut now, encapsulated(e.v6, gre)));
                     }
                 }
                 Step::Decap { offset, last: l } => {
                     let longer = (now.l3 as i16 - outer.l3 as i16) as u8;
                     let at = usize::from(now.l4) + offset;
-                    words.push(op::DECAP | last(l) | keep() | u64::from(longer) << 16 | at as u64);
+                    let told = |s: &Step| matches!(s, Step::Sample(s) if s.tells_of_tunnel());
+                    let port = if steps.iter().any(told) { u64::from(now.l4) << 24 } else { 0 };
+                    words.push(op::DECAP | last(l) | keep() | port | u64::from(longer) << 16 | at as u64);
                     left.push(std::mem::replace(&mut now, inner));
                 }
                 Step::Pop => {
@@ -527,23 +615,28 @@ impl Entry {
                 }
                 Step::Hold => words.push(op::HOLD),
                 Step::Meter(m) => meters.push(m.behind(words.len() - begin)),
+                Step::Sample(s) => {
+                    words.push(op::SAMPLE | samplers.len() as u64);
+                    samplers.push((**s).clone());
+                }
             }
         }
         let mut room = [0; ROOM];
         let fits = room.get_mut(..words.len()).map(|r| r.copy_from_slice(&words)).is_some();
+        let len = if fits { words.len() as u8 } else { 0 };
+        let words = if fits { Box::default() } else { words.into() };
+        let (meters, sequences, samplers) = (meters.into(), sequences.into(), samplers.into());
+        let rare = Rare { absent, words, held: None, meters, sequences, samplers };
         Some(Entry {
             path,
             generation,
             drop,
             key: key.len().try_into().ok()?,
             checks: checks.len().try_into().ok()?,
-            len: if fits { words.len() as u8 } else { 0 },
+            len,
             tracked: checks.iter().any(|c| matches!(c, Check::Connection { .. })),
-            metered: !meters.is_empty(),
-            rare: (!fits || !absent.is_empty() || !meters.is_empty()).then(|| {
-                let words = if fits { Box::default() } else { words.into() };
-                Box::new(Rare { absent, words, held: None, meters: meters.into() })
-            }),
+            metered: !rare.meters.is_empty(),
+            rare: (!fits || !rare.is_of_words()).then(|| Box::new(rare)),
             words: room,
         })
     }
@@ -563,12 +656,12 @@ impl Entry {
         let key = words.as_chunks().0.get(..usize::from(self.key)).unwrap_or_default();
         let behind = words.get(BLOCK * usize::from(self.key)..).unwrap_or_default();
         let (checks, steps) = behind.split_at_checked(CHECK * usize::from(self.checks)).unwrap_or_default();
-        (key, Checks(checks.as_chunks().0), Steps(steps))
+        (key, Checks(checks.as_chunks().0), Steps(steps, self.rare.as_deref()))
     }
 
-    /// The same for packets with another key; none if there is no room, or there are meters.
+    /// The same for packets with another key; none if there is no room, or not all of it is words.
     pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Option<Entry> {
-        if self.metered {
+        if self.rare.as_ref().is_some_and(|r| !r.is_of_words()) {
             return None;
         }
         let behind = self.words().get(BLOCK * usize::from(self.key)..)?;
@@ -613,7 +706,8 @@ impl Entry {
 
     /// The steps before a meter.
     pub(crate) fn steps_before(&self, m: &Metered) -> Steps<'_> {
-        Steps(self.steps().0.get(..m.words).unwrap_or_default())
+        let Steps(all, rare) = self.steps();
+        Steps(all.get(..m.words).unwrap_or_default(), rare)
     }
 
     /// What is repeated.

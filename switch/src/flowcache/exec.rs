@@ -1,7 +1,8 @@
 //! Execution of cached flows on bursts of packets.
 
 use super::entry::{
-    Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
+    Check, Checks, Entry, Outer, OuterGre, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
+    tunnel_port,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
@@ -456,6 +457,7 @@ pub(super) fn run<P: PacketBuf>(
 ) {
     let mut now = Some(first);
     let mut tuples = tuples.iter();
+    let mut port = 0;
     while let Some(head) = steps.head() {
         let last = head & op::LAST != 0;
         let keep = head & op::KEEP != 0;
@@ -510,7 +512,25 @@ pub(super) fn run<P: PacketBuf>(
                     (None, made) => enter(&mut now, made, keep, outer),
                 }
             }
+            op::ENCAP_GRE => {
+                let Some(o) = steps.outer_gre(head) else { break };
+                let made = give(&mut now, last).and_then(|p| encapsulate_gre(p, &o));
+                match (o.target, made) {
+                    (Some(target), Some(p)) => out.packets.push((target, p)),
+                    (Some(_), None) => {}
+                    (None, made) => enter(&mut now, made, keep, outer),
+                }
+            }
+            op::SAMPLE => {
+                if let (Some(s), Some(p)) = (steps.sampler(head), &now) {
+                    out.events.extend(s.of(p.data(), port));
+                }
+            }
             op::DECAP => {
+                let at = tunnel_port(head);
+                if at != 0 {
+                    port = now.as_ref().and_then(|p| be16(p.data(), at)).unwrap_or(0);
+                }
                 let mut made = give(&mut now, last);
                 made.iter_mut().for_each(|p| decapsulate(p, inner(head), end));
                 enter(&mut now, made, keep, outer);
@@ -550,6 +570,41 @@ fn put16(p: &mut [u8], at: usize, v: usize) {
     }
 }
 
+/// Writes the length into the IP header that a packet begins with, behind an Ethernet header; the sum of an IPv4 header is
+/// that without length.
+#[inline(always)]
+fn put_length(d: &mut [u8], v6: bool, sum: u16) {
+    let whole = d.len();
+    if v6 {
+        put16(d, 18, whole - 54);
+    } else {
+        put16(d, 16, whole - 14);
+        put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
+    }
+}
+
+#[inline(never)]
+fn encapsulate_gre<P: PacketBuf>(mut p: P, o: &OuterGre<'_>) -> Option<P> {
+    p.settle_checksum();
+    if !p.grow_front(o.len) {
+        return None;
+    }
+    let d = p.data_mut();
+    unpack(o.words, d.get_mut(..o.len)?);
+    put_length(d, o.v6, o.sum);
+    if let Some((at, sequence)) = o.sequence {
+        let number: &mut [u8; 4] = d.get_mut(at..)?.first_chunk_mut()?;
+        *number = sequence.take().to_be_bytes();
+    }
+    if o.csum {
+        let gre = if o.v6 { 54 } else { 34 };
+        put16(d, gre + 4, 0);
+        let sum = checksum::of(d.get(gre..)?);
+        put16(d, gre + 4, sum.into());
+    }
+    Some(p)
+}
+
 /// Copies words as bytes.
 #[inline(always)]
 fn unpack(words: &[u64], to: &mut [u8]) {
@@ -573,12 +628,7 @@ pub(super) fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     unpack(words, d.get_mut(..n)?);
     let whole = d.len();
     let l4 = if v6 { 54 } else { 34 };
-    if v6 {
-        put16(d, 18, whole - 54);
-    } else {
-        put16(d, 16, whole - 14);
-        put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
-    }
+    put_length(d, v6, sum);
     if let Some(hash) = hash {
         let port = source_ports(d, l4)?.of(hash);
         put16(d, l4, port.into());

@@ -20,7 +20,7 @@ use super::{Cache, FlowCache};
 use crate::buf::PacketBuf;
 use crate::conntrack::reassembly::{Held, Suspended, Taken, datagram};
 use crate::drops::DropReason;
-use crate::events::{HeldFragment, Outputs};
+use crate::events::{Event, HeldFragment, Outputs};
 use crate::ids::BridgeId;
 use crate::xlate::ct::{Joint, transport_of};
 use crate::xlate::{Backer, Xlate};
@@ -195,7 +195,7 @@ impl FlowCache {
                 self.finish(&packet, &list, outer, out);
                 return backer.fragments.reuse(whole, list);
             }
-            self.next_hold(&mut list);
+            self.next_hold(&mut list, &mut out.events);
             if !backer.fragments.take_whole(&list) {
                 let reasons = self.legs.numbers.iter().map(|n| self.cache.table.entries.get(*n)?.drop);
                 let list: Vec<(Held, Option<DropReason>)> = list.into_iter().zip(reasons).collect();
@@ -231,8 +231,8 @@ impl FlowCache {
         Some(zone?.is_some())
     }
 
-    /// The legs that were found are carried out, to where the fragments wait next.
-    fn next_hold(&mut self, list: &mut [Held]) {
+    /// The legs that were found are carried out, to where the fragments wait next; samples of them are among the events.
+    fn next_hold(&mut self, list: &mut [Held], events: &mut Vec<Event>) {
         let FlowCache { cache: Cache { table, tallies, .. }, legs, .. } = self;
         let (mut outer, mut none) = (Vec::new(), Outputs::default());
         for (held, number) in list.iter_mut().zip(&legs.numbers) {
@@ -243,6 +243,7 @@ impl FlowCache {
             let bytes = std::mem::take(&mut held.bytes);
             run(e.steps(), bytes, len, &[], &mut outer, &mut none);
             held.bytes = none.left.take().unwrap_or_default();
+            events.append(&mut none.events);
             held.rest = e.held().unwrap_or(&held.rest).clone();
         }
     }

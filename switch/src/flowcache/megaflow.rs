@@ -12,7 +12,7 @@ use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
-use openflow_rs::action::{Action, LearnSrc, ZoneSpec};
+use openflow_rs::action::{Action, LearnSrc, SampleId, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
 use std::sync::Arc;
@@ -690,9 +690,12 @@ impl DependencyMask {
             | Action::Nat(_)
             | Action::Mpls(_)
             | Action::DecNshTtl
-            | Action::Sample(_)
             | Action::FinTimeout { .. }
             | Action::DeleteField(_) => self.only = false,
+            Action::Sample(s) => [&s.obs_domain_id, &s.obs_point_id].into_iter().for_each(|id| match id {
+                SampleId::Field(f) => self.part(f),
+                SampleId::Imm(_) => {}
+            }),
             Action::Meter(_) => {}
         }
     }

@@ -18,6 +18,7 @@ use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
+use crate::xlate::sample::Sampler;
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, SlowPath, Xlate};
@@ -390,8 +391,15 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize) {
         if let Some(r) = &mut self.recorder {
-            let Encapsulation { headers, v6, csum, ports, target } = e;
-            r.encap(base, Encap { headers, v6, csum, spread: false, ports, target }, len);
+            let Encapsulation { headers, v6, shim, target } = e;
+            r.encap(base, Encap { headers, v6, shim, spread: false, target }, len);
+        }
+    }
+
+    #[inline]
+    fn samples(&mut self, base: &FlowKey, s: &Sampler) {
+        if let Some(r) = &mut self.recorder {
+            r.samples(base, s);
         }
     }
 

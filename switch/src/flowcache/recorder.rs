@@ -22,8 +22,10 @@ use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
+use crate::tunnel::Shim;
 use crate::xlate::controller::SoFar;
 use crate::xlate::quoted;
+use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Counted, Observer, Xlate};
@@ -449,6 +451,12 @@ impl Recorder {
         true
     }
 
+    /// Some packets like this one, which says `base`, are sampled.
+    pub(super) fn samples(&mut self, base: &FlowKey, s: &Sampler) {
+        self.sync(base);
+        self.steps.push(Step::Sample(Box::new(s.clone())));
+    }
+
     pub(crate) fn icmp_id(&mut self, id: u16) {
         if self.icmp_id != Some(id) {
             self.icmp_id = Some(id);
@@ -578,7 +586,8 @@ impl Recorder {
     fn rewrites(&self, key: &PackedKey) -> Option<bool> {
         let decapped = self.steps.iter().any(|s| matches!(s, Step::Decap { .. }));
         let told = |l: Layout| matches!((l.ip, l.l4.checked_sub(l.l3)), (4, Some(20)) | (6, Some(40)));
-        let encapped = self.steps.iter().any(|s| matches!(s, Step::Encap { .. }));
+        let spreads = |s: &Step| matches!(s, Step::Encap { encap, .. } if matches!(encap.shim, Shim::Udp { .. }));
+        let encapped = self.steps.iter().any(spreads);
         let tunnels = encapped && !(told(key.outer) && (!decapped || told(key.inner)));
         let above = |s: &Step| match s {
             Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
@@ -736,10 +745,10 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         rec.ok &= self.pipeline.drop != Some(DropReason::NoBuffer);
         if self.pipeline.failed {
             // Nothing leaves. Lookups of a segment that was left early are not known.
+            rec.ok &= rec.segments.is_empty() && !rec.steps.iter().any(|s| matches!(s, Step::Sample(_)));
             rec.steps.clear();
-            rec.ok &= rec.segments.is_empty();
         } else {
-            rec.ok &= self.out.events.len() == self.pipeline.before.1
+            rec.ok &= self.out.events.len() == self.pipeline.before.1 + self.pipeline.samples
                 && sent == rec.sends
                 && sent == self.pipeline.sent as usize;
         }

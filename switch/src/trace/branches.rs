@@ -1,14 +1,12 @@
 //! Branches of a trace: `clone`, both outcomes of `check_pkt_larger`, samples.
 
 use super::Tracer;
-use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
 use crate::dpctl::without_last_copy;
-use crate::ids::DeviceId;
 use crate::xlate::packet::reversible;
 use crate::xlate::{Kind, Observer, Xlate};
-use openflow_rs::action::{Action, SampleAction, SampleDirection};
-use openflow_rs::{PortNo, Subfield};
+use openflow_rs::Subfield;
+use openflow_rs::action::{Action, SampleAction};
 
 impl<P: PacketBuf> Xlate<'_, P, Tracer> {
     /// `clone` in a trace.
@@ -75,25 +73,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
         if !collects || !self.commit() {
             return;
         }
-        let port =
-            self.backer.bridges.get(self.pipeline.bridge).and_then(|b| match b.ports.get(&s.sampling_port)?.kind {
-                PortKind::Device(d) | PortKind::Internal(d) => Some(d),
-                _ => None,
-            });
-        let port = port.filter(|_| s.sampling_port != PortNo::ANY).unwrap_or(DeviceId::NONE);
-        let direction = match s.direction {
-            SampleDirection::Ingress => ",ingress",
-            SampleDirection::Egress => ",egress",
-            _ => "",
-        };
-        let (domain, point) = (self.observation(&s.obs_domain_id), self.observation(&s.obs_point_id));
-        let (probability, set) = (s.probability, s.collector_set_id);
-        let told = format!(
-            "userspace(pid=0,flow_sample(probability={probability},collector_set_id={set},obs_domain_id={domain},obs_point_id={point},output_port={port}{direction}))"
-        );
-        self.observer.datapath(|| match probability {
-            u16::MAX => told,
-            p => format!("sample(sample={:.1}%,actions({told}))", f64::from(p) * 100.0 / 65535.0),
-        });
+        let sampler = self.sampler(s);
+        self.observer.datapath(|| sampler.text());
     }
 }

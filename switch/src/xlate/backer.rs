@@ -2,6 +2,7 @@
 //! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use super::port_numbers::PortNumbers;
+use super::sample::Draws;
 use crate::bridge::meter::{MeterNumbers, SharedMeter};
 use crate::bridge::{Bridge, Bridges, Port, PortKind};
 use crate::conntrack::reassembly::Fragments;
@@ -9,7 +10,7 @@ use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
 use crate::ids::{BridgeId, DeviceId};
-use crate::tunnel::{Decapsulated, PacketMode, TunnelConfig, TunnelKey, TunnelKind, Underlay};
+use crate::tunnel::{Decapsulated, PacketMode, Sequence, TunnelConfig, TunnelKey, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
 use openflow_rs::action::PacketType;
@@ -81,8 +82,8 @@ pub struct Backer {
     /// Numbers of recirculations that dumps of cached flows told of.
     recirculations: HashMap<u64, u32>,
     next_recirculation: u32,
-    /// Sequence numbers of tunnels' next packets.
-    sequences: HashMap<(BridgeId, PortNo), u32>,
+    /// Numbers of tunnels' packets.
+    sequences: HashMap<(BridgeId, PortNo), Sequence>,
     /// Connections. Fast paths open some, too.
     pub conntrack: SharedConntrack,
     /// Fragments that wait to be tracked.
@@ -95,6 +96,8 @@ pub struct Backer {
     pub drops: DropCounters,
     /// Packets that `sample` actions saw.
     pub samples: u64,
+    /// By which these choose some of them.
+    pub(crate) draws: Draws,
     /// While a packet is observed: where it went, by bridge that it has entered and not left.
     pub(crate) passing: Option<Vec<Passage>>,
     /// The time of the packet or job at hand.
@@ -132,6 +135,7 @@ impl Backer {
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
+            draws: Draws::default(),
             passing: None,
             limit_told: Duration::ZERO,
             now: Duration::ZERO,
@@ -312,6 +316,12 @@ impl Backer {
         Some(if t.kind.is_udp() { format!("{name}_{}", t.udp_port) } else { name.into() })
     }
 
+    /// The tunnels of all bridges.
+    pub(crate) fn tunnels(&self) -> impl Iterator<Item = &TunnelConfig> {
+        let ports = self.bridges.iter().flat_map(|b| b.ports.values());
+        ports.filter_map(|p| if let PortKind::Tunnel(t) = &p.kind { Some(&**t) } else { None })
+    }
+
     /// The number of the port of the datapath that a tunnel's packets come by, as Open vSwitch numbers those: the UDP
     /// port; for other encapsulations the one that its name has in a test bed, if that is free, else the first that was
     /// free when the first such tunnel came.
@@ -383,12 +393,9 @@ impl Backer {
         *peers.any_srv6.get_or_insert_with(|| ports.any(srv6))
     }
 
-    /// The number of the next packet of a tunnel, from 0 in one that was added anew, which is taken if `take` says so.
-    pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo), take: bool) -> u32 {
-        let next = self.sequences.entry(tunnel).or_default();
-        let n = *next;
-        *next = n.wrapping_add(u32::from(take));
-        n
+    /// The numbers of a tunnel's packets, from 0 in one that was added anew.
+    pub(crate) fn sequence(&mut self, tunnel: (BridgeId, PortNo)) -> Sequence {
+        self.sequences.entry(tunnel).or_default().clone()
     }
 
     fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {

@@ -30,7 +30,8 @@ pub(crate) struct Frozen {
     pub(crate) frames: Frames,
 }
 
-/// What has come out of a walk: packets, events and BFD packets in all, and how many of them are the walk's.
+/// What has come out of a walk: packets, events but for its samples, and BFD packets in all, and how many of them are the
+/// walk's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SoFar {
     pub(crate) out: [usize; 3],
@@ -158,7 +159,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// What has come out of the walk.
     pub(crate) fn so_far(&self) -> SoFar {
         let out = &self.out;
-        SoFar { out: [out.packets.len(), out.events.len(), out.bfd.len()], sent: self.pipeline.sent }
+        let events = out.events.len().saturating_sub(self.pipeline.samples);
+        SoFar { out: [out.packets.len(), events, out.bfd.len()], sent: self.pipeline.sent }
     }
 
     /// Hands a frozen packet over to the controller or to reassembly.

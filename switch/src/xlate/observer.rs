@@ -16,9 +16,10 @@ use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
-use crate::tunnel::{Egress, SourcePorts, TunnelConfig};
+use crate::tunnel::{Egress, Shim, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
+use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
 use crate::xlate::{Backer, Xlate};
@@ -99,10 +100,8 @@ pub(crate) enum Counted {
 pub(crate) struct Encapsulation {
     pub(crate) headers: Box<[u8]>,
     pub(crate) v6: bool,
-    /// The UDP checksum is wanted.
-    pub(crate) csum: bool,
-    /// What its source port was chosen of.
-    pub(crate) ports: SourcePorts,
+    /// What stands behind the IP header.
+    pub(crate) shim: Shim,
     /// Where it leaves; `None` goes on in a bridge, as a packet of its own.
     pub(crate) target: Option<Target>,
 }
@@ -201,6 +200,8 @@ pub(crate) trait Observer: Sized {
     /// What drops a packet from here on lets the walk go on where this ends.
     fn scope_begins(&mut self);
     fn scope_ends(&mut self);
+    /// Some packets like this one, which says `base`, are sampled.
+    fn samples(&mut self, base: &FlowKey, s: &Sampler);
     /// A `select` group chose a bucket, by its place, for a packet with this key; another one may get another bucket.
     fn chooses(&mut self, bucket: (GroupId, usize), selection: Selection, key: &FlowKey);
     /// Whether what is behind the choice of a `select` group is told of apart, as Open vSwitch's datapath hashes packets there

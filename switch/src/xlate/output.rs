@@ -6,7 +6,7 @@ use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket};
 use crate::extract::{PACKET_WORDS, STAND_IN as ETHERNET, stand_in, write_front};
 use crate::ids::{BridgeId, DeviceId, Target};
-use crate::tunnel::{self, Egress, PacketMode, TunnelConfig, Unreachable};
+use crate::tunnel::{self, Egress, PacketMode, Shim, TunnelConfig, Unreachable};
 use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
@@ -273,13 +273,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.decides(F::PktMark);
         }
         let entropy = tunnel::entropy(&self.packet.key);
-        let mut sequence = 0;
-        if cfg.kind.is_gre() || cfg.has_sequence() {
-            // Sequence numbers and checksums differ from packet to packet.
-            self.observer.side_effect();
-            let take = cfg.has_sequence() && !self.observer.dry();
-            sequence = self.backer.sequence((self.pipeline.bridge, no), take);
-        }
+        let sequence = cfg.has_sequence().then(|| self.backer.sequence((self.pipeline.bridge, no)));
+        let number = match &sequence {
+            Some(s) if self.observer.dry() => s.next(),
+            Some(s) => s.take(),
+            None => 0,
+        };
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let mut needs = Vec::new();
         let made = tunnel::outer_headers(
@@ -288,7 +287,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             &tlv,
             (kind, self.packet.buf.data().get(skipped..).unwrap_or_default()),
             &self.backer.underlay,
-            (entropy, sequence, self.backer.now),
+            (entropy, number, self.backer.now),
             |n| {
                 needs.push(n);
             },
@@ -344,11 +343,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             d.copy_from_slice(&outer);
         }
         self.passes_within(p.data());
+        if tunnel::is_timed(cfg, &self.packet.key) {
+            // Its header has the time of each packet.
+            self.observer.side_effect();
+        }
         let record = |x: &mut Self, target: Option<Target>| {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.packet.buf.data().len();
-            let ports = x.backer.underlay.source_ports();
-            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.checksums(!v6), ports, target };
+            let shim = match cfg.kind.is_gre() {
+                true => Shim::Gre { csum: cfg.csum == Some(true), sequence },
+                false => Shim::Udp { csum: cfg.checksums(!v6), ports: x.backer.underlay.source_ports() },
+            };
+            let e = Encapsulation { headers: outer.into(), v6, shim, target };
             x.observer.encapsulates(&x.packet.base, e, n);
         };
         match egress {
@@ -529,10 +535,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn tell_pop(&mut self) {
         let kind = tunnel::tunnel_kind(self.packet.buf.data(), &self.packet.headers, &self.backer.underlay.local);
         let fits = |t: &&TunnelConfig| kind.map_or(t.kind.is_gre(), |k| k == t.kind);
-        let ports = self.backer.bridges.iter().flat_map(|b| b.ports.values());
-        let mut tunnels =
-            ports.filter_map(|p| if let PortKind::Tunnel(t) = &p.kind { Some(&**t) } else { None }).filter(fits);
-        if let Some(number) = tunnels.next().map(|t| self.backer.tunnel_number(t)) {
+        if let Some(number) = self.backer.tunnels().find(fits).map(|t| self.backer.tunnel_number(t)) {
             self.observer.datapath(|| format!("tnl_pop({number})"));
         }
     }

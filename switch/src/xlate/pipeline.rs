@@ -79,6 +79,8 @@ pub(crate) struct Pipeline {
     pub(crate) drop: Option<DropReason>,
     /// A limit was passed: nothing of the packet may leave.
     pub(crate) failed: bool,
+    /// Samples of it that were taken.
+    pub(crate) samples: usize,
     /// Packets, events and BFD packets in the outputs before this walk.
     pub(crate) before: (usize, usize, usize),
 }
@@ -109,6 +111,7 @@ impl Pipeline {
             waited: false,
             frozen: None,
             sent: 0,
+            samples: 0,
             reached_host: false,
             drop: None,
             failed: false,

@@ -1,15 +1,84 @@
 //! `sample` (ovs-actions(7)), and what exporters see of observed packets.
 
+use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
 use crate::classifier::mix;
 use crate::events::{Departure, Event, Glimpse, Passage, Sample};
+use crate::ids::{BridgeId, DeviceId};
 use crate::tunnel::{Outer, TunnelConfig};
 use crate::xlate::{Counted, Observer, Xlate};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{FieldId as F, PortNo};
+use packet::Headers;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a packet that a sample keeps: enough for all headers that records report.
 const HEAD: usize = 192;
+
+/// Numbers by which packets are chosen. All threads and flows draw from one sequence, so that those with few packets have their
+/// share of samples.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draws(Arc<AtomicU64>);
+
+impl Draws {
+    fn draw(&self) -> u16 {
+        mix(self.0.fetch_add(1, Relaxed) ^ 0x5a3c_96e1) as u16
+    }
+}
+
+/// Which packets of a flow are sampled, and what is known of their samples before there are any.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampler {
+    bridge: BridgeId,
+    probability: u16,
+    draws: Draws,
+    tags: usize,
+    /// What it says of the packet's direction, and the device of the port that it names.
+    direction: SampleDirection,
+    device: DeviceId,
+    like: Sample,
+}
+
+impl Sampler {
+    /// The sample of a packet, which came by a tunnel with this source port, if it is chosen.
+    pub(crate) fn of(&self, packet: &[u8], port: u16) -> Option<Event> {
+        if self.probability != u16::MAX && self.draws.draw() >= self.probability {
+            return None;
+        }
+        let Sampler { bridge, tags, like, .. } = self;
+        let sample = Sample {
+            head: packet.get(..HEAD).unwrap_or(packet).to_vec(),
+            headers: Headers::parse_tags(packet, *tags)?,
+            len: packet.len(),
+            outer: like.outer.map(|o| Outer { ports: [port, o.ports[1]], ..o }),
+            ..like.clone()
+        };
+        Some(Event::Sample { bridge: *bridge, sample: Box::new(sample) })
+    }
+
+    /// Samples tell of the tunnel that packets came by.
+    pub(crate) fn tells_of_tunnel(&self) -> bool {
+        self.like.outer.is_some()
+    }
+
+    /// The datapath's action.
+    pub(crate) fn text(&self) -> String {
+        let Sampler { probability, device, like: Sample { collector_set, domain, point, .. }, .. } = self;
+        let direction = match self.direction {
+            SampleDirection::Ingress => ",ingress",
+            SampleDirection::Egress => ",egress",
+            _ => "",
+        };
+        let told = format!(
+            "userspace(pid=0,flow_sample(probability={probability},collector_set_id={collector_set},obs_domain_id={domain},obs_point_id={point},output_port={device}{direction}))"
+        );
+        match *probability {
+            u16::MAX => told,
+            p => format!("sample(sample={:.1}%,actions({told}))", f64::from(p) * 100.0 / 65535.0),
+        }
+    }
+}
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Receives a packet from outside the switch, or out of a tunnel.
@@ -73,39 +142,48 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Samples some packets for a collector set. The choice differs by packet, so such walks are not cached. Without
-    /// the collector set packets are only counted.
+    /// Samples some packets for a collector set. Without the collector set packets are only counted.
     pub(crate) fn sample(&mut self, s: &SampleAction) {
         if self.observer.dry() {
             return;
         }
-        let seen = self.backer.samples;
         self.backer.samples += 1;
-        let collected =
-            self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.collectors.contains(&s.collector_set_id));
-        if !collected {
-            self.observer.counts(Counted::Sample, 0);
+        self.observer.counts(Counted::Sample, 0);
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        if !b.is_some_and(|b| b.collectors.contains(&s.collector_set_id)) || !self.commit() {
             return;
         }
-        self.observer.side_effect();
-        let chosen = s.probability == u16::MAX || mix(seen ^ 0x5a3c_96e1) & 0xffff < u64::from(s.probability);
-        if !chosen || !self.commit() {
-            return;
-        }
-        let data = self.packet.buf.data();
-        let sample = Sample {
+        let sampler = self.sampler(s);
+        let port = sampler.like.outer.map_or(0, |o| o.ports[0]);
+        self.observer.samples(&self.packet.base, &sampler);
+        let sample = sampler.of(self.packet.buf.data(), port);
+        self.pipeline.samples += usize::from(sample.is_some());
+        self.out.events.extend(sample);
+    }
+
+    /// What the action does to packets like this one.
+    pub(crate) fn sampler(&self, s: &SampleAction) -> Sampler {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        let named = b.and_then(|b| b.ports.get(&s.sampling_port)).filter(|_| s.sampling_port != PortNo::ANY);
+        let device = named.and_then(|p| match p.kind {
+            PortKind::Device(d) | PortKind::Internal(d) => Some(d),
+            _ => None,
+        });
+        let like = Sample {
             collector_set: s.collector_set_id,
             domain: self.observation(&s.obs_domain_id),
             point: self.observation(&s.obs_point_id),
             in_port: PortNo(self.packet.key.get(F::InPort) as u16),
             sampling_port: s.sampling_port,
             egress: s.direction == SampleDirection::Egress,
-            head: data.get(..HEAD).unwrap_or(data).to_vec(),
-            headers: self.packet.headers,
-            len: data.len(),
+            head: Vec::new(),
+            headers: Headers::default(),
+            len: 0,
             outer: self.came_by(),
             weight: u32::from(u16::MAX / s.probability.max(1)),
         };
-        self.out.events.push(Event::Sample { bridge: self.pipeline.bridge, sample: Box::new(sample) });
+        let (probability, draws, tags) = (s.probability, self.backer.draws.clone(), self.backer.underlay.tags());
+        let (direction, device) = (s.direction, device.unwrap_or(DeviceId::NONE));
+        Sampler { bridge: self.pipeline.bridge, probability, draws, tags, direction, device, like }
     }
 }

@@ -4,7 +4,9 @@ use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BridgeId, DeviceId, Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{
+    BridgeId, DeviceId, Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKey, TunnelKind, VlanMode,
+};
 
 pub const VIF: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 0xa]);
 pub const ROUTER: packet::Mac = packet::Mac([2, 0, 0, 0, 0, 1]);
@@ -108,6 +110,16 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=11,in_port=3,udp,vlan_tci=0,tp_src=1002,nw_dst=10.9.0.2 actions=multipath(symmetric_l3l4+udp,0,hash_threshold,2,0,NXM_NX_REG9[0..1]),resubmit(,42)",
     "table=42,reg9=0 actions=output:2",
     "table=42,ip,reg9=1 actions=dec_ttl,output:1",
+    // Copies in GRE and ERSPAN, with numbers and checksums, of packets that came by a tunnel, too.
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=82 actions=output:2,set_field:0x77->tun_id,set_field:192.168.0.2->tun_dst,output:12,dec_ttl,output:13",
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=83 actions=set_field:192.168.0.2->tun_dst,output:14,output:12,output:13,output:15",
+    "table=0,priority=10,in_port=3,udp6,tp_dst=82 actions=set_field:192.168.0.2->tun_dst,set_field:7->tun_id,output:14,output:20",
+    "table=0,priority=9,in_port=10,tun_id=0x1235,ip,nw_proto=2 actions=set_field:192.168.0.2->tun_dst,output:13,output:2",
+    // Samples, before and behind what changes; the domain says where packets came from.
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=82 actions=sample(probability=30000,collector_set_id=7,obs_domain_id=1,obs_point_id=2),dec_ttl,output:2,sample(probability=65535,collector_set_id=7,obs_domain_id=3,obs_point_id=NXM_OF_IP_SRC[],sampling_port=2,egress)",
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=83 actions=clone(set_field:9.9.9.1->ip_src,sample(probability=65535,collector_set_id=7,obs_domain_id=NXM_OF_ETH_SRC[0..31],obs_point_id=2)),sample(probability=65535,collector_set_id=8),output:2",
+    "table=0,priority=10,in_port=10,tun_id=0x1235,udp6 actions=sample(probability=40000,collector_set_id=7,obs_domain_id=5,obs_point_id=6),dec_ttl,output:2",
+    "table=0,priority=8,in_port=10,tun_id=0x1235,icmp actions=sample(probability=65535,collector_set_id=7,obs_domain_id=5,obs_point_id=7)",
     // Too deep: nothing of it leaves.
     "table=0,priority=8,in_port=3,dl_type=0x1235 actions=output:2,resubmit(,78)",
     "table=78 actions=output:20,resubmit(,78)",
@@ -234,6 +246,10 @@ pub const OPENING: &[&str] = &[
     "table=109,ip,reg6=1 actions=dec_ttl,output:20",
     "table=109,ip,reg6=0 actions=output:2",
     "table=0,priority=20,in_port=1,udp,tp_dst=69 actions=learn(table=110,hard_timeout=30,cookie=0x79,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),meter:2,output:20",
+    // Samples and copies in GRE behind connections.
+    "table=0,priority=20,in_port=1,udp,tp_dst=78 actions=sample(probability=33000,collector_set_id=7,obs_domain_id=8,obs_point_id=9),ct(commit,zone=52,nat(src=172.16.1.33),table=112)",
+    "table=112,ip actions=sample(probability=65535,collector_set_id=7,obs_domain_id=8,obs_point_id=10),dec_ttl,output:20,set_field:192.168.0.2->tun_dst,output:14",
+    "table=0,priority=20,in_port=1,udp,tp_dst=79 actions=meter:2,sample(probability=20000,collector_set_id=7,obs_domain_id=8,obs_point_id=11),set_field:192.168.0.2->tun_dst,output:13,meter:3,output:2",
     // ICMP errors, both ways. What is behind sees who sent them, or for whom they are; some connections are marked.
     "table=86,ip,ct_state=+rel actions=dec_ttl,output:1",
     "table=98,priority=21,icmp,icmp_type=3 actions=ct(zone=33,nat,table=99)",
@@ -305,6 +321,20 @@ pub fn flow(s: &mut Switch, bridge: BridgeId, text: &str, now: Duration) {
     s.apply(bridge, &Message::FlowMod(parse_flow(text).expect("flow")), now).expect("flow applies");
 }
 
+/// GRE with everything: a key, checksums, numbers.
+fn numbered() -> PortKind {
+    let mut c = TunnelConfig::new(TunnelKind::Gre, Some(ip("192.168.0.2")));
+    (c.csum, c.sequence, c.key, c.in_key) = (Some(true), true, Some(TunnelKey(9)), Some(TunnelKey(9)));
+    PortKind::Tunnel(Box::new(c))
+}
+
+/// ERSPAN whose headers have the time.
+fn type3() -> PortKind {
+    let mut c = TunnelConfig::new(TunnelKind::Erspan, Some(ip("192.168.0.2")));
+    c.erspan.version = Some(2);
+    PortKind::Tunnel(Box::new(c))
+}
+
 /// The gateway, with room for so many connections.
 pub fn gateway(cache: bool, room: usize) -> Switch {
     let now = Duration::from_secs(1);
@@ -322,6 +352,10 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
         (int, 3, "p3", PortKind::Device(DeviceId(3))),
         (int, 10, "gnv", tunnel(TunnelKind::Geneve, true)),
         (int, 11, "vxl", tunnel(TunnelKind::Vxlan, false)),
+        (int, 12, "gre", PortKind::Tunnel(Box::new(TunnelConfig::new(TunnelKind::Gre, None)))),
+        (int, 13, "erspan", tunnel(TunnelKind::Erspan, false)),
+        (int, 14, "numbered", numbered()),
+        (int, 15, "type3", type3()),
         (int, 20, "int-ex", PortKind::Patch("ex-int".into())),
         (ex, 1, "ex-int", PortKind::Patch("int-ex".into())),
         (ex, 2, "eth0", PortKind::Device(DeviceId(50))),
@@ -335,6 +369,7 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
         }
         s.add_port(b, p).expect("port");
     }
+    s.bridge_mut(int).expect("bridge").collectors = vec![7];
     let tlv = openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
     s.apply(int, &Message::TlvTableMod(openflow_rs::message::TlvTableMod { command: 0, maps: vec![tlv] }), now)
         .expect("option");

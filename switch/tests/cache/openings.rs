@@ -22,7 +22,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             101u16..105,
             101u16..105,
             107u16..109,
-            70u16..78,
+            70u16..80,
+            78u16..80,
             70u16..72
         ];
         let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader)];
@@ -49,7 +50,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             4 => Just(MeterModCommand::Modify), 1 => Just(MeterModCommand::Add), 1 => Just(MeterModCommand::Delete)
         ]).prop_map(|(n, rate, command)| Op::Meter(n, rate, command)),
         2 => (1u64..40).prop_map(Op::Later),
-        2 => prop_oneof![22u16..47].prop_map(Op::Flush),
+        2 => prop_oneof![22u16..53].prop_map(Op::Flush),
         1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
         1 => any::<bool>().prop_map(Op::Neighbour),
