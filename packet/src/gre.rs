@@ -32,6 +32,11 @@ pub struct Gre {
     pub checksum: bool,
 }
 
+/// Whether a header has a checksum.
+pub fn has_checksum(p: &[u8]) -> Option<bool> {
+    Some(be16(p, 0)? & CHECKSUM != 0)
+}
+
 /// Where the sequence number stands behind the beginning of a header, if it has one (RFC 2890 section 2).
 pub fn sequence_at(p: &[u8]) -> Option<usize> {
     let flags = be16(p, 0)?;

@@ -153,12 +153,18 @@ pub(crate) enum Step {
     Sample(Box<Sampler>),
     /// A meter may drop the packet here.
     Meter(Box<Metered>),
-    /// Goes on with the inner packet, which begins `offset` bytes behind the start of the UDP header.
+    /// Goes on with the inner packet, which begins `offset` bytes behind the start of the IP header.
     Decap {
         offset: usize,
         last: bool,
     },
-    /// Goes back to the packet that the last `Encap` or `Decap` was made of.
+    /// Goes on with the packet's first bytes; the datapath is told another length where tags were written before.
+    Cut {
+        len: u16,
+        told: u32,
+        last: bool,
+    },
+    /// Goes back to the packet that the last `Encap`, `Decap` or `Cut` was made of.
     Pop,
     /// The fragment waits for the rest of its datagram.
     Hold,
@@ -180,7 +186,7 @@ pub(crate) enum Condition {
 }
 
 /// A counter that every packet of an xlate cache moves. A length is that of the packet as received (0) or as taken out
-/// of its tunnel (1), plus a difference in bytes.
+/// of its tunnel (1), plus a difference in bytes; the difference alone (2) of one that was cut.
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
     Table {

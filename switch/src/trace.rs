@@ -390,6 +390,8 @@ impl Observer for Tracer {
 
     fn samples(&mut self, _: &FlowKey, _: &Sampler) {}
 
+    fn enters_cut(&mut self, _: &FlowKey, _: (usize, usize)) {}
+
     fn encapsulates(&mut self, _: &FlowKey, e: Encapsulation, _: usize) {
         if let Some(target) = e.target {
             self.sent(target);

@@ -366,14 +366,14 @@ pub fn metadata_field(index: u16) -> Option<F> {
 }
 
 /// The outer headers of a packet that leaves through a tunnel, and where it leaves, or why it cannot. `needs` is called
-/// with each dependency.
+/// with each dependency, and `sequence` for the packet's number, if it gets that far.
 pub(crate) fn outer_headers(
     cfg: &TunnelConfig,
     key: &FlowKey,
     tlv: &[TlvMap],
     (kind, inner): (PacketType, &[u8]),
     underlay: &Underlay,
-    (entropy, sequence, now): (u16, u32, Duration),
+    (entropy, sequence, now): (u16, &dyn Fn() -> u32, Duration),
     mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let (asked, dst) = cfg.ends(key).ok_or(Unreachable::Destination)?;
@@ -400,12 +400,14 @@ pub(crate) fn outer_headers(
         return srv6_headers(cfg, key, (mac, route.source_mac), (src, dst), kind, (tos, ttl, entropy), inner.len())
             .map(|h| (h, route.egress.clone()));
     }
-    let (vni, sequence) = (id.vni(), cfg.sequence.then_some(sequence as u16));
+    let vni = id.vni();
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {
         TunnelKind::Gre | TunnelKind::Erspan | TunnelKind::Srv6 => {}
         TunnelKind::Gtpu => match kind {
-            PacketType::IPV4 | PacketType::IPV6 => Gtpu::put(&mut shim, id.0, sequence, inner.len()),
+            PacketType::IPV4 | PacketType::IPV6 => {
+                Gtpu::put(&mut shim, id.0, cfg.sequence.then(|| sequence() as u16), inner.len());
+            }
             _ => return Err(Unreachable::PacketType(kind)),
         },
         TunnelKind::Vxlan => {
@@ -564,18 +566,18 @@ fn gre_packet(
     cfg: &TunnelConfig,
     key: &FlowKey,
     (id, kind): (TunnelKey, PacketType),
-    (sequence, now): (u32, Duration),
+    (sequence, now): (&dyn Fn() -> u32, Duration),
     inner: &[u8],
 ) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(inner.len() + 32);
     if cfg.kind == TunnelKind::Erspan {
         let erspan = cfg.erspan.header(key).filter(|_| id <= TunnelKey::max(cfg.kind))?;
-        let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence), ..Gre::default() };
+        let header = Gre { protocol: erspan.protocol(), sequence: Some(sequence()), ..Gre::default() };
         header.put(&mut out, &[&erspan.bytes(id.0, (now.as_micros() / 100) as u32), inner]);
         return Some(out);
     }
     let key = cfg.has_key().then_some(id.0);
-    let sequence = cfg.sequence.then_some(sequence);
+    let sequence = cfg.sequence.then(sequence);
     let protocol = kind.ethertype().unwrap_or(gre::ETHERNET);
     Gre { protocol, key, sequence, checksum: cfg.csum == Some(true) }.put(&mut out, &[inner]);
     Some(out)

@@ -1,6 +1,6 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
-use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
+use super::entry::{Entry, cut, encapsulated, icmp_id, op, retagged};
 use super::example::Example;
 use super::exec::addresses_hold;
 use super::key::{Layout, places};
@@ -12,6 +12,7 @@ use crate::drops::DropReason;
 use crate::ids::{BridgeId, DeviceId, Target};
 use crate::xlate::sample::Sampler;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
+use packet::ipproto;
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -135,6 +136,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
                 out.push(PUSH.into());
             }
+            op::CUT => out.push(format!("trunc({})", cut(head).1)),
             op::SAMPLE => out.extend(steps.sampler(head).map(Sampler::text)),
             op::DECAP => {
                 out.push("tnl_pop".into());
@@ -351,7 +353,13 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
     let mut layouts = [Layout::offsets(*form), Layout::default()];
     let mut inner = None;
     if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
-        let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
+        let first = rest.first().copied().unwrap_or(0);
+        let vni = match k.get(F::IpProto) as u8 {
+            // The flag of a key, which stands behind flags and protocol (RFC 2890 section 2).
+            ipproto::GRE if first >> 61 & 1 != 0 => first & 0xffff_ffff,
+            ipproto::GRE => 0,
+            _ => first >> 8 & 0xff_ffff,
+        };
         let (i, _) = fields(words, super::key::within(words, n)?, mark >> 32 & 3)?;
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));

@@ -185,6 +185,8 @@ pub(crate) mod op {
     pub(crate) const ENCAP_GRE: u64 = 12 << 56;
     /// Some packets are sampled: [`super::Steps::sampler`].
     pub(crate) const SAMPLE: u64 = 13 << 56;
+    /// The first bytes: [`super::cut`].
+    pub(crate) const CUT: u64 = 14 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -279,6 +281,12 @@ pub(crate) fn inner(head: u64) -> (usize, i8) {
 #[inline(always)]
 pub(crate) fn tunnel_port(head: u64) -> usize {
     (head >> 24) as usize & 0xffff
+}
+
+/// How many bytes are left, and how many the datapath is told of.
+#[inline(always)]
+pub(crate) fn cut(head: u64) -> (usize, u32) {
+    ((head >> 32) as usize & 0xffff, head as u32)
 }
 
 /// The ICMP header's offset, and the id.
@@ -539,7 +547,7 @@ fn kept(rest: &[Step]) -> bool {
         match s {
             Step::Pop if depth == 0 => return true,
             Step::Pop => depth -= 1,
-            Step::Decap { .. } => depth += 1,
+            Step::Decap { .. } | Step::Cut { .. } => depth += 1,
             Step::Encap { encap, .. } if encap.target.is_none() => depth += 1,
             _ => {}
         }
@@ -603,11 +611,15 @@ impl Entry {
                 }
                 Step::Decap { offset, last: l } => {
                     let longer = (now.l3 as i16 - outer.l3 as i16) as u8;
-                    let at = usize::from(now.l4) + offset;
+                    let at = usize::from(now.l3) + offset;
                     let told = |s: &Step| matches!(s, Step::Sample(s) if s.tells_of_tunnel());
                     let port = if steps.iter().any(told) { u64::from(now.l4) << 24 } else { 0 };
                     words.push(op::DECAP | last(l) | keep() | port | u64::from(longer) << 16 | at as u64);
                     left.push(std::mem::replace(&mut now, inner));
+                }
+                Step::Cut { len, told, last: l } => {
+                    words.push(op::CUT | last(l) | keep() | u64::from(*len) << 32 | u64::from(*told));
+                    left.push(now);
                 }
                 Step::Pop => {
                     words.push(op::POP);

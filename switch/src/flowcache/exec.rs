@@ -1,8 +1,8 @@
 //! Execution of cached flows on bursts of packets.
 
 use super::entry::{
-    Check, Checks, Entry, Outer, OuterGre, Steps, Write, icmp_id, inner, op, same, session, source_ports, transport,
-    tunnel_port,
+    Check, Checks, Entry, Outer, OuterGre, Steps, Write, cut, icmp_id, inner, op, same, session, source_ports,
+    transport, tunnel_port,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
@@ -525,6 +525,11 @@ pub(super) fn run<P: PacketBuf>(
                 if let (Some(s), Some(p)) = (steps.sampler(head), &now) {
                     out.events.extend(s.of(p.data(), port));
                 }
+            }
+            op::CUT => {
+                let mut made = give(&mut now, last);
+                made.iter_mut().for_each(|p| p.truncate(cut(head).0));
+                enter(&mut now, made, keep, outer);
             }
             op::DECAP => {
                 let at = tunnel_port(head);

@@ -9,12 +9,15 @@ use crate::ids::DeviceId;
 use crate::tunnel::{Own, TunnelKind, tunnel_kind};
 use openflow_rs::FieldId as F;
 use openflow_rs::action::{ETH_NSH, is_mpls};
+use packet::gre::{self, ERSPAN, Erspan, Gre};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
 /// Words of a block; unused words are 0.
 pub(crate) const BLOCK: usize = 8;
 /// Most blocks: device, two packets with IPv6 and tags, and a tunnel header have up to 36 words.
 pub(crate) const MAX_BLOCKS: usize = 5;
+/// Longest headers of GRE and ERSPAN, without a checksum.
+const MAX_GRE: usize = 12 + 12;
 /// Longest tunnel header.
 const MAX_TUNNEL: usize = 8 + 64;
 /// TCP flags that connection tracking uses: FIN, SYN, RST, ACK.
@@ -639,19 +642,30 @@ impl Words<'_> {
     /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins, its layout and its kind.
     /// None: the packet is not cached.
     fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout, u64)>> {
-        let Some(kind) = tunnel_kind(p, h, own) else { return Some(None) };
+        let kind = tunnel_kind(p, h, own);
+        if kind.is_none() && (h.proto != ipproto::GRE || h.fragment) {
+            return Some(None);
+        }
         let (_, dst) = h.addresses(p)?;
         if !own.has(h.is_ipv6(), dst) {
             return Some(None);
         }
-        let at = h.l4? + 8;
+        // GRE is what IP has for payload.
+        let at = if kind.is_some() { h.l4? + 8 } else { h.payload };
         let body = p.get(at..h.l3_end)?;
-        // RFC 8926 section 3.4, as above.
-        let n = match kind {
-            TunnelKind::Geneve => 8 + 4 * usize::from(body.first()? & 0x3f),
-            TunnelKind::Vxlan => 8,
-            _ => return None,
+        let mut gre = [0; MAX_GRE];
+        let header = match kind {
+            // RFC 8926 section 3.4, as above.
+            Some(TunnelKind::Geneve) => body.get(..8 + 4 * usize::from(body.first()? & 0x3f))?,
+            Some(TunnelKind::Vxlan) => body.get(..8)?,
+            Some(_) => return None,
+            None => {
+                let plain = h.payload - h.l3 == if h.is_ipv6() { 40 } else { 20 };
+                let n = gre_header(body, &mut gre).filter(|_| plain)?;
+                gre.get(..n)?
+            }
         };
+        let n = header.len();
         if n > MAX_TUNNEL || body.len() < n + 14 {
             return None;
         }
@@ -661,7 +675,7 @@ impl Words<'_> {
         // A mark that no packet without a tunnel has.
         let fragment = u64::from(ih.fragment) | u64::from(ih.later_fragment) << 1;
         self.push((0xffff_fffc | fragment) << 32 | layout.word() << 8 | n as u64);
-        let (whole, half) = body.get(..n)?.as_chunks::<8>();
+        let (whole, half) = header.as_chunks::<8>();
         whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
         if !half.is_empty() {
             // Lengths of tunnel headers are multiples of four bytes.
@@ -670,6 +684,28 @@ impl Words<'_> {
         let kind = self.packet(inner, &ih, exact_flags)?;
         Some(Some((at + n, layout, kind)))
     }
+}
+
+/// Writes the headers of GRE, and of ERSPAN in it, before a frame of Ethernet as keys have them: without the number and the
+/// time of each packet. Returns how long they are; none if they are others, are malformed, or have a checksum, which has to be
+/// verified.
+fn gre_header(body: &[u8], to: &mut [u8; MAX_GRE]) -> Option<usize> {
+    if gre::has_checksum(body)? {
+        return None;
+    }
+    let (header, len) = Gre::parse(body)?;
+    let more = match header.protocol {
+        gre::ETHERNET => 0,
+        t => Erspan::parse(t, body.get(len..)?)?.2,
+    };
+    to.get_mut(..len + more)?.copy_from_slice(body.get(..len + more)?);
+    if header.sequence.is_some() {
+        to.get_mut(len - 4..len)?.fill(0);
+    }
+    if header.protocol == ERSPAN[1] {
+        to.get_mut(len + 4..len + 8)?.fill(0);
+    }
+    Some(len + more)
 }
 
 /// Ports, or ICMP type, code and id; zeros for a fragment without them. None: the packet is not cached.

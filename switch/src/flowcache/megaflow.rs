@@ -650,12 +650,14 @@ impl DependencyMask {
             Action::Push(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
             Action::DecTtl(_) => self.written(F::IpTtl),
             // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
-            Action::Output { port: PortNo::NORMAL, .. } => {
+            Action::Output { port: PortNo::NORMAL, .. } | Action::OutputTrunc { port: PortNo::NORMAL, .. } => {
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
                 // The members of bonds that hash ports would make a megaflow of each connection.
                 self.only &= bridge.is_some_and(|b| b.bonds.iter().all(|s| s.bond.spread != Spread::Transport));
             }
-            Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
+            Action::Output { port, .. } | Action::OutputTrunc { port, .. } => {
+                self.only &= port.0 < RESERVED || ONE.contains(port)
+            }
             // [`super::observer`] decides on the pass itself.
             Action::Ct(c) => match &c.zone {
                 ZoneSpec::Field(s) => self.part(s),
@@ -685,8 +687,7 @@ impl DependencyMask {
             | Action::Debug(_)
             | Action::Note(_) => {}
             // Other state than the packet's decides, or what is done is not repeated.
-            Action::OutputTrunc { .. }
-            | Action::Controller(_)
+            Action::Controller(_)
             | Action::Nat(_)
             | Action::Mpls(_)
             | Action::DecNshTtl

@@ -431,6 +431,13 @@ impl Observer for CacheObserver<'_> {
     }
 
     #[inline]
+    fn enters_cut(&mut self, base: &FlowKey, bytes: (usize, usize)) {
+        if let Some(r) = &mut self.recorder {
+            r.cut(base, bytes);
+        }
+    }
+
+    #[inline]
     fn leaves_packet(&mut self) {
         if let Some(r) = &mut self.recorder {
             r.leave();
@@ -439,6 +446,10 @@ impl Observer for CacheObserver<'_> {
 
     #[inline]
     fn ct(&mut self, pass: &CtPass<'_>) {
+        if self.recorder.as_ref().is_some_and(|r| r.is_cut()) {
+            // What is tracked of a cut packet is not what its key says.
+            self.side_effect();
+        }
         let serves_others = self.serves_others(pass);
         let CtPass { packet: p, request, verdict, before, after, .. } = *pass;
         let opens = match (before, after) {

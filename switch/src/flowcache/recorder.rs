@@ -37,6 +37,9 @@ use std::time::Duration;
 /// A recorded walk, and the reason if the packet was dropped.
 pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
 
+/// A packet that was cut, whose length is what is added to that of none ([`Recorder::length`]).
+const CUT: u8 = 2;
+
 /// The record of one walk.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
@@ -235,7 +238,7 @@ impl Recorder {
 
     /// The fragment waits from here on.
     pub(super) fn hold(&mut self, base: &FlowKey, rest: Arc<Suspended>, why: Option<DropReason>) {
-        self.ok &= self.held.is_none() && self.sends == 0;
+        self.ok &= self.held.is_none() && self.sends == 0 && self.which != CUT;
         self.sync(base);
         self.steps.push(Step::Hold);
         self.looked.only = false;
@@ -308,7 +311,14 @@ impl Recorder {
         let limit = (limit as i64 - i64::from(difference)).max(0) as usize;
         let (min, max) =
             if len > (limit as i64 + i64::from(difference)) as usize { (limit + 1, usize::MAX) } else { (0, limit) };
-        self.conditions.push(Condition::Length { which, min, max });
+        self.limited(which, min, max);
+    }
+
+    /// The length is between these. That of a packet that was cut always is.
+    fn limited(&mut self, which: u8, min: usize, max: usize) {
+        if which != CUT {
+            self.conditions.push(Condition::Length { which, min, max });
+        }
     }
 
     pub(crate) fn condition(&mut self, c: Condition) {
@@ -510,16 +520,18 @@ impl Recorder {
         self.sync(base);
         // Fields that the tunnel header copies; the source port is computed for each packet.
         [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
-        self.looked.only &= self.looked.layer != Layer::Made;
+        // The source port is that of a whole packet's flow.
+        let whole = self.which != CUT || matches!(encap.shim, Shim::Gre { .. });
+        self.looked.only &= self.looked.layer != Layer::Made && whole;
         self.sends += usize::from(encap.target.is_some());
         // Longer packets do not fit into the tunnel: they walk.
         let (which, difference) = self.length(len);
         let max = (65_000 - encap.headers.len() as i64 - i64::from(difference)).max(0) as usize;
-        self.conditions.push(Condition::Length { which, min: 0, max });
+        self.limited(which, 0, max);
         self.steps.push(Step::Encap { encap: Box::new(encap), last: false });
     }
 
-    /// A packet for a local address has the UDP port of a tunnel: the tunnel header is read, so the key must cover it.
+    /// A packet for a local address has the UDP port of a tunnel, or is of GRE: the tunnel header is read, so the key must cover it.
     pub(crate) fn tunnelled(&mut self) {
         self.ok &= self.tunnel && self.around.is_empty();
     }
@@ -527,6 +539,8 @@ impl Recorder {
     /// The packet leaves its tunnel.
     pub(crate) fn decap(&mut self, base: &FlowKey, offset: usize, len: usize) {
         self.sync(base);
+        // Keys say how long what is inside is in a whole packet.
+        self.ok &= self.which != CUT;
         (self.entering, self.origin[1]) = (Some(1), len);
         self.steps.push(Step::Decap { offset, last: false });
     }
@@ -542,6 +556,27 @@ impl Recorder {
             layer: std::mem::replace(&mut self.looked.layer, layer),
             tuple: std::mem::replace(&mut self.tuple, tuple(base)),
         });
+    }
+
+    /// Begins with the first bytes of the packet, until [`Recorder::leave`].
+    pub(super) fn cut(&mut self, base: &FlowKey, (len, told): (usize, usize)) {
+        self.sync(base);
+        self.around.push(Around {
+            has: self.has.clone(),
+            icmp_id: self.icmp_id,
+            which: std::mem::replace(&mut self.which, CUT),
+            layer: self.looked.layer,
+            tuple: self.tuple,
+        });
+        match u16::try_from(len) {
+            Ok(len) => self.steps.push(Step::Cut { len, told: told.try_into().unwrap_or(u32::MAX), last: false }),
+            Err(_) => self.ok = false,
+        }
+    }
+
+    /// Whether the walk is at the first bytes of the packet.
+    pub(super) fn is_cut(&self) -> bool {
+        self.which == CUT
     }
 
     /// Goes back to the packet before.
@@ -684,7 +719,7 @@ fn mark_last(steps: &mut [Step]) {
                 let opens = encap.target.is_none();
                 (last, opens)
             }
-            Step::Decap { last, .. } => (last, true),
+            Step::Decap { last, .. } | Step::Cut { last, .. } => (last, true),
             _ => continue,
         };
         let mut depth = i32::from(opens);
@@ -697,7 +732,7 @@ fn mark_last(steps: &mut [Step]) {
                     used = true;
                     break;
                 }
-                Step::Decap { .. } => depth += 1,
+                Step::Decap { .. } | Step::Cut { .. } => depth += 1,
                 Step::Encap { encap, .. } if encap.target.is_none() => depth += 1,
                 _ => {}
             }

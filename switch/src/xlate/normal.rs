@@ -346,7 +346,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn cut_copy(&mut self, most: Option<usize>, send: impl FnOnce(&mut Self)) {
         let Some(n) = most else { return send(self) };
         self.observer.cuts(n, true);
-        self.shortened(n, send);
+        self.shortened((n, n), send);
     }
 
     fn copy_to_vlan(&mut self, vlan: VlanId, of: VlanId, most: Option<usize>) {

@@ -248,15 +248,17 @@ pub(crate) trait Observer: Sized {
     fn writes_icmp_id(&mut self, id: u16);
     /// The packet is put into a tunnel; it had so many bytes.
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize);
-    /// A packet for this switch has the UDP port of a tunnel: the tunnel's header is read.
+    /// A packet for this switch has the UDP port of a tunnel, or is of GRE: the tunnel's header is read.
     fn reads_tunnel_header(&mut self);
     /// A packet that has left its tunnel arrives with this key at a port; and all that becomes of it is done.
     fn arrives_by_tunnel(&mut self, key: &FlowKey, port: (BridgeId, PortNo), backer: &Backer);
     fn arrived_by_tunnel(&mut self, key: &FlowKey);
-    /// The inner frame, `len` bytes from `offset` behind the UDP header's start on, leaves its tunnel.
+    /// The inner frame, `len` bytes from `offset` behind the IP header's start on, leaves its tunnel.
     fn decapsulates(&mut self, base: &FlowKey, offset: usize, len: usize);
     /// The walk goes on with another packet, which says `base`, and comes back.
     fn enters_packet(&mut self, base: &FlowKey);
+    /// The same with the first bytes of the packet; how many they are, and how many the datapath is told.
+    fn enters_cut(&mut self, base: &FlowKey, bytes: (usize, usize));
     fn leaves_packet(&mut self);
 
     // Connection tracking.

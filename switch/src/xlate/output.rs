@@ -83,14 +83,17 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 
     /// The number of bytes to cut is computed before pending tags are written, as in Open vSwitch.
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
-        let cut = self.packet.buf.data().len().saturating_sub(n);
+        let len = self.packet.buf.data().len();
         if self.commit() {
-            let left = self.packet.buf.data().len().saturating_sub(cut);
-            if left < ETHERNET {
+            let now = self.packet.buf.data().len();
+            // What is pushed or popped first is none of the bytes that count.
+            let left = (n + now).saturating_sub(len);
+            self.observer.compares_length(now, left);
+            if left < ETHERNET && now > left {
                 return self.because(DropReason::Short);
             }
             self.observer.cuts(n, self.backer.cuts);
-            self.shortened(left, |x| x.output(port, 0));
+            self.shortened((left, n), |x| x.output(port, 0));
         }
     }
 
@@ -274,11 +277,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let entropy = tunnel::entropy(&self.packet.key);
         let sequence = cfg.has_sequence().then(|| self.backer.sequence((self.pipeline.bridge, no)));
-        let number = match &sequence {
-            Some(s) if self.observer.dry() => s.next(),
-            Some(s) => s.take(),
-            None => 0,
-        };
+        let dry = self.observer.dry();
+        let number = || sequence.as_ref().map_or(0, |s| if dry { s.next() } else { s.take() });
         let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let mut needs = Vec::new();
         let made = tunnel::outer_headers(
@@ -287,7 +287,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             &tlv,
             (kind, self.packet.buf.data().get(skipped..).unwrap_or_default()),
             &self.backer.underlay,
-            (entropy, number, self.backer.now),
+            (entropy, &number, self.backer.now),
             |n| {
                 needs.push(n);
             },
@@ -462,14 +462,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.backer.underlay.is_local(dst) {
             return false;
         }
-        if tunnel::tunnel_kind(data, &self.packet.headers, &self.backer.underlay.local).is_some() {
-            self.observer.reads_tunnel_header();
+        if self.packet.headers.proto == ipproto::GRE && !self.backer.has_gre() {
+            return false;
         }
-        if self.packet.headers.proto == ipproto::GRE {
-            if !self.backer.has_gre() {
-                return false;
-            }
-            self.observer.side_effect();
+        let local = &self.backer.underlay.local;
+        if self.packet.headers.proto == ipproto::GRE || tunnel::tunnel_kind(data, &self.packet.headers, local).is_some()
+        {
+            self.observer.reads_tunnel_header();
         }
         if matches!(self.packet.headers.proto, tunnel::IPV4_WITHIN | tunnel::IPV6_WITHIN) {
             if !self.backer.has_srv6() {
@@ -503,9 +502,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.because(DropReason::NoBuffer);
             return true;
         }
-        if let Some(n) = self.packet.headers.l4.and_then(|l4| d.inner.checked_sub(l4)) {
-            self.observer.decapsulates(&self.packet.base, n, d.end - d.inner);
-        }
+        let behind = d.inner.saturating_sub(self.packet.headers.l3);
+        self.observer.decapsulates(&self.packet.base, behind, d.end - d.inner);
         let arrive = |x: &mut Self| x.enter_from_tunnel(bridge, no, &d);
         let inner = |p: &mut P| {
             p.truncate(d.end);

@@ -217,17 +217,23 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Runs `body` on the first `n` bytes of the packet.
-    pub(crate) fn shortened(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
-        self.observer.side_effect();
+    /// Runs `body` on the first `n` bytes of the packet, which is told as one of at most `told` bytes.
+    pub(crate) fn shortened(&mut self, (n, told): (usize, usize), body: impl FnOnce(&mut Self)) {
         if !self.commit() {
             return;
+        }
+        let len = self.packet.buf.data().len();
+        self.observer.compares_length(len, n);
+        if len <= n {
+            return self.not_last(body);
         }
         let Some(mut short) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
         short.truncate(n);
         let whole = std::mem::replace(&mut self.packet.buf, short);
         let checked = std::mem::take(&mut self.packet.checksums_hold);
+        self.observer.enters_cut(&self.packet.base, (n, told));
         self.not_last(body);
+        self.observer.leaves_packet();
         (self.packet.buf, self.packet.checksums_hold) = (whole, checked);
     }
 

@@ -113,13 +113,28 @@ pub const FLOWS: &[&str] = &[
     // Copies in GRE and ERSPAN, with numbers and checksums, of packets that came by a tunnel, too.
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=82 actions=output:2,set_field:0x77->tun_id,set_field:192.168.0.2->tun_dst,output:12,dec_ttl,output:13",
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=83 actions=set_field:192.168.0.2->tun_dst,output:14,output:12,output:13,output:15",
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=84 actions=output:14",
     "table=0,priority=10,in_port=3,udp6,tp_dst=82 actions=set_field:192.168.0.2->tun_dst,set_field:7->tun_id,output:14,output:20",
     "table=0,priority=9,in_port=10,tun_id=0x1235,ip,nw_proto=2 actions=set_field:192.168.0.2->tun_dst,output:13,output:2",
+    // And out of such tunnels.
+    "table=0,priority=9,in_port=12,tun_id=0x1236,ip actions=dec_ttl,output:2",
+    "table=0,priority=8,in_port=12,tun_id=0x1236,ipv6 actions=ct(table=6,zone=12,commit)",
+    "table=0,priority=9,in_port=12,tun_id=0x1237,udp6,ipv6_dst=2001::8/127 actions=set_field:2001::5->ipv6_src,set_field:192.168.0.2->tun_dst,output:13,output:2",
+    "table=0,priority=7,in_port=12 actions=sample(probability=65535,collector_set_id=7,obs_domain_id=5,obs_point_id=8),output:3",
+    "table=0,priority=9,in_port=13,tun_id=0x38,tun_erspan_idx=5,ip actions=dec_ttl,output:2,output(port=3,max_len=30)",
+    "table=0,priority=9,in_port=13,tun_id=0x39,tun_erspan_dir=1 actions=output:3",
+    "table=0,priority=7,in_port=13,ip actions=ct(table=6,zone=12,commit)",
+    "table=0,priority=6,in_port=13 actions=output:2",
     // Samples, before and behind what changes; the domain says where packets came from.
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=82 actions=sample(probability=30000,collector_set_id=7,obs_domain_id=1,obs_point_id=2),dec_ttl,output:2,sample(probability=65535,collector_set_id=7,obs_domain_id=3,obs_point_id=NXM_OF_IP_SRC[],sampling_port=2,egress)",
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=83 actions=clone(set_field:9.9.9.1->ip_src,sample(probability=65535,collector_set_id=7,obs_domain_id=NXM_OF_ETH_SRC[0..31],obs_point_id=2)),sample(probability=65535,collector_set_id=8),output:2",
     "table=0,priority=10,in_port=10,tun_id=0x1235,udp6 actions=sample(probability=40000,collector_set_id=7,obs_domain_id=5,obs_point_id=6),dec_ttl,output:2",
     "table=0,priority=8,in_port=10,tun_id=0x1235,icmp actions=sample(probability=65535,collector_set_id=7,obs_domain_id=5,obs_point_id=7)",
+    // The first bytes, of a packet that gets a tag before, too; into a tunnel, a bridge and a sample; what is shorter is whole.
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=81,tp_src=1000 actions=output(port=2,max_len=50),dec_ttl,output:1,push_vlan:0x8100,set_field:4103->vlan_vid,output(port=2,max_len=60),output:1",
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=81,tp_src=1001 actions=set_field:192.168.0.2->tun_dst,output(port=13,max_len=40),output(port=12,max_len=62),output(port=10,max_len=30),output(port=20,max_len=50)",
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=81,tp_src=1002 actions=output(port=20,max_len=61),output(port=2,max_len=300)",
+    "table=0,priority=8,in_port=10,tun_id=0x1235,arp actions=output(port=2,max_len=35),output:3",
     // Too deep: nothing of it leaves.
     "table=0,priority=8,in_port=3,dl_type=0x1235 actions=output:2,resubmit(,78)",
     "table=78 actions=output:20,resubmit(,78)",
@@ -248,7 +263,7 @@ pub const OPENING: &[&str] = &[
     "table=0,priority=20,in_port=1,udp,tp_dst=69 actions=learn(table=110,hard_timeout=30,cookie=0x79,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),meter:2,output:20",
     // Samples and copies in GRE behind connections.
     "table=0,priority=20,in_port=1,udp,tp_dst=78 actions=sample(probability=33000,collector_set_id=7,obs_domain_id=8,obs_point_id=9),ct(commit,zone=52,nat(src=172.16.1.33),table=112)",
-    "table=112,ip actions=sample(probability=65535,collector_set_id=7,obs_domain_id=8,obs_point_id=10),dec_ttl,output:20,set_field:192.168.0.2->tun_dst,output:14",
+    "table=112,ip actions=sample(probability=65535,collector_set_id=7,obs_domain_id=8,obs_point_id=10),dec_ttl,output:20,output(port=2,max_len=45),set_field:192.168.0.2->tun_dst,output:14",
     "table=0,priority=20,in_port=1,udp,tp_dst=79 actions=meter:2,sample(probability=20000,collector_set_id=7,obs_domain_id=8,obs_point_id=11),set_field:192.168.0.2->tun_dst,output:13,meter:3,output:2",
     // ICMP errors, both ways. What is behind sees who sent them, or for whom they are; some connections are marked.
     "table=86,ip,ct_state=+rel actions=dec_ttl,output:1",

@@ -1,6 +1,7 @@
 //! The flow cache is invisible: with it and without it, the same packets, events, counters and connections, whatever
 //! changes underneath.
 
+mod copies;
 mod cut;
 mod datagrams;
 mod gateway;

@@ -40,7 +40,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     };
     let op = prop_oneof![
         40 => open(),
-        3 => (0x1233u32..0x1235, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        4 => (0x1233u32..0x123b, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         8 => Just(Op::Answer { flags: 0x12 }),
         10 => (1u8..4, 1u16..4, any::<bool>(), prop::bool::weighted(0.9)).prop_map(|(src, id, v6, right)| Op::Ping { src, id: if right { id } else { 300 + id }, v6, right }),
         1 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),

@@ -331,8 +331,8 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         12 => flags().prop_map(|flags| Op::Answer { flags }),
         2 => errors(),
-        4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
-        6 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x1236, 5000u16..5003)
+        4 => (0x1233u32..0x123b, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        9 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x123b, 5000u16..5003)
             .prop_map(|(kind, dst, ttl, vni, sport)| Op::Within { kind, dst, ttl, vni, sport }),
         3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
         9 => (1000u16..1003, 0u8..3, prop_oneof![80u16..84, Just(3784)], prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
@@ -396,8 +396,28 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     Some(q)
 }
 
-/// Puts a frame into a tunnel that ends at the gateway.
+/// Puts a frame into a tunnel that ends at the gateway: Geneve, or from 0x1236 on GRE with a key, the same with numbers, ERSPAN
+/// of both versions, and GRE with a checksum.
 fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
+    use packet::gre::{ETHERNET, Erspan, Gre};
+    let plain = Gre { protocol: ETHERNET, key: Some(vni), ..Gre::default() };
+    let (sequence, mut body) = (Some(u32::from(sport)), Vec::new());
+    let erspan = |e: Erspan, body: &mut Vec<u8>| {
+        let header = e.bytes(vni & 0xff, sport.into());
+        Gre { protocol: e.protocol(), sequence, ..Gre::default() }.put(body, &[&header, inner]);
+    };
+    match vni {
+        0x1236 => plain.put(&mut body, &[inner]),
+        0x1237 => Gre { sequence, ..plain }.put(&mut body, &[inner]),
+        0x1238 => erspan(Erspan::V1 { index: 5 }, &mut body),
+        0x1239 => erspan(Erspan::V2 { egress: sport % 2 == 0, hardware: 3 }, &mut body),
+        0x123a => Gre { checksum: true, sequence, ..plain }.put(&mut body, &[inner]),
+        _ => return in_geneve(vni, sport, inner),
+    }
+    build::ip_packet(ROUTER, PEER, ip("192.168.0.2"), ip("192.168.0.1"), 47, 64, &body).expect("outer")
+}
+
+fn in_geneve(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     packet::tunnel::Geneve::put(&mut body, packet::Vni::of_low_bits(vni), false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
     body.extend_from_slice(inner);
