@@ -126,7 +126,7 @@ pub fn measure(only: &[String], plan: Plan<'_>) -> Result<bool> {
     let mut all: [BTreeMap<String, Outcome>; 2] = Default::default();
     let memory = if plan.huge.is_some() { HUGE_MEMORY } else { MEMORY };
     for (memory, many) in memory.into_iter().zip([false, true]) {
-        let fits = |t: &Traffic| (t.sources > 1) == many && (t.is_plain() || !plan.rings);
+        let fits = |t: &Traffic| (t.sources > 1) == many && (t.goes_round() || !plan.rings);
         let list: Vec<Traffic> =
             traffic::all().into_iter().filter(|t| fits(t) && t.cases.iter().any(&wanted)).collect();
         if list.is_empty() {

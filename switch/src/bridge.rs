@@ -275,6 +275,8 @@ pub struct Bridge {
     pub collectors: Vec<u32>,
     /// An exporter wants some of its packets ([`crate::Switch::observe`]).
     pub observed: bool,
+    /// Its flows are counted for NetFlow ([`crate::Switch::take_netflow`]).
+    pub netflow: bool,
     /// A port of it takes part in a spanning tree.
     pub(crate) spans: bool,
     /// Its spanning tree is a rapid one.
@@ -352,6 +354,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            netflow: false,
             spans: false,
             rapid: false,
             fragments: Fragments::default(),
@@ -375,7 +378,7 @@ impl Bridge {
     pub fn forget(&mut self) {
         (self.fragments, self.misses) = (Fragments::default(), misses::Misses::default());
         self.table_stats = vec![(0, 0); N_TABLES];
-        (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
+        (self.packet_ins, self.observed, self.netflow, self.datapath_id) = (0, false, false, 0);
         self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();

@@ -16,6 +16,7 @@ use crate::flowcache::own::KnownWay;
 use crate::flowcache::recorder::Record;
 use crate::flowcache::{Cache, CacheStats, FlowCache};
 use crate::ids::{BridgeId, DeviceId};
+use crate::netflow::NetflowCount;
 use crate::trace::{self, TraceRequest};
 use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
@@ -512,14 +513,19 @@ impl Switch {
         trace::explain(&mut self.backer, request, events)
     }
 
+    /// Packets of NetFlow's flows since the last call. Those that cached flows served come late, with their counters.
+    pub fn take_netflow(&mut self) -> Vec<NetflowCount> {
+        std::mem::take(&mut self.backer.netflow)
+    }
+
     /// Walks the tables with a packet that exporters (sFlow, IPFIX) chose, and reports where it went if its bridge is
     /// observed. The flow cache is not used.
     pub fn observe<P: PacketBuf>(&mut self, device: DeviceId, p: P, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
         self.settle();
-        self.backer.passing = Some(Vec::new());
+        (self.backer.observing, self.backer.passing) = (true, Some(Vec::new()));
         self.uncached(device, p, out);
-        self.backer.passing = None;
+        (self.backer.observing, self.backer.passing) = (false, None);
     }
 }
 

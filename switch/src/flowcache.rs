@@ -48,6 +48,7 @@ use crate::dependency::Dependency;
 use crate::drops::{DropCounters, DropReason};
 use crate::events::Outputs;
 use crate::ids::{BridgeId, Target};
+use crate::netflow::NetflowFlow;
 use crate::tunnel::Shim;
 use crate::xlate::Backer;
 use crate::xlate::sample::Sampler;
@@ -215,6 +216,11 @@ pub(crate) enum Count {
         length: (u8, i32),
     },
     Sample,
+    /// A flow of NetFlow's.
+    Netflow {
+        flow: Arc<NetflowFlow>,
+        length: (u8, i32),
+    },
     /// A flow that is learned once more.
     Learn {
         bridge: BridgeId,

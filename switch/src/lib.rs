@@ -15,6 +15,7 @@ pub mod extract;
 pub mod fastpath;
 mod flowcache;
 mod ids;
+mod netflow;
 mod stamps;
 mod trace;
 pub mod tunnel;
@@ -45,6 +46,7 @@ pub use flowcache::CacheStats;
 pub use flowcache::dump::{DumpPart, Installed, Met, Path, Shown, merge_flows};
 pub use flowcache::own::KnownWay;
 pub use ids::{BridgeId, DeviceId, Target};
+pub use netflow::{Leaves, NetflowCount, NetflowFlow, NetflowKey};
 pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{
     Egress, ErspanOptions, FlowLabel, Outer, PacketMode, Route, RouteRule, SourcePorts, TunnelConfig, TunnelKey,

@@ -21,6 +21,7 @@ use crate::drops::DropReason;
 use crate::events::{Event, Outputs};
 use crate::flowcache::dump::Met;
 use crate::ids::{BridgeId, Target};
+use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
@@ -389,6 +390,10 @@ impl Observer for Tracer {
     fn writes_icmp_id(&mut self, _: u16) {}
 
     fn samples(&mut self, _: &FlowKey, _: &Sampler) {}
+
+    fn netflow(&mut self, flow: &Arc<NetflowFlow>, _: usize) {
+        crate::netflow::fields(flow.key.proto).for_each(|f| self.examined(f));
+    }
 
     fn enters_cut(&mut self, _: &FlowKey, _: (usize, usize)) {}
 

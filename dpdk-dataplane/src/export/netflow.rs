@@ -2,31 +2,20 @@
 
 use crate::config::collectors::NetflowSpec;
 use crate::export::ipfix::Outgoing;
-use openflow_rs::PortNo;
-use packet::{Headers, be16, ethertype, ipproto};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
-use switch::{Glimpse, Passage};
+use switch::{Leaves, NetflowCount, NetflowFlow, NetflowKey};
 
 /// A flow ends after so long without a packet.
 const IDLE: Duration = Duration::from_secs(10);
 /// The most records of a message.
 const RECORDS: usize = 30;
-/// The most flows that are gathered. Beyond that, each packet is a record.
+/// The most flows that are gathered. Beyond that, each report of one is a record.
 const FLOWS: usize = 100_000;
 /// Output ports of flows that leave by all ports, by several, by none.
 const FLOOD: u16 = 0xffff;
 const SEVERAL: u16 = 0xfffe;
 const NONE: u16 = 0xfffd;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    in_port: u16,
-    addresses: [u32; 2],
-    ports: [u16; 2],
-    proto: u8,
-    tos: u8,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Tally {
@@ -45,31 +34,10 @@ struct Tally {
 pub struct Netflow {
     /// The configuration.
     pub spec: NetflowSpec,
-    flows: HashMap<Key, Tally>,
+    flows: HashMap<NetflowKey, Tally>,
     /// Records sent.
     sent: u32,
     boot: Duration,
-}
-
-/// The flow of a packet and its TCP flags; none: it is not IPv4.
-fn key(in_port: PortNo, g: &Glimpse) -> Option<(Key, u8)> {
-    let (p, h) = (g.head.as_slice(), Headers::parse(&g.head)?);
-    if h.ethertype != ethertype::IPV4 || !h.ip_ok {
-        return None;
-    }
-    let (src, dst) = h.addresses(p)?;
-    let l4 = h.l4.filter(|_| !h.later_fragment);
-    let two = |at: usize| be16(p, at).unwrap_or(0);
-    let (ports, flags) = match (h.proto, l4) {
-        (ipproto::TCP, Some(at)) => ([two(at), two(at + 2)], p.get(at + 13).copied().unwrap_or(0)),
-        (ipproto::UDP | ipproto::SCTP, Some(at)) => ([two(at), two(at + 2)], 0),
-        // Type and code stand in place of the destination's port.
-        (ipproto::ICMP, Some(at)) => ([0, two(at)], 0),
-        _ => ([0, 0], 0),
-    };
-    let tos = p.get(h.l3 + 1).copied().unwrap_or(0);
-    let addresses = [src as u32, dst as u32];
-    Some((Key { in_port: in_port.0, addresses, ports, proto: h.proto, tos }, flags))
 }
 
 impl Netflow {
@@ -78,24 +46,24 @@ impl Netflow {
         Netflow { spec, flows: HashMap::new(), sent: 0, boot: now }
     }
 
-    /// Counts a packet that passed.
-    pub(crate) fn packet(&mut self, p: &Passage, now: Duration, out: &mut Vec<Outgoing>) {
-        let Some((key, flags)) = key(p.in_port, &p.packet) else { return };
-        let output = match p.outputs.as_slice() {
-            _ if p.flooded => FLOOD,
-            [] => NONE,
-            [d] => d.port.0,
-            _ => SEVERAL,
+    /// Counts packets.
+    pub(crate) fn count(&mut self, c: &NetflowCount, now: Duration, out: &mut Vec<Outgoing>) {
+        let NetflowFlow { key, flags, .. } = *c.flow;
+        let output = match c.flow.leaves() {
+            Leaves::ByAll => FLOOD,
+            Leaves::No => NONE,
+            Leaves::By(p) => p.0,
+            Leaves::BySeveral => SEVERAL,
         };
-        let bytes = p.packet.len as u32;
-        let new = Tally { output, packets: 1, bytes, first: now, last: now, flags, since: now };
+        let (packets, bytes) = (c.packets as u32, c.bytes as u32);
+        let new = Tally { output, packets, bytes, first: now, last: now, flags, since: now };
         let full = self.flows.len() >= FLOWS;
         match self.flows.get_mut(&key) {
             Some(t) if t.output == output => {
                 if t.packets == 0 {
                     t.first = now;
                 }
-                t.packets = t.packets.wrapping_add(1);
+                t.packets = t.packets.wrapping_add(packets);
                 t.bytes = t.bytes.wrapping_add(bytes);
                 (t.last, t.flags) = (now, t.flags | flags);
             }
@@ -112,7 +80,7 @@ impl Netflow {
     /// Reports flows that have ended, or that have been gathered for long enough.
     pub(crate) fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         let active = self.spec.active;
-        let mut list: Vec<(Key, Tally)> = self.flows.extract_if(|_, t| t.last + IDLE <= now).collect();
+        let mut list: Vec<(NetflowKey, Tally)> = self.flows.extract_if(|_, t| t.last + IDLE <= now).collect();
         for (k, t) in &mut self.flows {
             if active.is_some_and(|a| t.since + a <= now) {
                 list.push((*k, *t));
@@ -124,12 +92,12 @@ impl Netflow {
 
     /// Reports all flows.
     pub(crate) fn finish(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
-        let list: Vec<(Key, Tally)> = self.flows.drain().collect();
+        let list: Vec<(NetflowKey, Tally)> = self.flows.drain().collect();
         self.export(&list, now, out);
     }
 
-    fn export(&mut self, list: &[(Key, Tally)], now: Duration, out: &mut Vec<Outgoing>) {
-        let told: Vec<&(Key, Tally)> = list.iter().filter(|(_, t)| t.packets > 0).collect();
+    fn export(&mut self, list: &[(NetflowKey, Tally)], now: Duration, out: &mut Vec<Outgoing>) {
+        let told: Vec<&(NetflowKey, Tally)> = list.iter().filter(|(_, t)| t.packets > 0).collect();
         for part in told.chunks(RECORDS) {
             let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let mut o = vec![0, 5];
@@ -155,14 +123,14 @@ impl Netflow {
         at.saturating_sub(self.boot).as_millis() as u32
     }
 
-    fn record(&self, k: &Key, t: &Tally, o: &mut Vec<u8>) {
+    fn record(&self, k: &NetflowKey, t: &Tally, o: &mut Vec<u8>) {
         let port = |n: u16| {
             let engine = u16::from(self.spec.engine[1] & 0x7f) << 9;
             if self.spec.engine_in_ports { engine | n & 0x1ff } else { n }
         };
         // Addresses, next hop.
         [k.addresses[0], k.addresses[1], 0].iter().for_each(|n| o.extend(n.to_be_bytes()));
-        [port(k.in_port), port(t.output)].iter().for_each(|n| o.extend(n.to_be_bytes()));
+        [port(k.in_port.0), port(t.output)].iter().for_each(|n| o.extend(n.to_be_bytes()));
         [t.packets, t.bytes, self.ms(t.first), self.ms(t.last)].iter().for_each(|n| o.extend(n.to_be_bytes()));
         k.ports.iter().for_each(|n| o.extend(n.to_be_bytes()));
         o.extend([0, t.flags, k.proto, k.tos]);

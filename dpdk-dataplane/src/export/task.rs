@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use switch::{BridgeId, Passage};
+use switch::{BridgeId, NetflowCount, Passage};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 
@@ -47,14 +47,14 @@ pub struct ExportConfig {
 impl ExportConfig {
     /// Bridges whose packets are observed.
     pub fn observed(&self) -> impl Iterator<Item = BridgeId> {
-        self.ipfix.keys().chain(self.sflow.keys()).chain(self.netflow.keys()).copied()
+        self.ipfix.keys().chain(self.sflow.keys()).copied()
     }
 
     /// Of how many packets one has to be observed: as many as the exporter wants that wants most; none: no packet.
     pub fn rate(&self) -> Option<u32> {
         let ipfix = self.ipfix.values().map(|s| s.sampling);
         let sflow = self.sflow.values().map(|s| s.sampling);
-        ipfix.chain(sflow).chain(self.netflow.values().map(|_| 1)).min()
+        ipfix.chain(sflow).min()
     }
 }
 
@@ -124,6 +124,7 @@ pub async fn run(
                 None => return,
                 Some(CollectorInput::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
                 Some(CollectorInput::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
+                Some(CollectorInput::Netflow(list)) => t.netflow(&list),
             },
             () = clock.sleep_until(tick) => {
                 tick += Duration::from_secs(1);
@@ -177,7 +178,6 @@ impl ExportTask {
     }
 
     fn passage(&mut self, bridge: BridgeId, rate: u32, p: &Passage) {
-        let now = self.elapsed();
         if let Some(spec) = self.wanted.ipfix.get(&bridge)
             && self.subsampler.takes(rate, spec.sampling)
         {
@@ -188,8 +188,14 @@ impl ExportTask {
         {
             a.sample(p, bridge, &self.wanted.ports, &mut self.out);
         }
-        if let Some(n) = self.netflows.get_mut(&bridge) {
-            n.packet(p, now, &mut self.out);
+    }
+
+    fn netflow(&mut self, list: &[NetflowCount]) {
+        let now = self.elapsed();
+        for c in list {
+            if let Some(n) = self.netflows.get_mut(&c.flow.bridge) {
+                n.count(c, now, &mut self.out);
+            }
         }
     }
 

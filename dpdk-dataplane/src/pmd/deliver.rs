@@ -38,6 +38,7 @@ fn priority(queue: u32) -> u32 {
 impl MainPmd {
     /// Handles what the switch produced: events first, as these may produce packets, then packets.
     pub(super) fn deliver(&mut self, now: Duration) {
+        self.tell_netflow();
         self.handle_events(now);
         self.transmit(now);
         // A packet may have been the answer that others wait for.
@@ -252,6 +253,17 @@ impl MainPmd {
                 self.switch.drops.add(switch::DropReason::NoBuffer);
                 Ok(())
             }
+        }
+    }
+
+    /// Hands over what NetFlow's flows counted, a few times for each batch that the exporters take.
+    pub(super) fn tell_netflow(&mut self) {
+        if self.samples.capacity() <= self.samples.max_capacity() / 2 {
+            return;
+        }
+        let list = self.switch.take_netflow();
+        if !list.is_empty() {
+            self.export(CollectorInput::Netflow(list));
         }
     }
 

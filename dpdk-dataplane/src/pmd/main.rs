@@ -52,6 +52,8 @@ pub enum CollectorInput {
     Sample(BridgeId, Box<switch::Sample>),
     /// It passed a bridge that is observed. The number says of how many packets one is observed.
     Passage(BridgeId, u32, Box<switch::Passage>),
+    /// Packets of NetFlow's flows.
+    Netflow(Vec<switch::NetflowCount>),
 }
 
 /// What is known of a port's path changed, which the database is to show.

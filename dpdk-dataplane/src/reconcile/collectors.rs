@@ -28,26 +28,30 @@ impl Reconciler {
     }
 
     fn tell(&self, wanted: ExportConfig) {
-        let before = self.collectors.borrow().observed().collect::<BTreeSet<_>>();
-        let rate_before = self.collectors.borrow().rate();
+        let told = |w: &ExportConfig| {
+            let [observed, netflow] = [w.observed().collect(), w.netflow.keys().copied().collect::<BTreeSet<_>>()];
+            (w.rate(), observed, netflow)
+        };
+        let before: (_, BTreeSet<_>, _) = told(&self.collectors.borrow());
         self.collectors.send_if_modified(|old| {
             let changed = *old != wanted;
             *old = wanted.clone();
             changed
         });
-        if (rate_before, before) == (wanted.rate(), wanted.observed().collect()) {
+        let now = told(&wanted);
+        if before == now {
             return;
         }
-        let (rate, observed) = (wanted.rate(), wanted.observed().collect::<BTreeSet<_>>());
+        let (rate, observed, netflow) = now;
         self.pmd.post(move |w| {
-            let all: Vec<_> = w.switch.bridges().map(|(id, b)| (id, b.observed)).collect();
+            let all: Vec<_> = w.switch.bridges().map(|(id, b)| (id, (b.observed, b.netflow))).collect();
             for (id, was) in all {
-                let is = observed.contains(&id);
+                let is = (observed.contains(&id), netflow.contains(&id));
                 // `bridge_mut` makes all cached flows stale: not without need.
                 if was != is
                     && let Some(b) = w.switch.bridge_mut(id)
                 {
-                    b.observed = is;
+                    (b.observed, b.netflow) = is;
                 }
             }
             w.observe(rate);

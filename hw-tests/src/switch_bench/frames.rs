@@ -1,6 +1,7 @@
 //! The packets of the measurements, and files of them in libpcap's format.
 
 use anyhow::{Context, Result, bail};
+use packet::gre::Gre;
 use packet::tunnel::{GENEVE_PORT, Geneve};
 use packet::{Headers, Mac, Vni, build};
 use std::io::{BufWriter, Write};
@@ -128,6 +129,17 @@ pub fn geneve(t: &Tunnel, inner: &[u8], n: usize) -> Result<Vec<u8>> {
     let source = 49_152 + (n % 16_384) as u16;
     let p = build::udp(t.macs.1, t.macs.0, (t.ips.0.into(), source), (t.ips.1.into(), GENEVE_PORT), 64, &payload);
     p.context("a UDP packet")
+}
+
+/// A frame in GRE with a key (RFC 2890), between two machines by their Ethernet and IPv4 addresses.
+///
+/// # Errors
+/// Never for IPv4 tunnels.
+pub fn gre((from, to): ((Mac, Ipv4Addr), (Mac, Ipv4Addr)), key: u32, inner: &[u8]) -> Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    Gre { protocol: packet::gre::ETHERNET, key: Some(key), ..Gre::default() }.put(&mut payload, &[inner]);
+    let p = build::ip_packet(to.0, from.0, from.1.into(), to.1.into(), packet::ipproto::GRE, 64, &payload);
+    p.context("a GRE packet")
 }
 
 /// Writes a file.

@@ -29,6 +29,8 @@ pub const NEXT: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x99, 1]), Ipv4Addr::new(172
 pub const L2: (Mac, Mac) = (Mac([2, 0, 0, 0, 0x99, 2]), Mac([2, 0, 0, 0, 2, 1]));
 /// VLANs of the router and of the L2 gateway.
 pub const VLANS: (u16, u16) = (100, 200);
+/// The key of the tunnel that mirrors of the plain bridge leave by, and come by.
+pub const MIRROR: u32 = 7;
 /// Hosts on the hypervisor whose sources are translated; one without translation; one with a floating address.
 pub const MACHINES: [(&str, &str, &str); 7] = [
     ("vm1", "inside", "02:00:00:00:01:11 10.0.1.11"),
@@ -514,8 +516,9 @@ impl Machine {
     /// What watches the plain bridge: tunnels that copies leave by, and a collector, which nobody is.
     fn monitors(&mut self) -> Result<()> {
         let remote = format!("options:remote_ip={}", THERE.1);
+        let key = format!("options:key={MIRROR}");
         for (name, number, options) in [
-            ("gre0", "40", &["type=gre", "options:key=7"][..]),
+            ("gre0", "40", &["type=gre", key.as_str()][..]),
             ("erspan0", "41", &["type=erspan", "options:key=8", "options:erspan_ver=1", "options:erspan_idx=1"]),
         ] {
             let number = format!("ofport_request={number}");
@@ -527,6 +530,9 @@ impl Machine {
             let set = ["br-plain", "--", "create", "Flow_Sample_Collector_Set", "id=1", "bridge=@b", "ipfix=@i"];
             self.vs(&[&ipfix[..], &set].concat())?;
         }
+        let socket = format!("unix:{}", self.path("br-plain.mgmt"));
+        let flow = format!("in_port=40 actions=output:{OUT}");
+        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
         self.device(("br-under", "under0"), &Device::Null)
     }
 

@@ -1,7 +1,7 @@
 //! What each case sends.
 
 use super::frames::{self, Flow, Sizes, Tunnel};
-use super::machine::{HERE, L2, Machine, NEXT, ROUTER, THERE, VLANS};
+use super::machine::{HERE, L2, MIRROR, Machine, NEXT, ROUTER, THERE, VLANS};
 use anyhow::Result;
 use packet::{Mac, Vni};
 use std::net::Ipv4Addr;
@@ -42,6 +42,8 @@ enum Way {
     Mirrored,
     /// The same in ERSPAN, whose packets have numbers.
     Erspan,
+    /// Out of GRE, as at the other end of such a mirror.
+    FromGre,
     /// Plain, and of a hundred packets one is sampled for a collector, as by a sample of OVN.
     Sampled,
     Routed,
@@ -93,6 +95,7 @@ pub fn all() -> Vec<Traffic> {
         traffic("learned", Way::Learned, 1000, Small, Some("learned"), None),
         traffic("mirrored", Way::Mirrored, 1000, Small, Some("mirrored"), None),
         traffic("erspan", Way::Erspan, 1000, Small, Some("erspan"), None),
+        traffic("from-gre", Way::FromGre, 1000, Small, Some("from-gre"), None),
         traffic("sampled", Way::Sampled, 1000, Small, Some("sampled"), None),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
@@ -117,7 +120,7 @@ impl Traffic {
     /// It passes a bridge that leaves packets as they are, after these actions.
     pub fn plain(&self) -> Option<&'static str> {
         match self.way {
-            Way::Plain => Some(""),
+            Way::Plain | Way::FromGre => Some(""),
             Way::Metered => Some("meter:1,"),
             Way::Learned => Some(
                 "learn(table=1,hard_timeout=300,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0->NXM_OF_VLAN_TCI[],\
@@ -135,9 +138,15 @@ impl Traffic {
         self.plain().is_some()
     }
 
+    /// Its packets can come back as they left.
+    pub fn goes_round(&self) -> bool {
+        self.is_plain() && self.way != Way::FromGre
+    }
+
     /// Where a direction's packets come in, and where they go out.
     pub fn sides(&self, d: Direction) -> (Side, Side) {
         let (a, b) = match self.way {
+            Way::FromGre => (("br-under", "under0"), ("br-plain", "out0")),
             _ if self.is_plain() => (("br-plain", "in0"), ("br-plain", "out0")),
             _ => (("br-under", "under0"), ("br-phys", "phys0")),
         };
@@ -171,9 +180,14 @@ impl Traffic {
         let port = 10_000 + (connection % 50_000) as u16;
         let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
         let near = match self.way {
-            Way::Plain | Way::Metered | Way::Learned | Way::Mirrored | Way::Erspan | Way::Sampled | Way::Routed => {
-                Ipv4Addr::new(10, 0, 3, 11)
-            }
+            Way::Plain
+            | Way::Metered
+            | Way::Learned
+            | Way::Mirrored
+            | Way::Erspan
+            | Way::FromGre
+            | Way::Sampled
+            | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
@@ -189,11 +203,12 @@ impl Traffic {
             ((near, port), (far, 53))
         };
         if self.is_plain() {
-            return frames::udp(
-                &flow((Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2])), ends.0, ends.1, None),
-                self.sizes,
-                n,
-            );
+            let macs = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+            let frame = frames::udp(&flow(macs, ends.0, ends.1, None), self.sizes, n)?;
+            return match self.way {
+                Way::FromGre => frames::gre((THERE, HERE), MIRROR, &frame),
+                _ => Ok(frame),
+            };
         }
         if d == Direction::Out {
             // As the hypervisor's router leaves it: routed, and bound for the port that its gateway serves.

@@ -121,6 +121,7 @@ impl Bridge {
             bonds: Vec::new(),
             collectors: Vec::new(),
             observed: false,
+            netflow: false,
             spans: false,
             rapid: self.rapid,
             fragments: self.fragments,

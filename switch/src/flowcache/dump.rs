@@ -218,7 +218,7 @@ impl Met {
             Count::Learn { .. } => None,
             Count::Table { bridge, table, rule: None, .. } => Some(Met::Miss(*bridge, *table)),
             Count::Bucket { bridge, group, index, .. } => Some(Met::Bucket(*bridge, *group, *index)),
-            Count::Port { .. } | Count::Bond { .. } | Count::Sample => None,
+            Count::Port { .. } | Count::Bond { .. } | Count::Sample | Count::Netflow { .. } => None,
         }
     }
 }

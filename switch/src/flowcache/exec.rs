@@ -13,6 +13,7 @@ use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
 use crate::events::{HeldFragment, Outputs};
 use crate::ids::{DeviceId, Target};
+use crate::netflow::NetflowCount;
 use crate::xlate::{Backer, quoted};
 use packet::{be16, checksum};
 use std::cell::OnceCell;
@@ -395,7 +396,7 @@ impl FlowCache {
     /// The same for a list of tallies by xlate cache.
     pub(crate) fn pay(&mut self, backer: &mut Backer, list: &[(u32, Tally)]) {
         let FlowCache { xcaches, cache, .. } = self;
-        let Backer { bridges, samples, now, .. } = backer;
+        let Backer { bridges, samples, netflow, now, .. } = backer;
         for (place, t) in list {
             cache.stats.hits += u64::from(t.packets);
             xcaches.add(*place, t, *now);
@@ -437,6 +438,9 @@ impl FlowCache {
                         }
                     }
                     Count::Sample => *samples += n,
+                    Count::Netflow { flow, length } => {
+                        netflow.push(NetflowCount { flow: flow.clone(), packets: n, bytes: total(*length) });
+                    }
                     Count::Learn { rule, .. } => rule.renew(*now),
                 }
             }

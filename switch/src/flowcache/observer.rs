@@ -15,6 +15,7 @@ use crate::conntrack::{Bits, Commit, Outcome, Zone, flag};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
+use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
@@ -393,6 +394,13 @@ impl Observer for CacheObserver<'_> {
         if let Some(r) = &mut self.recorder {
             let Encapsulation { headers, v6, shim, target } = e;
             r.encap(base, Encap { headers, v6, shim, spread: false, target }, len);
+        }
+    }
+
+    #[inline]
+    fn netflow(&mut self, flow: &Arc<NetflowFlow>, len: usize) {
+        if let Some(r) = &mut self.recorder {
+            r.netflow(flow, len);
         }
     }
 

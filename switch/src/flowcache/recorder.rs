@@ -22,6 +22,7 @@ use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
+use crate::netflow::NetflowFlow;
 use crate::tunnel::Shim;
 use crate::xlate::controller::SoFar;
 use crate::xlate::quoted;
@@ -459,6 +460,14 @@ impl Recorder {
             _ => return false,
         }
         true
+    }
+
+    /// The packet, of so many bytes, is one of this flow of NetFlow's, of which each has a flow of its own here.
+    pub(super) fn netflow(&mut self, flow: &Arc<NetflowFlow>, len: usize) {
+        self.looked.only = false;
+        self.flags_read |= flow.key.proto == ipproto::TCP;
+        let length = self.length(len);
+        self.counts.push(Count::Netflow { flow: flow.clone(), length });
     }
 
     /// Some packets like this one, which says `base`, are sampled.

@@ -75,6 +75,10 @@ impl Count {
                 [5 | (bridge.index() as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]
             }
             Count::Sample => [4, 0, 0],
+            Count::Netflow { flow, length } => {
+                let [head, addresses, rest] = flow.words();
+                [7 | u64::from(length.0) << 8 | head, addresses, rest]
+            }
             Count::Learn { bridge, rule } => [6 | (bridge.index() as u64) << 16, Arc::as_ptr(rule) as usize as u64, 0],
         }
     }

@@ -10,6 +10,7 @@ use crate::conntrack::{Awaiting, Conntrack, SharedConntrack};
 use crate::drops::DropCounters;
 use crate::events::Passage;
 use crate::ids::{BridgeId, DeviceId};
+use crate::netflow::NetflowCount;
 use crate::tunnel::{Decapsulated, PacketMode, Sequence, TunnelConfig, TunnelKey, TunnelKind, Underlay};
 use openflow_rs::MeterId;
 use openflow_rs::PortNo;
@@ -98,7 +99,11 @@ pub struct Backer {
     pub samples: u64,
     /// By which these choose some of them.
     pub(crate) draws: Draws,
-    /// While a packet is observed: where it went, by bridge that it has entered and not left.
+    /// The packet at hand is observed.
+    pub(crate) observing: bool,
+    /// Packets of NetFlow's flows that nobody was told of yet.
+    pub(crate) netflow: Vec<NetflowCount>,
+    /// While a packet is observed, or counted for NetFlow: where it went, by bridge that it has entered and not left.
     pub(crate) passing: Option<Vec<Passage>>,
     /// The time of the packet or job at hand.
     pub(crate) now: Duration,
@@ -136,6 +141,8 @@ impl Backer {
             drops: DropCounters::default(),
             samples: 0,
             draws: Draws::default(),
+            observing: false,
+            netflow: Vec::new(),
             passing: None,
             limit_told: Duration::ZERO,
             now: Duration::ZERO,

@@ -16,6 +16,7 @@ use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict, Zone};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
+use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, Shim, TunnelConfig};
 use crate::xlate::controller::SoFar;
 use crate::xlate::ct::Joint;
@@ -200,6 +201,8 @@ pub(crate) trait Observer: Sized {
     /// What drops a packet from here on lets the walk go on where this ends.
     fn scope_begins(&mut self);
     fn scope_ends(&mut self);
+    /// The packet, of so many bytes, is counted as one of this flow of NetFlow's.
+    fn netflow(&mut self, flow: &Arc<NetflowFlow>, len: usize);
     /// Some packets like this one, which says `base`, are sampled.
     fn samples(&mut self, base: &FlowKey, s: &Sampler);
     /// A `select` group chose a bucket, by its place, for a packet with this key; another one may get another bucket.

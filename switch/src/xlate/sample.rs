@@ -1,10 +1,11 @@
-//! `sample` (ovs-actions(7)), and what exporters see of observed packets.
+//! `sample` (ovs-actions(7)), and what exporters see of packets.
 
 use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
 use crate::classifier::mix;
 use crate::events::{Departure, Event, Glimpse, Passage, Sample};
 use crate::ids::{BridgeId, DeviceId};
+use crate::netflow::{NetflowCount, NetflowFlow};
 use crate::tunnel::{Outer, TunnelConfig};
 use crate::xlate::{Counted, Observer, Xlate};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
@@ -83,15 +84,34 @@ impl Sampler {
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Receives a packet from outside the switch, or out of a tunnel.
     pub(crate) fn arrive_outside(&mut self) {
-        if self.backer.passing.is_none() || !self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.observed) {
+        let b = self.backer.bridges.get(self.pipeline.bridge);
+        let (observed, netflow) = b.map_or((false, false), |b| (b.observed && self.backer.observing, b.netflow));
+        if !observed && !netflow {
             return self.arrive();
         }
         let in_port = PortNo(self.packet.key.get(F::InPort) as u16);
-        let (bridge, packet) = (self.pipeline.bridge, Glimpse::of(self.packet.buf.data()));
+        let (bridge, data) = (self.pipeline.bridge, self.packet.buf.data());
+        let (len, packet) = (data.len(), Glimpse::of(data));
+        let flow = NetflowFlow::of(bridge, in_port, data, &self.packet.headers).filter(|_| netflow).map(Arc::new);
+        if let Some(f) = &flow {
+            self.observer.netflow(f, len);
+        }
         let passage = Passage { in_port, packet, outer: self.came_by(), flooded: false, outputs: Vec::new() };
-        self.backer.passing.iter_mut().for_each(|open| open.push(passage.clone()));
+        let alone = self.backer.passing.is_none();
+        self.backer.passing.get_or_insert_default().push(passage);
         self.arrive();
-        if let Some(passage) = self.backer.passing.as_mut().and_then(Vec::pop) {
+        let passage = self.backer.passing.as_mut().and_then(Vec::pop);
+        if alone {
+            self.backer.passing = None;
+        }
+        let Some(passage) = passage else { return };
+        if let Some(flow) = flow {
+            flow.left(&passage);
+            if !self.observer.dry() {
+                self.backer.netflow.push(NetflowCount { flow, packets: 1, bytes: len as u64 });
+            }
+        }
+        if observed {
             self.out.events.push(Event::Passage { bridge, passage: Box::new(passage) });
         }
     }

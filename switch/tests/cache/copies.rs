@@ -116,3 +116,34 @@ fn packets_out_of_gre_need_no_walk() {
         }
     }
 }
+
+/// Packets that NetFlow counts need no walk, those of a connection neither, and each is counted, whatever flags of TCP it has.
+#[test]
+fn netflow_needs_no_walk() {
+    let alike = |sport| Op::Alike { sport, dst: 2, dport: 80, ttl: 64, written: false };
+    let tcp = |flags| Op::Tcp { src: 1, flags, dport: 80 };
+    let cases: [(&str, [Op; 2], usize); 3] = [
+        ("two flows", [alike(1001), alike(1002)], 2),
+        ("a connection's packets", [tcp(0x10), tcp(0x18)], 2),
+        ("out of GRE", [0x1236, 0x1237].map(|vni| Op::Within { kind: 2, dst: 1, ttl: 3, vni, sport: 7 }), 2),
+    ];
+    for (name, ops, flows) in cases {
+        for lane in [false, true] {
+            let mut s = Rig::new(true);
+            if lane {
+                s.add_lane();
+            }
+            let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+            step(&mut s, &Op::Netflow(0, true), &mut now, &mut last);
+            for n in 0..200 {
+                step(&mut s, &ops[n % 2], &mut now, &mut last);
+            }
+            let walks = s.cache_stats().misses;
+            assert!(walks < 20, "{name}, lane {lane}: {walks} walks");
+            s.count();
+            let told = s.netflow();
+            let packets: u64 = told.values().map(|(packets, _)| packets).sum();
+            assert_eq!((told.len(), packets), (flows, 200), "{name}, lane {lane}: {told:#?}");
+        }
+    }
+}

@@ -346,7 +346,7 @@ fn numbered() -> PortKind {
 /// ERSPAN whose headers have the time.
 fn type3() -> PortKind {
     let mut c = TunnelConfig::new(TunnelKind::Erspan, Some(ip("192.168.0.2")));
-    c.erspan.version = Some(2);
+    (c.erspan.version, c.in_key) = (Some(2), Some(TunnelKey(999)));
     PortKind::Tunnel(Box::new(c))
 }
 

@@ -50,6 +50,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             4 => Just(MeterModCommand::Modify), 1 => Just(MeterModCommand::Add), 1 => Just(MeterModCommand::Delete)
         ]).prop_map(|(n, rate, command)| Op::Meter(n, rate, command)),
         2 => (1u64..40).prop_map(Op::Later),
+        1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(b, on)| Op::Netflow(b, on)),
         2 => prop_oneof![22u16..53].prop_map(Op::Flush),
         1 => (1..=GROUPS, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),

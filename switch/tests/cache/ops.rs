@@ -126,6 +126,8 @@ pub enum Op {
     Own(u16, bool),
     /// A port has a BFD session, for packets to an address, or has none.
     Session(u16, Option<u8>),
+    /// A bridge's flows are counted for NetFlow, or are not.
+    Netflow(usize, bool),
     /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
     Bond(Option<(u8, bool, bool)>),
 }
@@ -353,6 +355,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0usize..2, proptest::option::of((any::<bool>(), any::<bool>(), any::<bool>(), 0usize..6)))
             .prop_map(|(b, m)| Op::Mirror(b, m)),
         1 => (1usize..3).prop_map(Op::Tags),
+        1 => (0usize..2, any::<bool>()).prop_map(|(b, on)| Op::Netflow(b, on)),
         6 => (prop_oneof![Just(1u16), Just(3), Just(10), Just(11), Just(20), Just(PortNo::TABLE.0)], any::<bool>())
             .prop_map(|(p, long)| Op::Own(p, long)),
         1 => (prop_oneof![Just(3u16), Just(11)], proptest::option::of(0u8..3)).prop_map(|(p, to)| Op::Session(p, to)),

@@ -6,7 +6,7 @@ use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use packet::build;
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use switch::conntrack::Zone;
 use switch::{BfdPackets, BridgeId, DeviceId, FastPath, KnownWay, Outputs, Switch};
@@ -20,6 +20,8 @@ pub struct Rig {
     ways: HashMap<(u16, bool), KnownWay>,
     /// Frames that went one of these without a walk.
     pub again: u64,
+    /// What NetFlow was told of each flow: packets and bytes.
+    told: BTreeMap<String, (u64, u64)>,
 }
 
 impl Rig {
@@ -31,7 +33,16 @@ impl Rig {
     pub fn with_room(cache: bool, room: usize) -> Rig {
         let mut switch = gateway(cache, room);
         switch.count_late();
-        Rig { switch, lane: None, seen: 0, ways: HashMap::new(), again: 0 }
+        Rig { switch, lane: None, seen: 0, ways: HashMap::new(), again: 0, told: BTreeMap::new() }
+    }
+
+    /// What NetFlow was told of flows in all; of cached flows, what has been counted.
+    pub fn netflow(&mut self) -> &BTreeMap<String, (u64, u64)> {
+        for c in self.switch.take_netflow() {
+            let t = self.told.entry(format!("{:?}", c.flow)).or_default();
+            *t = (t.0 + c.packets, t.1 + c.bytes);
+        }
+        &self.told
     }
 
     /// Without the cache, so that every packet walks.
@@ -249,6 +260,10 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             s.count();
             seen(&out)
         }
+        Op::Netflow(bridge, on) => {
+            s.bridge_mut(BridgeId(*bridge)).expect("bridge").netflow = *on;
+            String::new()
+        }
         Op::Session(port, to) => {
             let of = to.map(|n| BfdPackets { ip_dst: Some([10, 9, 0, n].into()), ..BfdPackets::default() });
             let b = s.bridge_mut(BridgeId(0)).expect("bridge");
@@ -291,6 +306,7 @@ pub fn equals_translation(mut with: Rig, list: &[Op]) -> Result<(), TestCaseErro
         prop_assert_eq!(a, b, "after {:?}", op);
         with.count();
         prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+        prop_assert_eq!(with.netflow(), without.netflow(), "after {:?}", op);
     }
     // Flows become stale with the next packet.
     with.process(&mut Vec::<(DeviceId, Vec<u8>)>::new(), now[0], &mut Outputs::default());
