@@ -248,6 +248,7 @@ fn begin(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, [out, back]: &[Vec<
     if let Some(first) = t.plain() {
         m.plain_bridge(first, &[("in0", "out0")])?;
     }
+    m.count_flows(t.is_counted())?;
     m.flush()?;
     let (source, sink) = t.sides(c.direction);
     if !t.fresh {
@@ -310,6 +311,7 @@ fn begin_round(m: &mut Machine, t: &Traffic, c: &Case) -> Result<()> {
     let ((bridge, a), (_, b)) = t.sides(c.direction);
     let frames = rounds(m, t, c)?;
     m.plain_bridge(t.plain().unwrap_or_default(), &[(a, b), (b, a)])?;
+    m.count_flows(t.is_counted())?;
     for port in [a, b] {
         m.device((bridge, port), &Device::Ring)?;
     }

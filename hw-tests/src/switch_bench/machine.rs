@@ -536,6 +536,19 @@ impl Machine {
         self.device(("br-under", "under0"), &Device::Null)
     }
 
+    /// Has NetFlow count the flows of the plain bridge, for a collector that nobody is, or not.
+    ///
+    /// # Errors
+    /// The switch's.
+    pub fn count_flows(&self, on: bool) -> Result<()> {
+        let create = ["--id=@n", "create", "NetFlow", "targets=\"127.0.0.1:2055\"", "--", "set", "Bridge", "br-plain"];
+        match on {
+            true => self.vs(&[&create[..], &["netflow=@n"]].concat()),
+            false => self.vs(&["--if-exists", "clear", "Bridge", "br-plain", "netflow"]),
+        }
+        .map(drop)
+    }
+
     /// Changes where packets of the plain bridge go, after some actions.
     ///
     /// # Errors

@@ -46,6 +46,8 @@ enum Way {
     FromGre,
     /// Plain, and of a hundred packets one is sampled for a collector, as by a sample of OVN.
     Sampled,
+    /// Plain, and NetFlow counts the bridge's flows.
+    Netflow,
     Routed,
     Snat,
     Floating,
@@ -97,6 +99,7 @@ pub fn all() -> Vec<Traffic> {
         traffic("erspan", Way::Erspan, 1000, Small, Some("erspan"), None),
         traffic("from-gre", Way::FromGre, 1000, Small, Some("from-gre"), None),
         traffic("sampled", Way::Sampled, 1000, Small, Some("sampled"), None),
+        traffic("netflow", Way::Netflow, 1000, Small, Some("netflow"), None),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
     for n in [1, 1000, 100_000, 1_000_000] {
@@ -120,7 +123,7 @@ impl Traffic {
     /// It passes a bridge that leaves packets as they are, after these actions.
     pub fn plain(&self) -> Option<&'static str> {
         match self.way {
-            Way::Plain | Way::FromGre => Some(""),
+            Way::Plain | Way::FromGre | Way::Netflow => Some(""),
             Way::Metered => Some("meter:1,"),
             Way::Learned => Some(
                 "learn(table=1,hard_timeout=300,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0->NXM_OF_VLAN_TCI[],\
@@ -136,6 +139,11 @@ impl Traffic {
     /// It passes a bridge that leaves packets as they are.
     pub fn is_plain(&self) -> bool {
         self.plain().is_some()
+    }
+
+    /// NetFlow counts the flows of the plain bridge.
+    pub fn is_counted(&self) -> bool {
+        self.way == Way::Netflow
     }
 
     /// Its packets can come back as they left.
@@ -180,18 +188,11 @@ impl Traffic {
         let port = 10_000 + (connection % 50_000) as u16;
         let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
         let near = match self.way {
-            Way::Plain
-            | Way::Metered
-            | Way::Learned
-            | Way::Mirrored
-            | Way::Erspan
-            | Way::FromGre
-            | Way::Sampled
-            | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
             Way::Service | Way::Balanced => Ipv4Addr::new(10, 0, 1, 11),
+            _ => Ipv4Addr::new(10, 0, 3, 11),
         };
         // Who sends through another port is another host of the network.
         let source = (n / self.packets.div_ceil(self.sources)) as u8;
