@@ -342,9 +342,10 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);
         let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
-        let body = usize::from(shape.outer.l4) + 8;
-        let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
-        let inner = inner.map(|i| (vni.into(), i));
+        let proto = shape.outer.proto;
+        let body = if proto == ipproto::GRE { shape.outer.l3 + 20 } else { shape.outer.l4 + 8 };
+        let first = p.get(body.into()..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b));
+        let inner = inner.map(|i| (tunnel_key(proto, first), i));
         return Some(whole(e, device, &k, inner, (looked, exact), [shape.outer, shape.inner]));
     }
     let words = super::key::used(e.key());
@@ -353,18 +354,22 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
     let mut layouts = [Layout::offsets(*form), Layout::default()];
     let mut inner = None;
     if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
-        let first = rest.first().copied().unwrap_or(0);
-        let vni = match k.get(F::IpProto) as u8 {
-            // The flag of a key, which stands behind flags and protocol (RFC 2890 section 2).
-            ipproto::GRE if first >> 61 & 1 != 0 => first & 0xffff_ffff,
-            ipproto::GRE => 0,
-            _ => first >> 8 & 0xff_ffff,
-        };
+        let vni = tunnel_key(k.get(F::IpProto) as u8, rest.first().copied().unwrap_or(0));
         let (i, _) = fields(words, super::key::within(words, n)?, mark >> 32 & 3)?;
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));
     }
     Some(whole(e, DeviceId(*head as u32), &k, inner, (looked, exact), layouts))
+}
+
+/// The key in a tunnel's header that begins with these bytes.
+fn tunnel_key(proto: u8, first: u64) -> u64 {
+    match proto {
+        // If the flag of a key is set, it stands behind flags and protocol (RFC 2890 section 2).
+        ipproto::GRE if first >> 61 & 1 != 0 => first & 0xffff_ffff,
+        ipproto::GRE => 0,
+        _ => first >> 8 & 0xff_ffff,
+    }
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.

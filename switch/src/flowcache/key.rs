@@ -76,9 +76,29 @@ pub(crate) const RAW_BLOCKS: usize = 2;
 pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 /// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
 pub(crate) const MASK_BLOCKS: usize = 3;
-pub(crate) const SHAPES: usize = 30;
+pub(crate) const SHAPES: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
 /// The first of them are of frames without a tunnel.
 const ALONE_SHAPES: usize = 6;
+/// Those behind are in tunnels over UDP, and then in GRE.
+const UDP_SHAPES: usize = 30;
+
+/// What stands between the outer IP header and a frame in GRE.
+struct GreForm {
+    /// The first four bytes of GRE: flags and protocol.
+    first: u32,
+    len: usize,
+    /// Where the number is that each packet has another one of; 0: there is none.
+    sequence: usize,
+}
+
+/// With a key, with numbers, with both; and ERSPAN's second type, whose header is behind that of GRE.
+const GRE_FORMS: [GreForm; 5] = [
+    GreForm { first: 0x6558, len: 4, sequence: 0 },
+    GreForm { first: 0x2000_6558, len: 8, sequence: 0 },
+    GreForm { first: 0x1000_6558, len: 8, sequence: 4 },
+    GreForm { first: 0x3000_6558, len: 12, sequence: 8 },
+    GreForm { first: 0x1000_88be, len: 16, sequence: 4 },
+];
 /// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged, alone and in tunnels over IPv4
 /// and IPv6 that end here.
 pub(crate) const KINDS: usize = SHAPES + 3 * ALONE;
@@ -145,6 +165,19 @@ const fn shapes() -> [Shape; SHAPES] {
         let end = if i < ALONE_SHAPES {
             all[i].outer = layout(tags, kind);
             mark(&mut m, 0, tags, kind)
+        } else if i >= UDP_SHAPES {
+            let (outer_tags, form) = ((i - UDP_SHAPES) / 6 % 2, &GRE_FORMS[(i - UDP_SHAPES) / 12]);
+            let gre = 14 + 4 * outer_tags + 20;
+            all[i].outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, Kind::Udp) };
+            all[i].inner = layout(tags, kind);
+            all[i].inner_at = gre + form.len;
+            mark(&mut m, 0, outer_tags, Kind::Udp);
+            let mut b = 0;
+            while b < form.len {
+                m[gre + b] = if form.sequence != 0 && b >= form.sequence && b < form.sequence + 4 { 0 } else { 0xff };
+                b += 1;
+            }
+            mark(&mut m, all[i].inner_at, tags, kind)
         } else {
             let (outer_tags, options) = ((i - ALONE_SHAPES) / 12, (i - ALONE_SHAPES) / 6 % 2 * 8);
             all[i].outer = layout(outer_tags, Kind::Udp);
@@ -263,7 +296,7 @@ impl Class {
 /// The kind of a frame; none if its key is made of fields.
 #[inline(always)]
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    let outer = plain(p, exact_flags)?;
+    let Some(outer) = plain(p, exact_flags) else { return in_gre(p, own, exact_flags) };
     let mut kind = outer.kind as usize + 3 * outer.tags;
     if outer.kind == Kind::Udp
         && let Some(tunnel) = own.tunnel(outer.port)
@@ -286,6 +319,30 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
         }
     }
     Some(Class { kind, end: outer.end })
+}
+
+/// The kind of a frame in GRE that ends here, with IPv4 inside; none of any other.
+#[inline(never)]
+fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
+    let tags = match (be16(p, 12)?, be16(p, 16)?) {
+        (ethertype::IPV4, _) => 0,
+        (ethertype::VLAN, ethertype::IPV4) => 1,
+        _ => return None,
+    };
+    let l3 = 14 + 4 * tags;
+    let ip: &[u8; 24] = p.get(l3..)?.first_chunk()?;
+    if ip[0] != 0x45 || ip[9] != ipproto::GRE || be16(ip, 6)? & 0x3fff != 0 || !own.has(false, be32(ip, 16)?.into()) {
+        return None;
+    }
+    let first = be32(ip, 20)?;
+    let form = GRE_FORMS.iter().position(|f| f.first == first)?;
+    let (end, gre) = (l3 + usize::from(be16(ip, 2)?), l3 + 20);
+    let len = GRE_FORMS.get(form)?.len;
+    if first as u16 == ERSPAN[0] {
+        Erspan::parse(ERSPAN[0], p.get(gre + 8..)?)?;
+    }
+    let inner = plain(p.get(gre + len..end)?, exact_flags)?;
+    Some(Class { kind: UDP_SHAPES + 12 * form + 6 * tags + 3 * inner.tags + inner.kind as usize, end })
 }
 
 /// [`classify`], where the EtherTypes are known to be those of this kind, and it is most likely of the same.

@@ -281,7 +281,11 @@ impl DependencyMask {
             // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3).
             bytes.get_mut(..shape.inner_at)?.fill(0xff);
             if received.get(F::TcpSrc) == 0 {
-                bytes.get_mut(usize::from(shape.outer.l4)..)?.get_mut(..2)?.fill(0);
+                let ports = usize::from(shape.outer.l4);
+                // GRE has none.
+                if ports != 0 {
+                    bytes.get_mut(ports..)?.get_mut(..2)?.fill(0);
+                }
             }
             part(&mut bytes, shape.inner_at, shape.inner, inner);
         }
