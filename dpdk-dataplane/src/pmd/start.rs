@@ -12,7 +12,7 @@ use switch::Event;
 use tokio::sync::{mpsc, oneshot};
 
 /// The most samples that wait for the exporters; further ones are dropped and counted.
-const SAMPLES: usize = 4096;
+const SAMPLES: usize = 16_384;
 /// The most packet-ins of ports above their limit that wait for the task of OpenFlow connections. Further ones are
 /// dropped here, so that they do not delay those of other ports.
 const FLOODS: usize = 64;

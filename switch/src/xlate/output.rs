@@ -442,7 +442,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.datapath(|| "pop_eth".into());
         }
         // Such packets walk the tables one by one.
-        if kind != PacketType::ETHERNET || cfg.gpe || cfg.policy {
+        if kind != PacketType::ETHERNET {
             self.observer.side_effect();
         }
         Some(kind)
@@ -488,7 +488,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return true;
             }
         };
-        if d.packet_type != PacketType::ETHERNET || d.gpe || d.gtpu.is_some() {
+        if d.packet_type != PacketType::ETHERNET || d.gtpu.is_some() {
             self.observer.side_effect();
         }
         // Whether there was congestion in the tunnel.

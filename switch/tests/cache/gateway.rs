@@ -125,6 +125,12 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=9,in_port=13,tun_id=0x39,tun_erspan_dir=1 actions=output:3",
     "table=0,priority=7,in_port=13,ip actions=ct(table=6,zone=12,commit)",
     "table=0,priority=6,in_port=13 actions=output:2",
+    // The same with extensions of VXLAN.
+    "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.1,tp_dst=81 actions=set_field:192.168.0.2->tun_dst,set_field:5->tun_id,set_field:7->tun_gbp_id,output:16,set_field:0->tun_gbp_id,output:17,output:16",
+    "table=0,priority=9,in_port=16,tun_gbp_id=7,ip actions=dec_ttl,output:2",
+    "table=0,priority=8,in_port=16 actions=output:3",
+    "table=0,priority=8,in_port=17,ip actions=set_field:192.168.0.2->tun_dst,output:16",
+    "table=0,priority=7,in_port=17 actions=output:2",
     // Samples, before and behind what changes; the domain says where packets came from.
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=82 actions=sample(probability=30000,collector_set_id=7,obs_domain_id=1,obs_point_id=2),dec_ttl,output:2,sample(probability=65535,collector_set_id=7,obs_domain_id=3,obs_point_id=NXM_OF_IP_SRC[],sampling_port=2,egress)",
     "table=0,priority=10,in_port=3,udp,vlan_tci=0,nw_dst=10.9.0.0,tp_dst=83 actions=clone(set_field:9.9.9.1->ip_src,sample(probability=65535,collector_set_id=7,obs_domain_id=NXM_OF_ETH_SRC[0..31],obs_point_id=2)),sample(probability=65535,collector_set_id=8),output:2",
@@ -343,6 +349,13 @@ fn numbered() -> PortKind {
     PortKind::Tunnel(Box::new(c))
 }
 
+/// VXLAN at a port of its own, with group policies or the generic protocol extension.
+fn vxlan(port: u16, gpe: bool) -> PortKind {
+    let mut c = TunnelConfig::new(TunnelKind::Vxlan, None);
+    (c.udp_port, c.gpe, c.policy) = (port, gpe, !gpe);
+    PortKind::Tunnel(Box::new(c))
+}
+
 /// ERSPAN whose headers have the time.
 fn type3() -> PortKind {
     let mut c = TunnelConfig::new(TunnelKind::Erspan, Some(ip("192.168.0.2")));
@@ -371,6 +384,8 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
         (int, 13, "erspan", tunnel(TunnelKind::Erspan, false)),
         (int, 14, "numbered", numbered()),
         (int, 15, "type3", type3()),
+        (int, 16, "policy", vxlan(4790, false)),
+        (int, 17, "gpe", vxlan(4791, true)),
         (int, 20, "int-ex", PortKind::Patch("ex-int".into())),
         (ex, 1, "ex-int", PortKind::Patch("int-ex".into())),
         (ex, 2, "eth0", PortKind::Device(DeviceId(50))),

@@ -333,8 +333,8 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         12 => flags().prop_map(|flags| Op::Answer { flags }),
         2 => errors(),
-        4 => (0x1233u32..0x123b, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
-        9 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x123b, 5000u16..5003)
+        5 => (0x1233u32..0x123d, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        9 => (0u8..ODD, 0u8..4, 1u8..4, 0x1234u32..0x123d, 5000u16..5003)
             .prop_map(|(kind, dst, ttl, vni, sport)| Op::Within { kind, dst, ttl, vni, sport }),
         3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
         9 => (1000u16..1003, 0u8..3, prop_oneof![80u16..84, Just(3784)], prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
@@ -400,7 +400,8 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
 }
 
 /// Puts a frame into a tunnel that ends at the gateway: Geneve, or from 0x1236 on GRE with a key, the same with numbers, ERSPAN
-/// of both versions, and GRE with a checksum.
+/// of both versions, and GRE with a checksum; VXLAN with a
+/// group, and with the generic protocol extension.
 fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
     use packet::gre::{ETHERNET, Erspan, Gre};
     let plain = Gre { protocol: ETHERNET, key: Some(vni), ..Gre::default() };
@@ -409,6 +410,16 @@ fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
         let header = e.bytes(vni & 0xff, sport.into());
         Gre { protocol: e.protocol(), sequence, ..Gre::default() }.put(body, &[&header, inner]);
     };
+    let (udp, header) = match vni {
+        0x123b => (4790, [0x88, 0, 0, u8::from(sport % 2 == 0) * 7, 0, 0, 5, 0]),
+        0x123c => (4791, [0x0c, 0, 0, 3, 0, 0, 5, 0]),
+        _ => (0, [0; 8]),
+    };
+    if udp != 0 {
+        body = [&header, inner].concat();
+        return build::udp(ROUTER, PEER, (ip("192.168.0.2"), sport), (ip("192.168.0.1"), udp), 64, &body)
+            .expect("outer");
+    }
     match vni {
         0x1236 => plain.put(&mut body, &[inner]),
         0x1237 => Gre { sequence, ..plain }.put(&mut body, &[inner]),
