@@ -32,9 +32,12 @@ pub struct NetflowKey {
     pub ports: [u16; 2],
     /// Protocol.
     pub proto: u8,
-    /// Type of service.
+    /// Type of service, without the bits of congestion notification.
     pub tos: u8,
 }
+
+/// These bits (RFC 3168 section 5).
+const ECN: u8 = 3;
 
 /// A flow of a bridge.
 #[derive(Debug)]
@@ -84,7 +87,7 @@ impl NetflowFlow {
             (ipproto::ICMP, Some(at)) => ([0, two(at)], 0),
             _ => ([0, 0], 0),
         };
-        let tos = p.get(h.l3 + 1).copied().unwrap_or(0);
+        let tos = p.get(h.l3 + 1).copied().unwrap_or(0) & !ECN;
         let key = NetflowKey { in_port, addresses: [src as u32, dst as u32], ports, proto: h.proto, tos };
         Some(NetflowFlow { bridge, key, flags, leaves: OnceLock::new() })
     }

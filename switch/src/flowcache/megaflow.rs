@@ -314,11 +314,10 @@ impl DependencyMask {
 }
 
 /// Fields that count whole if any bit decided: this keeps masks few.
-const WHOLE: [F; 12] = [
+const WHOLE: [F; 11] = [
     F::EthDst,
     F::EthSrc,
     F::IpProto,
-    F::NwTos,
     F::IpTtl,
     F::Ipv6Label,
     F::IcmpType,

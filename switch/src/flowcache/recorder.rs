@@ -22,7 +22,7 @@ use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::ids::{BridgeId, Target};
-use crate::netflow::NetflowFlow;
+use crate::netflow::{self, NetflowFlow};
 use crate::tunnel::Shim;
 use crate::xlate::controller::SoFar;
 use crate::xlate::quoted;
@@ -82,6 +82,8 @@ pub(crate) struct Recorder {
     quotes: bool,
     /// Packets with the same key do the same.
     pub(crate) exact: bool,
+    /// It is counted as one of NetFlow's flows.
+    netflow: bool,
     /// What had come out of the walk when the record began.
     pub(super) begun: SoFar,
     /// The meters that it passed.
@@ -171,7 +173,7 @@ impl Recorder {
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
         (r.origin, r.which, r.sends) = ([len, 0], 0, 0);
-        (r.tuple, r.exact, r.quotes) = (tuple(base), true, false);
+        (r.tuple, r.exact, r.quotes, r.netflow) = (tuple(base), true, false, false);
         r.clear();
         r
     }
@@ -464,8 +466,10 @@ impl Recorder {
 
     /// The packet, of so many bytes, is one of this flow of NetFlow's, of which each has a flow of its own here.
     pub(super) fn netflow(&mut self, flow: &Arc<NetflowFlow>, len: usize) {
-        self.looked.only = false;
-        self.flags_read |= flow.key.proto == ipproto::TCP;
+        let tcp = flow.key.proto == ipproto::TCP;
+        netflow::fields(flow.key.proto).chain(tcp.then_some(F::TcpFlags)).for_each(|f| self.looked.field(f));
+        self.flags_read |= tcp;
+        self.netflow = true;
         let length = self.length(len);
         self.counts.push(Count::Netflow { flow: flow.clone(), length });
     }
@@ -527,8 +531,6 @@ impl Recorder {
 
     pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
         self.sync(base);
-        // Fields that the tunnel header copies; the source port is computed for each packet.
-        [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
         // The source port is that of a whole packet's flow.
         let whole = self.which != CUT || matches!(encap.shim, Shim::Gre { .. });
         self.looked.only &= self.looked.layer != Layer::Made && whole;
@@ -922,7 +924,8 @@ impl FlowCache {
             None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
         let Some(mask) = mask else { return false };
-        let Some(kind) = key.kind() else { return false };
+        // Templates are of many of NetFlow's flows.
+        let Some(kind) = key.kind().filter(|_| !rec.netflow) else { return false };
         // Templates open connections and translate: no packet of a session needs that.
         if rec.steps.iter().any(|s| matches!(s, Step::Session { .. })) {
             return false;

@@ -613,7 +613,13 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Alike { sport, dst, dport, ttl, written } => {
             let to = if *written { packet::Mac([2, 0, 0, 0, 0, 0xe]) } else { ROUTER };
             let ends = ((host(7), *sport), (IpAddr::from([10, 9, 0, *dst]), *dport));
-            (3, build::udp(to, VIF, ends.0, ends.1, *ttl, &[7; 20]).expect("udp"))
+            let mut p = build::udp(to, VIF, ends.0, ends.1, *ttl, &[7; 20]).expect("udp");
+            if *written {
+                // Classes, and what is said of congestion, which tunnels copy.
+                p[15] = [0, 1, 0xfd][usize::from(*sport) % 3];
+                packet::checksum::set_ipv4(&mut p, 14);
+            }
+            (3, p)
         }
         Op::Open { src, sport, dport, ttl, sum } => {
             // Packets of a connection that is there already are not checked as long as a cached flow serves them.
