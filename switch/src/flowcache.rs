@@ -13,8 +13,8 @@
 //! Of fragments that pass connection tracking each way to the next `ct` is cached by itself ([`fragments`]).
 //!
 //! Never cached: malformed packets; other packets that open or change a connection; walks with `controller`, with a `learn`
-//! that adds a flow, truncated output or any event. Packets for BFD sessions are no events: they are cached. Frames of our own that leave again
-//! and again have an entry each ([`own`]).
+//! that adds a flow, or any event but samples. Packets for BFD sessions are no events: they are cached. Frames of our own that
+//! leave again and again have an entry each ([`own`]).
 
 pub(crate) mod ct_template;
 pub(crate) mod depend;

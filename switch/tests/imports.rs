@@ -1,7 +1,7 @@
 //! Rooms of the crate use rooms below them only: there is no circle (docs/dataplane.md, "Rooms of the switch").
 
 /// From the ground up.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "buf",
     "ids",
     "stamps",
@@ -13,6 +13,7 @@ const ORDER: [&str; 17] = [
     "conntrack",
     "bridge",
     "events",
+    "netflow",
     "xlate",
     "dpctl",
     "flowcache",
