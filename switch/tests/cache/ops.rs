@@ -411,7 +411,7 @@ fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
         Gre { protocol: e.protocol(), sequence, ..Gre::default() }.put(body, &[&header, inner]);
     };
     let (udp, header) = match vni {
-        0x123b => (4790, [0x88, 0, 0, u8::from(sport % 2 == 0) * 7, 0, 0, 5, 0]),
+        0x123b => (4790, [0x88, 0, 0, u8::from(sport.is_multiple_of(2)) * 7, 0, 0, 5, 0]),
         0x123c => (4791, [0x0c, 0, 0, 3, 0, 0, 5, 0]),
         _ => (0, [0; 8]),
     };
@@ -424,7 +424,7 @@ fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
         0x1236 => plain.put(&mut body, &[inner]),
         0x1237 => Gre { sequence, ..plain }.put(&mut body, &[inner]),
         0x1238 => erspan(Erspan::V1 { index: 5 }, &mut body),
-        0x1239 => erspan(Erspan::V2 { egress: sport % 2 == 0, hardware: 3 }, &mut body),
+        0x1239 => erspan(Erspan::V2 { egress: sport.is_multiple_of(2), hardware: 3 }, &mut body),
         0x123a => Gre { checksum: true, sequence, ..plain }.put(&mut body, &[inner]),
         _ => return in_geneve(vni, sport, inner),
     }
