@@ -6,7 +6,9 @@ use crate::targets::Outcome_;
 use openflow_rs::message::{TlvMap, TlvTableMod};
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::{GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand, PortNo};
+use packet::gre::{ETHERNET, Erspan, Gre};
 use packet::{Mac, build, tunnel::Geneve};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 use switch::{DeviceId, Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
@@ -42,6 +44,11 @@ const FLOWS: &[&str] = &[
     "table=8,packet_type=(1,0x894f) actions=decap(),output:1",
     "table=8,priority=1 actions=output:1",
     "table=4,priority=0,ip actions=set_field:10.9.9.9->ip_dst,output:1",
+    // Copies in GRE and ERSPAN, cut ones, samples.
+    "priority=16,in_port=1,udp,tp_src=9,tp_dst=54 actions=set_field:192.168.0.2->tun_dst,output:4,dec_ttl,output(port=5,max_len=70),output:2",
+    "priority=8,in_port=4,ip actions=dec_ttl,output(port=1,max_len=60),output:2",
+    "priority=7,in_port=4 actions=output:2",
+    "priority=8,in_port=5 actions=sample(probability=40000,collector_set_id=1),output:1,set_field:192.168.0.2->tun_dst,output:4",
 ];
 
 /// Flows of which an input chooses some, a bit each; none of them is a flow above with other actions.
@@ -71,16 +78,22 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
     let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
     let mut c = TunnelConfig::new(TunnelKind::Geneve, None);
     c.csum = Some(true);
+    let mut numbered = TunnelConfig::new(TunnelKind::Gre, None);
+    (numbered.csum, numbered.sequence) = (Some(true), true);
     let ports = [
         (int, 1, "a", PortKind::Device(DeviceId(1))),
         (int, 2, "b", PortKind::Device(DeviceId(2))),
         (int, 3, "tunnel", PortKind::Tunnel(Box::new(c))),
+        (int, 4, "gre", PortKind::Tunnel(Box::new(numbered))),
+        (int, 5, "erspan", PortKind::Tunnel(Box::new(TunnelConfig::new(TunnelKind::Erspan, None)))),
         (ex, 1, "uplink", PortKind::Device(DeviceId(3))),
         (ex, 0xfffe, "br-ex", PortKind::Internal(DeviceId(4))),
     ];
     for (b, no, name, kind) in ports {
         s.add_port(b, Port::new(PortNo(no), name, kind)).ok()?;
     }
+    let b = s.bridge_mut(int)?;
+    (b.collectors, b.netflow) = (vec![1], chosen & 1 == 1);
     let maps = vec![TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }];
     s.apply(int, &Message::TlvTableMod(TlvTableMod { command: 0, maps }), now).ok()?;
     let group = "group_id=1,type=select,bucket=actions=output:1,bucket=actions=ct(commit,zone=9),output:3";
@@ -178,10 +191,16 @@ pub fn run(input: &[u8]) -> Outcome_ {
         for r in switch::DropReason::ALL.iter().filter(|r| s.drops.get(**r) > 0) {
             words += r.name();
         }
-        let connections: std::collections::BTreeSet<String> =
-            s.conntrack.lock().export().map(|c| format!("{c:?}")).collect();
+        let connections: BTreeSet<String> = s.conntrack.lock().export().map(|c| format!("{c:?}")).collect();
         let fragments = s.fragments.len();
-        seen.push(format!("{:x?} {:?} {:?} {connections:?} {fragments}", out.packets, out.events, s.drops));
+        s.count();
+        let mut counted = BTreeMap::<String, (u64, u64)>::new();
+        for c in s.take_netflow() {
+            let n = counted.entry(format!("{:?}", c.flow)).or_default();
+            *n = (n.0 + c.packets, n.1 + c.bytes);
+        }
+        let told = format!("{:x?} {:?} {:?}", out.packets, out.events, s.drops);
+        seen.push(format!("{told} {connections:?} {fragments} {counted:?}"));
     }
     match seen.as_slice() {
         [a, b, c] if a == c && b == c => Ok(words),
@@ -247,7 +266,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         tagged.splice(12..12, [0x81, 0, 0, 100]);
         let outer = build::udp(ROUTER, PEER, (ip(THERE), 5000), (ip(HERE), 6081), 64, &body).unwrap_or_default();
         v.extend([entry(1, p), entry(2, p), entry(1, &tagged), entry(3, &outer)]);
+        v.extend(in_gre(p).iter().map(|outer| [entry(3, outer), entry(3, outer)].concat()));
     }
+    v.extend(udp(ip([10, 0, 0, 1]), 9, ip([8, 8, 8, 8]), 54, 60).map(|p| entry(1, &p)));
     for p in &plain {
         let whole = packet::nsh::Nsh { ttl: 2, md_type: 1, next: 3, ..Default::default() };
         for (kind, behind) in [(3, &p[..]), (1, p.get(14..).unwrap_or_default()), (4, p.get(14..).unwrap_or_default())]
@@ -261,6 +282,27 @@ pub fn seeds() -> Vec<Vec<u8>> {
     // Each with few, and with all, of the flows that can be chosen.
     let with = |n: u16| move |p: &Vec<u8>| [&n.to_be_bytes()[..], p].concat();
     v.iter().map(with(0)).chain(v.iter().map(with(0xffff))).chain(v.iter().map(with(0x5a3c))).collect()
+}
+
+/// A frame in GRE for the gateway, with and without a key, a number and a checksum, and in both versions of ERSPAN.
+fn in_gre(p: &[u8]) -> Vec<Vec<u8>> {
+    let erspan = |e: Erspan| (Gre { protocol: e.protocol(), sequence: Some(9), ..Gre::default() }, e.bytes(7, 8));
+    let plain = |key, sequence, checksum| (Gre { protocol: ETHERNET, key, sequence, checksum }, Vec::new());
+    let all = [
+        plain(None, None, false),
+        plain(Some(7), None, false),
+        plain(None, Some(8), false),
+        plain(Some(7), Some(8), false),
+        plain(Some(7), None, true),
+        erspan(Erspan::V1 { index: 5 }),
+        erspan(Erspan::V2 { egress: true, hardware: 3 }),
+    ];
+    let made = all.iter().filter_map(|(gre, header)| {
+        let mut body = Vec::new();
+        gre.put(&mut body, &[header, p]);
+        build::ip_packet(ROUTER, PEER, THERE.into(), HERE.into(), packet::ipproto::GRE, 64, &body)
+    });
+    made.collect()
 }
 
 fn v6(n: u16) -> IpAddr {

@@ -192,6 +192,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 let (so_far, plain) = (self.so_far(), self.pipeline.within == Within::Flow && !self.pipeline.failed);
                 let why = self.pipeline.drop;
                 self.observer.holds(&self.packet.base, &held.rest, plain.then_some(so_far), why);
+                self.pipeline.put_by = true;
                 let own = self.observer.mute();
                 self.not_last(|x| x.reassemble(held));
                 self.observer.unmute(own);

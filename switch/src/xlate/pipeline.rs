@@ -67,6 +67,8 @@ pub(crate) struct Pipeline {
     pub(crate) metered: bool,
     /// The packet is a fragment that went on behind a `ct`.
     pub(crate) resumed: bool,
+    /// The packet is a fragment that was put by until its datagram is complete.
+    pub(crate) put_by: bool,
     /// The packet has waited for word of its connection.
     pub(crate) waited: bool,
     /// The walk waits.
@@ -108,6 +110,7 @@ impl Pipeline {
             exit: false,
             metered: false,
             resumed: false,
+            put_by: false,
             waited: false,
             frozen: None,
             sent: 0,

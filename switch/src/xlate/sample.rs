@@ -99,14 +99,19 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let passage = Passage { in_port, packet, outer: self.came_by(), flooded: false, outputs: Vec::new() };
         let alone = self.backer.passing.is_none();
         self.backer.passing.get_or_insert_default().push(passage);
+        let before = std::mem::take(&mut self.pipeline.put_by);
         self.arrive();
+        let put_by = std::mem::replace(&mut self.pipeline.put_by, before);
         let passage = self.backer.passing.as_mut().and_then(Vec::pop);
         if alone {
             self.backer.passing = None;
         }
         let Some(passage) = passage else { return };
         if let Some(flow) = flow {
-            flow.left(&passage);
+            // What a datagram's fragments do once they are all there is not the last one's alone.
+            if !put_by {
+                flow.left(&passage);
+            }
             if !self.observer.dry() {
                 self.backer.netflow.push(NetflowCount { flow, packets: 1, bytes: len as u64 });
             }
