@@ -1,7 +1,7 @@
-# Geneve and VXLAN between our dataplane and the kernel: its tunnel devices, and its openvswitch datapath under Open vSwitch's own switch;
-# plain, in a VLAN of the underlay (a VLAN device of the kernel), and in one of the overlay.
+# Geneve, VXLAN, GRE and ERSPAN between our dataplane and the kernel: its tunnel devices, and its openvswitch datapath under Open
+# vSwitch's own switch; plain, in a VLAN of the underlay (a VLAN device of the kernel), and in one of the overlay.
 . "${0%/*}/lib.sh"
-modprobe tun; modprobe openvswitch; modprobe geneve; modprobe vxlan; modprobe 8021q; modprobe veth
+modprobe tun; modprobe openvswitch; modprobe geneve; modprobe vxlan; modprobe ip_gre; modprobe 8021q; modprobe veth
 
 # Our switch here, behind u0; the kernel's in a namespace at the other end.
 ip netns add far
@@ -45,6 +45,25 @@ ip -n far link add vx type vxlan id 200 remote 198.51.100.1 dstport 4789 dev eth
 ip -n far addr add 10.2.0.2/24 dev vx; ip -n far link set vx mtu 1400 up
 until_ 30 "VXLAN with the kernel's device, in a VLAN" reaches 10.2.0.2
 until_ 30 "full packets" carries 1372 10.2.0.2
+
+# GRE and ERSPAN, one bridge each. Cached flows serve most packets; the kernel refuses wrong checksums and numbers that go back.
+gre() { # gre NUMBER TYPE "OPTIONS OF OURS" KERNEL'S TYPE AND OPTIONS…
+  local n=$1 type=$2 ours=$3; shift 3
+  ovs-vsctl add-br "b$n" -- set bridge "b$n" datapath_type=netdev -- add-port "b$n" "r$n" -- \
+    set interface "r$n" "type=$type" options:remote_ip=192.0.2.2 $ours -- add-port "b$n" "j$n" -- \
+    set interface "j$n" type=internal mtu_request=1400
+  ip addr add "10.$n.0.1/24" dev "j$n"; ip link set "j$n" up
+  ip -n far link add "k$n" type "$@" local 192.0.2.2 remote 192.0.2.1
+  ip -n far addr add "10.$n.0.2/24" dev "k$n"; ip -n far link set "k$n" mtu 1400 up
+  until_ 30 "$type ($ours)" reaches "10.$n.0.2"
+  until_ 30 "full packets" carries 1372 "10.$n.0.2"
+  until_ 30 "odd ones, many" ping -n -q -c 40 -i 0.05 -W 2 -s 997 "10.$n.0.2"
+  ovs-appctl -t dpdk-dataplane dpctl/dump-flows > flows; grep -q "$type(" flows || fail "cached flows of $type: $(cat flows)"
+}
+gre 21 gre options:key=21 gretap key 21
+gre 22 gre "options:key=22 options:csum=true" gretap key 22 csum
+gre 23 gre "options:key=23 options:csum=true options:seq=true" gretap key 23 seq csum
+gre 24 erspan "options:key=24 options:erspan_ver=1 options:erspan_idx=0x3" erspan seq key 24 erspan_ver 1 erspan 3
 
 # Open vSwitch's own switch, on the kernel's datapath, in the place of the device. Options of OVN's pass as well.
 ip -n far link del gnv
