@@ -477,6 +477,8 @@ impl Recorder {
     /// Some packets like this one, which says `base`, are sampled.
     pub(super) fn samples(&mut self, base: &FlowKey, s: &Sampler) {
         self.sync(base);
+        // A fragment that goes on has left its tunnel before.
+        self.ok &= !s.tells_of_tunnel() || self.steps.iter().any(|s| matches!(s, Step::Decap { .. }));
         self.steps.push(Step::Sample(Box::new(s.clone())));
     }
 
