@@ -3,6 +3,7 @@
 
 use crate::events::Passage;
 use crate::ids::BridgeId;
+use crate::tunnel::CE;
 use openflow_rs::{FieldId as F, PortNo};
 use packet::{Headers, be16, ethertype, ipproto};
 use std::sync::{Arc, OnceLock};
@@ -35,9 +36,6 @@ pub struct NetflowKey {
     /// Type of service, without the bits of congestion notification.
     pub tos: u8,
 }
-
-/// These bits (RFC 3168 section 5).
-const ECN: u8 = 3;
 
 /// A flow of a bridge.
 #[derive(Debug)]
@@ -87,7 +85,7 @@ impl NetflowFlow {
             (ipproto::ICMP, Some(at)) => ([0, two(at)], 0),
             _ => ([0, 0], 0),
         };
-        let tos = p.get(h.l3 + 1).copied().unwrap_or(0) & !ECN;
+        let tos = p.get(h.l3 + 1).copied().unwrap_or(0) & !CE;
         let key = NetflowKey { in_port, addresses: [src as u32, dst as u32], ports, proto: h.proto, tos };
         Some(NetflowFlow { bridge, key, flags, leaves: OnceLock::new() })
     }

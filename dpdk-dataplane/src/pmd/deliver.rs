@@ -256,8 +256,8 @@ impl MainPmd {
         }
     }
 
-    /// Hands over what NetFlow's flows counted, a few times for each batch that the exporters take.
-    pub(super) fn tell_netflow(&mut self) {
+    /// Hands over what NetFlow's flows counted. While the exporters have much to do it waits: nothing of it may be lost.
+    fn tell_netflow(&mut self) {
         if self.samples.capacity() <= self.samples.max_capacity() / 2 {
             return;
         }

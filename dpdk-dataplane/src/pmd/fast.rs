@@ -33,6 +33,8 @@ use tokio::sync::oneshot;
 const UPCALLS: usize = 4096;
 /// Room for BFD packets beyond that, so that no flood of others ends a session.
 const UPCALLS_BFD: usize = UPCALLS + 1024;
+/// The most samples that wait, among all that does: packets that need a walk have room left.
+const SAMPLES: usize = UPCALLS / 2;
 /// The most messages that the main thread takes in a round.
 const MESSAGES: usize = 8;
 /// How often a fast thread sends its counters.
@@ -142,6 +144,7 @@ pub struct FastPmds {
     up: Sender<FromPmd>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
+    lost_samples: Arc<AtomicU64>,
     next: u64,
     /// The number of the view that the threads have.
     seen: u64,
@@ -187,6 +190,7 @@ impl Default for FastPmds {
             up,
             waiting: Arc::default(),
             lost: Arc::default(),
+            lost_samples: Arc::default(),
             next: 1,
             seen: 0,
             flows: Vec::new(),
@@ -275,6 +279,7 @@ impl FastPmds {
             up: self.up.clone(),
             waiting: self.waiting.clone(),
             lost: self.lost.clone(),
+            lost_samples: self.lost_samples.clone(),
             counters: counters.clone(),
             devices: Vec::new(),
             sampler: self.observed.map(PacketSampler::new),
@@ -364,6 +369,11 @@ impl FastPmds {
         }
     }
 
+    /// How many samples found no room on the way to the main thread since the last call.
+    pub fn take_lost_samples(&self) -> u64 {
+        if self.lost_samples.load(Relaxed) == 0 { 0 } else { self.lost_samples.swap(0, Relaxed) }
+    }
+
     /// Handles what the threads sent: upcalls, packets to send, counters. True if there was something. What `out` had
     /// at the last call has been sent by now.
     pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
@@ -422,6 +432,7 @@ struct FastLoop {
     up: Sender<FromPmd>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
+    lost_samples: Arc<AtomicU64>,
     counters: Arc<Counters>,
     devices: Vec<Option<(SharedPort, Vec<Mbuf>)>>,
     sampler: Option<PacketSampler>,
@@ -572,16 +583,21 @@ impl FastLoop {
         let _ = self.up.send(FromPmd::Missed(self.number, list));
     }
 
+    /// Has a list wait for the main thread, as far as there is room for so many in all; returns how many had none.
+    fn wait_with<T>(&self, list: &mut Vec<T>, most: usize) -> u64 {
+        let room = most.saturating_sub(self.waiting.load(Relaxed));
+        let lost = list.len().saturating_sub(room);
+        list.truncate(room);
+        self.waiting.fetch_add(list.len(), Relaxed);
+        lost as u64
+    }
+
     /// Gives the main thread the packets of BFD sessions.
     fn hand_over_bfd(&mut self, list: &mut Vec<(BridgeId, PortNo, Frame)>) {
         if list.is_empty() {
             return;
         }
-        let room = UPCALLS_BFD.saturating_sub(self.waiting.load(Relaxed));
-        let lost = list.len().saturating_sub(room);
-        self.lost.fetch_add(lost as u64, Relaxed);
-        list.truncate(room);
-        self.waiting.fetch_add(list.len(), Relaxed);
+        self.lost.fetch_add(self.wait_with(list, UPCALLS_BFD), Relaxed);
         let _ = self.up.send(FromPmd::Sessions(std::mem::take(list)));
     }
 
@@ -590,11 +606,7 @@ impl FastLoop {
         if list.is_empty() {
             return;
         }
-        let room = UPCALLS.saturating_sub(self.waiting.load(Relaxed));
-        let lost = list.len().saturating_sub(room);
-        self.lost.fetch_add(lost as u64, Relaxed);
-        list.truncate(room);
-        self.waiting.fetch_add(list.len(), Relaxed);
+        self.lost_samples.fetch_add(self.wait_with(list, SAMPLES), Relaxed);
         let _ = self.up.send(FromPmd::Samples(std::mem::take(list)));
     }
 

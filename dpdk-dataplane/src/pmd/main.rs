@@ -365,6 +365,7 @@ impl MainPmd {
             busy |= received > 0;
             let served = self.fast.serve(&mut self.switch, now, &mut self.out);
             (busy, awake) = (busy | served, awake | served);
+            self.counters.samples_lost += self.fast.take_lost_samples();
             self.log_flows();
             let timers = self.run_timers(now);
             self.deliver(now);

@@ -79,6 +79,11 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     let (mut now, mut layout) = (k.clone(), outer);
     let mut steps = e.steps();
     let (all, mut meters) = (steps.left(), e.meters().iter().peekable());
+    let mut push = |words: &[u64], len: usize, csum: bool, target: Option<Target>| {
+        let headers = words.iter().flat_map(|w| w.to_ne_bytes()).take(len).collect();
+        pushes.push(Pushed { headers, csum, device: target.map(Target::device) });
+        PUSH.to_string()
+    };
     loop {
         while let Some(m) = meters.next_if(|m| m.words <= all - steps.left()) {
             out.push(format!("meter({})", m.number()));
@@ -123,18 +128,14 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 if o.target.is_none() {
                     layout = encapsulated(o.v6, false);
                 }
-                let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
-                pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
-                out.push(PUSH.into());
+                out.push(push(o.words, o.len, o.csum, o.target));
             }
             op::ENCAP_GRE => {
                 let Some(o) = steps.outer_gre(head) else { break };
                 if o.target.is_none() {
                     layout = encapsulated(o.v6, true);
                 }
-                let headers = o.words.iter().flat_map(|w| w.to_ne_bytes()).take(o.len).collect();
-                pushes.push(Pushed { headers, csum: o.csum, device: o.target.map(Target::device) });
-                out.push(PUSH.into());
+                out.push(push(o.words, o.len, o.csum, o.target));
             }
             op::CUT => out.push(format!("trunc({})", cut(head).1)),
             op::SAMPLE => out.extend(steps.sampler(head).map(Sampler::text)),
