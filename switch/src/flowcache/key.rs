@@ -1,8 +1,8 @@
 //! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
 //!
-//! IPv4 with TCP or UDP, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a gateway.
-//! The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are assembled field by
-//! field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
+//! TCP and UDP over IPv4 and IPv6, untagged or tagged, alone or in a tunnel over IPv4 that ends here, is nearly all that
+//! passes a gateway. The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are
+//! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
 //! loop over words.
 
 use crate::ids::DeviceId;
@@ -70,14 +70,17 @@ impl Layout {
     }
 }
 
-/// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is
-/// not the frame's.
-pub(crate) const RAW_BLOCKS: usize = 2;
-pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
+/// Blocks of the longest frame whose bytes are its key: tagged TCP over IPv6 in Geneve with an option, tagged. The first
+/// word is not the frame's.
+pub(crate) const RAW_BLOCKS: usize = 3;
+/// Words of that frame up to the TCP flags.
+pub(crate) const RAW_WORDS: usize = 17;
 /// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
 pub(crate) const MASK_BLOCKS: usize = 3;
-pub(crate) const SHAPES: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
-/// The first of them are of frames without a tunnel.
+/// First those of IPv4, alone or in a tunnel, then those of IPv6 in the same order.
+pub(crate) const SHAPES: usize = 2 * FAMILY;
+const FAMILY: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
+/// The first of a family are of frames without a tunnel.
 const ALONE_SHAPES: usize = 6;
 /// Those behind are in tunnels over UDP, and then in GRE.
 const UDP_SHAPES: usize = 30;
@@ -102,6 +105,8 @@ const GRE_FORMS: [GreForm; 5] = [
 /// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged, alone and in tunnels over IPv4
 /// and IPv6 that end here.
 pub(crate) const KINDS: usize = SHAPES + 3 * ALONE;
+// A key's first word has eight bits for the kind, of which all ones mean none.
+const _: () = assert!(KINDS < 0xff);
 /// Kinds of frames with keys of fields, untagged.
 const FIELD_KINDS: usize = 7;
 /// The same with those that are tagged.
@@ -127,71 +132,84 @@ enum Kind {
     TcpFlags = 2,
 }
 
-/// Marks the bytes of an IPv4 frame that are in the key; returns where they end.
-const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind) -> usize {
+/// Marks the bytes of an IP frame that are in the key; returns where they end.
+const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind, v6: bool) -> usize {
     let l3 = from + 14 + 4 * tags;
+    let l4 = l3 + ip_len(v6);
     // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
     let mut i = from;
-    while i < l3 + 24 {
-        // Not the length, identification, fragment (there is none) and checksum.
-        if i < l3 + 2 || i >= l3 + 8 && i < l3 + 10 || i >= l3 + 12 {
+    while i < l4 + 4 {
+        let skipped = match v6 {
+            // Length.
+            true => i == l3 + 4 || i == l3 + 5,
+            // Length, identification, fragment (there is none); checksum.
+            false => i >= l3 + 2 && i < l3 + 8 || i >= l3 + 10 && i < l3 + 12,
+        };
+        if !skipped {
             m[i] = 0xff;
         }
         i += 1;
     }
-    let flags = l3 + 32;
+    let flags = l4 + 12;
     match kind {
-        Kind::Udp => return l3 + 24,
+        Kind::Udp => return l4 + 4,
         Kind::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
         Kind::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
     }
     flags + 2
 }
 
-const fn layout(tags: usize, kind: Kind) -> Layout {
+/// Bytes of an IP header without options.
+const fn ip_len(v6: bool) -> usize {
+    if v6 { 40 } else { 20 }
+}
+
+const fn layout(tags: usize, kind: Kind, v6: bool) -> Layout {
     let l3 = 14 + 4 * tags as u16;
     let proto = if matches!(kind, Kind::Udp) { ipproto::UDP } else { ipproto::TCP };
-    Layout { l3, l4: l3 + 20, tags: tags as u8, ip: 4, proto }
+    Layout { l3, l4: l3 + ip_len(v6) as u16, tags: tags as u8, ip: if v6 { 6 } else { 4 }, proto }
 }
 
 const fn shapes() -> [Shape; SHAPES] {
     let none = Layout { l3: 0, l4: 0, tags: 0, ip: 0, proto: 0 };
     let mut all = [Shape { masks: [[0; BLOCK]; RAW_BLOCKS], blocks: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
-    let mut i = 0;
-    while i < SHAPES {
+    let mut number = 0;
+    while number < SHAPES {
+        let (i, v6) = (number % FAMILY, number >= FAMILY);
+        let shape = &mut all[number];
         let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
         let tags = i / 3 % 2;
         let mut m = [0; 8 * RAW_WORDS];
         let end = if i < ALONE_SHAPES {
-            all[i].outer = layout(tags, kind);
-            mark(&mut m, 0, tags, kind)
+            shape.outer = layout(tags, kind, v6);
+            mark(&mut m, 0, tags, kind, v6)
         } else if i >= UDP_SHAPES {
             let (outer_tags, form) = ((i - UDP_SHAPES) / 6 % 2, &GRE_FORMS[(i - UDP_SHAPES) / 12]);
             let gre = 14 + 4 * outer_tags + 20;
-            all[i].outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, Kind::Udp) };
-            all[i].inner = layout(tags, kind);
-            all[i].inner_at = gre + form.len;
-            mark(&mut m, 0, outer_tags, Kind::Udp);
+            shape.outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, Kind::Udp, false) };
+            shape.inner = layout(tags, kind, v6);
+            shape.inner_at = gre + form.len;
+            mark(&mut m, 0, outer_tags, Kind::Udp, false);
             let mut b = 0;
             while b < form.len {
                 m[gre + b] = if form.sequence != 0 && b >= form.sequence && b < form.sequence + 4 { 0 } else { 0xff };
                 b += 1;
             }
-            mark(&mut m, all[i].inner_at, tags, kind)
+            mark(&mut m, shape.inner_at, tags, kind, v6)
         } else {
             let (outer_tags, options) = ((i - ALONE_SHAPES) / 12, (i - ALONE_SHAPES) / 6 % 2 * 8);
-            all[i].outer = layout(outer_tags, Kind::Udp);
-            all[i].inner = layout(tags, kind);
-            mark(&mut m, 0, outer_tags, Kind::Udp);
+            shape.outer = layout(outer_tags, Kind::Udp, false);
+            shape.inner = layout(tags, kind, v6);
+            mark(&mut m, 0, outer_tags, Kind::Udp, false);
             let tunnel = 14 + 4 * outer_tags + 28;
             let inner = tunnel + 8 + options;
-            all[i].inner_at = inner;
+            shape.inner_at = inner;
             let mut b = tunnel;
             while b < inner {
                 m[b] = 0xff;
                 b += 1;
             }
-            mark(&mut m, inner, tags, kind)
+            mark(&mut m, inner, tags, kind, v6)
         };
         let n = end.div_ceil(8);
         let mut w = 0;
@@ -203,17 +221,17 @@ const fn shapes() -> [Shape; SHAPES] {
                 b += 1;
             }
             w += 1;
-            all[i].masks[w / BLOCK][w % BLOCK] = u64::from_ne_bytes(bytes);
+            shape.masks[w / BLOCK][w % BLOCK] = u64::from_ne_bytes(bytes);
         }
-        all[i].blocks = n / BLOCK + 1;
-        i += 1;
+        shape.blocks = n / BLOCK + 1;
+        number += 1;
     }
     all
 }
 
 static ALL: [Shape; SHAPES] = shapes();
 
-/// An IPv4 frame with TCP or UDP, as far as keys are concerned.
+/// An IP frame with TCP or UDP, as far as keys are concerned.
 struct Plain {
     kind: Kind,
     tags: usize,
@@ -223,7 +241,7 @@ struct Plain {
     end: usize,
 }
 
-/// Reads a frame of that kind; none if it is any other.
+/// Reads a frame of that kind over IPv4; none if it is any other.
 #[inline(always)]
 fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
     let head: &[u8; 18] = f.first_chunk()?;
@@ -263,6 +281,54 @@ fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
 }
 
+/// The same over IPv6.
+#[inline(never)]
+fn plain6(f: &[u8], exact_flags: bool) -> Option<Plain> {
+    let tags = match (be16(f, 12)?, be16(f, 16)?) {
+        (ethertype::IPV6, _) => 0,
+        (ethertype::VLAN, ethertype::IPV6) => 1,
+        _ => return None,
+    };
+    behind_tags6(f, tags, exact_flags)
+}
+
+/// Reads such a frame from its network header on.
+#[inline(always)]
+fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
+    let l3 = 14 + 4 * tags;
+    let ip: &[u8; 48] = f.get(l3..)?.first_chunk()?;
+    let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+    let payload = usize::from(word(4));
+    let end = l3 + 40 + payload;
+    if ip[0] >> 4 != 6 || end > f.len() || payload < 8 {
+        return None;
+    }
+    let kind = match ip[6] {
+        // Packets with bad lengths are never cached, nor those without the checksum that has to be there (RFC 8200
+        // section 8.1).
+        ipproto::UDP if !(8..=payload).contains(&usize::from(word(44))) || word(46) == 0 => return None,
+        ipproto::UDP => Kind::Udp,
+        ipproto::TCP => {
+            let words = usize::from(*f.get(l3 + 52)? >> 4);
+            if words < 5 || payload < 4 * words {
+                return None;
+            }
+            if exact_flags { Kind::TcpFlags } else { Kind::Tcp }
+        }
+        _ => return None,
+    };
+    Some(Plain { kind, tags, port: word(42), end })
+}
+
+/// Reads a frame in a tunnel, and where the kinds of its family begin.
+#[inline(always)]
+fn inside(f: &[u8], exact_flags: bool) -> Option<(Plain, usize)> {
+    match plain(f, exact_flags) {
+        Some(p) => Some((p, 0)),
+        None => plain6(f, exact_flags).map(|p| (p, FAMILY)),
+    }
+}
+
 /// A frame whose bytes are its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Class {
@@ -296,7 +362,7 @@ impl Class {
 /// The kind of a frame; none if its key is made of fields.
 #[inline(always)]
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    let Some(outer) = plain(p, exact_flags) else { return in_gre(p, own, exact_flags) };
+    let Some(outer) = plain(p, exact_flags) else { return other(p, own, exact_flags) };
     let mut kind = outer.kind as usize + 3 * outer.tags;
     if outer.kind == Kind::Udp
         && let Some(tunnel) = own.tunnel(outer.port)
@@ -314,15 +380,29 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
                 return None;
             }
             let at = l3 + 36 + 4 * usize::from(options);
-            let inner = plain(p.get(at..outer.end)?, exact_flags)?;
+            let (inner, family) = inside(p.get(at..outer.end)?, exact_flags)?;
             kind = ALONE_SHAPES + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+            kind += family;
         }
     }
     Some(Class { kind, end: outer.end })
 }
 
-/// The kind of a frame in GRE that ends here, with IPv4 inside; none of any other.
+/// The same of a frame that is not TCP or UDP over IPv4.
 #[inline(never)]
+fn other(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
+    let Some(alone) = plain6(p, exact_flags) else { return in_gre(p, own, exact_flags) };
+    if alone.kind == Kind::Udp && own.tunnel(alone.port).is_some() {
+        let dst: &[u8; 16] = p.get(14 + 4 * alone.tags + 24..)?.first_chunk()?;
+        // Keys of what is in a tunnel over IPv6 are fields.
+        if own.has(true, u128::from_be_bytes(*dst)) {
+            return None;
+        }
+    }
+    Some(Class { kind: FAMILY + alone.kind as usize + 3 * alone.tags, end: alone.end })
+}
+
+/// The kind of a frame in GRE that ends here, with TCP or UDP inside; none of any other.
 fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let tags = match (be16(p, 12)?, be16(p, 16)?) {
         (ethertype::IPV4, _) => 0,
@@ -341,22 +421,23 @@ fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     if first as u16 == ERSPAN[0] {
         Erspan::parse(ERSPAN[0], p.get(gre + 8..)?)?;
     }
-    let inner = plain(p.get(gre + len..end)?, exact_flags)?;
-    Some(Class { kind: UDP_SHAPES + 12 * form + 6 * tags + 3 * inner.tags + inner.kind as usize, end })
+    let (inner, family) = inside(p.get(gre + len..end)?, exact_flags)?;
+    Some(Class { kind: family + UDP_SHAPES + 12 * form + 6 * tags + 3 * inner.tags + inner.kind as usize, end })
 }
 
 /// [`classify`], where the EtherTypes are known to be those of this kind, and it is most likely of the same.
 #[inline(always)]
 pub(crate) fn classify_as(kind: usize, p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    if kind >= ALONE_SHAPES {
+    let (alone, family) = if kind < FAMILY { (kind, 0) } else { (kind - FAMILY, FAMILY) };
+    if alone >= ALONE_SHAPES {
         return classify(p, own, exact_flags);
     }
-    let tags = kind / 3;
-    let outer = behind_tags(p, tags, exact_flags)?;
+    let tags = alone / 3;
+    let outer = if family == 0 { behind_tags(p, tags, exact_flags)? } else { behind_tags6(p, tags, exact_flags)? };
     if outer.kind == Kind::Udp && own.tunnel(outer.port).is_some() {
         return classify(p, own, exact_flags);
     }
-    Some(Class { kind: outer.kind as usize + 3 * tags, end: outer.end })
+    Some(Class { kind: family + outer.kind as usize + 3 * tags, end: outer.end })
 }
 
 /// How the candidate entry of a key was found.
@@ -566,13 +647,16 @@ impl PackedKey {
     #[inline(always)]
     fn raw(&mut self, device: DeviceId, p: &[u8], class: Class) {
         let Some(shape) = self.begin(device, class) else { return };
-        let [first, second, ..] = &mut self.blocks;
-        let [masks, more] = &shape.masks;
+        let [first, second, third, ..] = &mut self.blocks;
+        let [masks, more, most] = &shape.masks;
         let [_, to @ ..] = first;
         let [_, masks @ ..] = masks;
         masked(p, to, masks);
         if shape.blocks > 1 {
             masked(p.get(8 * (BLOCK - 1)..).unwrap_or_default(), second, more);
+        }
+        if shape.blocks > 2 {
+            masked(p.get(8 * (2 * BLOCK - 1)..).unwrap_or_default(), third, most);
         }
     }
 
@@ -920,11 +1004,12 @@ pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)
     let whole = p.len();
     let mut lengths = |from: usize, l: Layout| {
         let l3 = from + usize::from(l.l3);
-        if let Some(n) = p.get_mut(l3 + 2..).and_then(|b| b.first_chunk_mut()) {
-            *n = ((whole - l3) as u16).to_be_bytes();
+        let (at, behind) = if l.ip == 6 { (l3 + 4, l3 + 40) } else { (l3 + 2, l3) };
+        if let Some(n) = p.get_mut(at..).and_then(|b| b.first_chunk_mut()) {
+            *n = ((whole - behind) as u16).to_be_bytes();
         }
         if l.proto == ipproto::TCP
-            && let Some(b) = p.get_mut(l3 + 32)
+            && let Some(b) = p.get_mut(from + usize::from(l.l4) + 12)
         {
             *b |= 0x50;
         }
@@ -945,31 +1030,44 @@ mod tests {
         /// Frames of a kind are found without a look at their EtherTypes, and no others.
         #[test]
         fn a_known_kind_is_as_one_that_is_found_out(
+            v6: bool,
             tags in 0..2usize,
             proto in prop_oneof![Just(6u8), Just(17), Just(1)],
-            first in prop_oneof![9 => Just(0x45u8), 1 => Just(0x46)],
+            odd in prop::bool::weighted(0.1),
             fragment in prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(5)],
             port in prop_oneof![Just(53u16), Just(packet::tunnel::GENEVE_PORT), Just(packet::tunnel::VXLAN_PORT)],
-            (total, udp, data) in (24..64u16, 4..48u16, 3..9u8),
-            size in 40..90usize,
+            (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
+            sum in 0..2u16,
+            size in 40..110usize,
             exact_flags: bool,
         ) {
-            let mut p = vec![0; 100];
+            let mut p = vec![0; 110];
             let l3 = 14 + 4 * tags;
+            let l4 = l3 + ip_len(v6);
             let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
-            put(12, if tags == 1 { ethertype::VLAN } else { ethertype::IPV4 });
-            put(l3 - 2, ethertype::IPV4);
-            for (at, v) in [(2, total), (6, fragment), (22, port), (24, udp)] {
+            put(12, ethertype::VLAN);
+            put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
+            let lengths = if v6 { [(4, payload), (4, payload)] } else { [(2, payload + 20), (6, fragment)] };
+            for (at, v) in lengths {
                 put(l3 + at, v);
             }
-            p[l3] = first;
-            p[l3 + 9] = proto;
+            for (at, v) in [(2, port), (4, udp), (6, sum)] {
+                put(l4 + at, v);
+            }
+            p[l3] = match (v6, odd) {
+                (true, true) => 0x45,
+                (true, false) => 0x61,
+                (false, true) => 0x46,
+                (false, false) => 0x45,
+            };
+            p[l3 + if v6 { 6 } else { 9 }] = proto;
             if proto == ipproto::TCP {
-                p[l3 + 32] = data << 4;
+                p[l4 + 12] = data << 4;
             }
             p.truncate(size);
             let own = Own::default();
-            for kind in (0..SHAPES).filter(|k| *k >= ALONE_SHAPES || k / 3 == tags) {
+            let own_family = |k: usize| (k % FAMILY) / 3 == tags && (k >= FAMILY) == v6;
+            for kind in (0..SHAPES).filter(|k| k % FAMILY >= ALONE_SHAPES || own_family(*k)) {
                 let end = |c: Option<Class>| c.filter(|c| c.kind == kind).map(|c| c.end);
                 prop_assert_eq!(
                     end(classify_as(kind, &p, &own, exact_flags)),
@@ -977,6 +1075,40 @@ mod tests {
                     "kind {}", kind
                 );
             }
+        }
+
+        /// A frame that has a key of its bytes is one whose fields say so: ports where they are looked for, of the protocol
+        /// that its kind names, with lengths that hold.
+        #[test]
+        fn a_kind_is_what_the_headers_say(
+            v6: bool,
+            tags in 0..2usize,
+            proto in prop_oneof![Just(6u8), Just(17), Just(0), Just(44)],
+            (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
+            size in 40..110usize,
+        ) {
+            let mut p = vec![0; 110];
+            let l3 = 14 + 4 * tags;
+            let l4 = l3 + ip_len(v6);
+            let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
+            put(12, ethertype::VLAN);
+            put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
+            put(l3 + if v6 { 4 } else { 2 }, if v6 { payload } else { payload + 20 });
+            for (at, v) in [(2, 53), (4, udp), (6, 1)] {
+                put(l4 + at, v);
+            }
+            p[l3] = if v6 { 0x60 } else { 0x45 };
+            p[l3 + if v6 { 6 } else { 9 }] = proto;
+            if proto == ipproto::TCP {
+                p[l4 + 12] = data << 4;
+            }
+            p.truncate(size);
+            let class = classify(&p, &Own::default(), false);
+            let h = Headers::parse(&p).filter(|h| h.ip_ok && crate::extract::length_holds(&p, h));
+            let h = h.filter(|h| h.l4.is_some() && matches!(h.proto, ipproto::TCP | ipproto::UDP));
+            let said = h.and_then(|h| Some((Layout::of(&h)?, h.l3_end)));
+            let found = class.and_then(|c| Some((ALL.get(c.kind)?.outer, c.end)));
+            prop_assert_eq!(found, said);
         }
     }
 }

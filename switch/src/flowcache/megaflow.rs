@@ -378,7 +378,7 @@ impl DependencyMask {
     }
 }
 
-/// Marks the bytes of an IPv4 packet with ports that decided. Bytes that define the kind of frame are equal in all.
+/// Marks the bytes of an IP packet with ports that decided. Bytes that define the kind of frame are equal in all.
 fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
     let (l3, l4) = (from + usize::from(l.l3), from + usize::from(l.l4));
     let mut put = |at: usize, n: usize, bits: u128| {
@@ -388,12 +388,22 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
     };
     put(from, 6, looked.get(F::EthDst));
     put(from + 6, 6, looked.get(F::EthSrc));
-    put(from + 12, l3 + 1 - from - 12, u128::MAX);
-    put(l3 + 1, 1, looked.get(F::NwTos));
-    put(l3 + 8, 1, looked.get(F::IpTtl));
-    put(l3 + 9, 1, u128::MAX);
-    put(l3 + 12, 4, looked.get(F::IpSrc));
-    put(l3 + 16, 4, looked.get(F::IpDst));
+    put(from + 12, l3 - from - 12, u128::MAX);
+    if l.ip == 6 {
+        // Version, traffic class, flow label (RFC 8200 section 3).
+        put(l3, 4, 0xf << 28 | looked.get(F::NwTos) << 20 | looked.get(F::Ipv6Label));
+        put(l3 + 6, 1, u128::MAX);
+        put(l3 + 7, 1, looked.get(F::IpTtl));
+        put(l3 + 8, 16, looked.get(F::Ipv6Src));
+        put(l3 + 24, 16, looked.get(F::Ipv6Dst));
+    } else {
+        put(l3, 1, u128::MAX);
+        put(l3 + 1, 1, looked.get(F::NwTos));
+        put(l3 + 8, 1, looked.get(F::IpTtl));
+        put(l3 + 9, 1, u128::MAX);
+        put(l3 + 12, 4, looked.get(F::IpSrc));
+        put(l3 + 16, 4, looked.get(F::IpDst));
+    }
     put(l4, 2, looked.get(F::TcpSrc));
     put(l4 + 2, 2, looked.get(F::TcpDst));
     if l.proto == ipproto::TCP {
