@@ -254,6 +254,16 @@ pub struct Packet {
     pub segment: Option<Segment>,
     /// An ICMP error: `tuple` is that of the packet inside, reversed.
     pub error: bool,
+    /// Its checksums are wrong, or a port is 0: it is invalid, whatever connections there are.
+    pub broken: bool,
+}
+
+impl Packet {
+    /// Whether it may open a connection.
+    #[inline]
+    pub(crate) fn may_open(&self) -> bool {
+        state::may_open(self)
+    }
 }
 
 /// What `ct` found.

@@ -425,6 +425,8 @@ impl Observer for Tracer {
 
     fn ct(&mut self, _: &CtPass<'_>) {}
 
+    fn ct_invalid(&mut self, _: Zone, _: &FlowKey, _: bool) {}
+
     fn ct_from_fields(&mut self) {}
 
     fn ct_again(&mut self, _: &CtPass<'_>) {}

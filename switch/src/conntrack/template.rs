@@ -24,8 +24,10 @@ pub(crate) struct Expected {
 pub(crate) enum Outcome {
     /// The tuple has no connection and gets none.
     None,
-    /// The packet is an ICMP error about one that has no connection.
+    /// The packet is an ICMP error about one that has no connection, or has none itself and opens none.
     Unrelated,
+    /// It is invalid by itself.
+    Broken,
     /// It has none and opens one.
     Opens(Commit),
     /// It has one: `ct_state`, mark and label with the bits that decide, whether the packet is a reply, and whether it
@@ -69,7 +71,7 @@ impl Outcome {
     /// The packet may be translated.
     pub(crate) fn translates(&self) -> bool {
         match self {
-            Outcome::None | Outcome::Unrelated => false,
+            Outcome::None | Outcome::Unrelated | Outcome::Broken => false,
             Outcome::Opens(c) => c.nat.as_ref().is_some_and(|n| n.src || n.dst),
             Outcome::Has { state, nat, .. } => *nat && state & (flag::SNAT | flag::DNAT) != 0,
             Outcome::Again { translates, .. } => *translates,
@@ -82,7 +84,7 @@ impl Expected {
     pub(crate) fn action(&self) -> Action {
         let set = |field, value| Action::set(field, value);
         let (commit, nat, mark, label) = match &self.outcome {
-            Outcome::None | Outcome::Unrelated => (false, None, 0, 0),
+            Outcome::None | Outcome::Unrelated | Outcome::Broken => (false, None, 0, 0),
             Outcome::Opens(c) => (true, c.nat.clone(), c.mark, c.label),
             Outcome::Has { nat, .. } => (false, nat.then(NatSpec::default), 0, 0),
             Outcome::Again { .. } => (false, Some(NatSpec::default()), 0, 0),
@@ -272,6 +274,12 @@ impl Plan {
         // The direction and state that the pass before found.
         let mut last = None;
         for (pass, Expected { zone, outcome }) in passes.iter().enumerate() {
+            match (p.broken, outcome) {
+                // Whatever is written to it: checksums are updated, not made anew.
+                (true, Outcome::Broken) => continue,
+                (true, _) | (_, Outcome::Broken) => return Err(NotNow::Otherwise),
+                _ => {}
+            }
             if let Outcome::Again { state, translates } = outcome {
                 let (Some((dir, before)), Some(Passed { connection: c, .. })) = (last, self.passed.last()) else {
                     return Err(NotNow::Otherwise);
@@ -294,10 +302,10 @@ impl Plan {
                 return Err(NotNow::Otherwise);
             }
             let next = match (outcome, found) {
-                (Outcome::Unrelated, None) if p.error => tuple,
-                (Outcome::None, None) if !p.error && state::may_open(p) => tuple,
+                (Outcome::Unrelated, None) if p.error || !p.may_open() => tuple,
+                (Outcome::None, None) if !p.error && p.may_open() => tuple,
                 (Outcome::Opens(c), None) => {
-                    if p.error || !state::may_open(p) || look.is_full(*zone)? {
+                    if p.error || !p.may_open() || look.is_full(*zone)? {
                         return Err(NotNow::Otherwise);
                     }
                     let (reply, of_reply, free) = claim_reply(look, &tuple, *zone, c.nat.as_ref(), now)?;
@@ -383,7 +391,7 @@ impl Plan {
                     let arrivals = ct.arrivals(*zone, &tuple);
                     found.push(Found::None { zone: *zone, tuple, arrivals });
                 }
-                Outcome::Opens(_) | Outcome::Unrelated => return false,
+                Outcome::Opens(_) | Outcome::Unrelated | Outcome::Broken => return false,
                 // The pass before has said which connection.
                 Outcome::Again { .. } => {}
                 Outcome::Has { .. } => {

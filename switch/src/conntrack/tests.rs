@@ -11,7 +11,7 @@ fn tuple(proto: u8, src: u32, sport: u16, dst: u32, dport: u16) -> Tuple {
 }
 
 fn packet(tuple: Tuple, tcp_flags: u16) -> Packet {
-    Packet { tuple, tcp_flags, segment: None, error: false }
+    Packet { tuple, tcp_flags, segment: None, error: false, broken: false }
 }
 
 fn snat(a: u32, ports: Option<(u16, u16)>) -> NatSpec {
@@ -80,7 +80,7 @@ fn errors_are_related() {
     ct.process(&packet(t, 0), &Request { commit: true, nat: Some(&nat), ..Default::default() }, NOW);
     let inner = tuple(17, 77, 5000, 2, 53);
     let plain = NatSpec::default();
-    let p = Packet { tuple: inner.reversed(), tcp_flags: 0, segment: None, error: true };
+    let p = Packet { tuple: inner.reversed(), tcp_flags: 0, segment: None, error: true, broken: false };
     let v = ct.process(&p, &Request { nat: Some(&plain), ..Default::default() }, NOW);
     assert_eq!(v.state & !(flag::DNAT | flag::SNAT), flag::TRK | flag::REL | flag::RPL);
     assert_eq!(v.translated.expect("translated"), t.reversed());

@@ -507,7 +507,7 @@ fn state(p: &Expected) -> String {
     let (state, (mark, label), bits) = match &p.outcome {
         Outcome::Has { state, mark, label, bits, .. } => (*state, (*mark, *label), bits.looked),
         Outcome::Again { state, .. } => (*state, (0, 0), (0, 0)),
-        Outcome::Unrelated => (flag::INV | flag::TRK, (0, 0), (0, 0)),
+        Outcome::Unrelated | Outcome::Broken => (flag::INV | flag::TRK, (0, 0), (0, 0)),
         Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, (0, 0), (0, 0)),
     };
     let names = [

@@ -71,12 +71,13 @@ impl CacheObserver<'_> {
     fn serves_others(&mut self, pass: &CtPass<'_>) -> bool {
         let Some(r) = &mut self.recorder else { return false };
         let CtPass { packet: p, request, verdict: v, .. } = pass;
-        // An error about no connection is invalid.
-        let valid = v.state & flag::INV == 0 || p.error && pass.before.is_none();
+        // An error about no connection is invalid, and so is what belongs to none and opens none.
+        let stray = p.error || !p.may_open();
+        let valid = v.state & flag::INV == 0 || stray && pass.before.is_none();
         let plain = valid && v.refused.is_none() && p.segment.is_none() && !request.force;
         let outcome = match (pass.before, pass.after) {
             _ if !plain || !r.looked.only => None,
-            (None, None) if p.error => Some(Outcome::Unrelated),
+            (None, None) if stray => Some(Outcome::Unrelated),
             (None, None) if !request.commit => Some(Outcome::None),
             (None, Some(_)) => Some(Outcome::Opens(Commit { nat: request.nat.cloned(), ..Default::default() })),
             (Some(a), Some(b)) if a.id == b.id => pass.conntrack.look(a.id, |c| Outcome::Has {
@@ -490,6 +491,16 @@ impl Observer for CacheObserver<'_> {
         if serves_others {
             r.exact &= repeatable;
         } else if !repeatable {
+            self.side_effect();
+        }
+    }
+
+    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, own: bool) {
+        let Some(r) = &mut self.recorder else { return };
+        if own && !r.is_cut() && r.expects_broken(zone, key) {
+            // The next packet with the same key may be in order.
+            r.exact = false;
+        } else {
             self.side_effect();
         }
     }

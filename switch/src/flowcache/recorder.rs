@@ -383,11 +383,39 @@ impl Recorder {
         true
     }
 
+    /// Notes that a packet with this key was invalid by itself in a zone, for a template. False if there can be no template.
+    pub(crate) fn expects_broken(&mut self, zone: Zone, key: &FlowKey) -> bool {
+        let proto = key.get(F::IpProto) as u8;
+        let t = Tuple {
+            v6: key.get(F::EthType) as u16 == ethertype::IPV6,
+            proto,
+            icmp_type: key.get(F::IcmpType) as u8,
+            icmp_code: key.get(F::IcmpCode) as u8,
+            src: 0,
+            dst: 0,
+            sport: 0,
+            dport: 0,
+        };
+        self.looked.only &= self.is_here()
+            && key.get(F::IpFrag) == 0
+            && t.has_templates()
+            && self.passes.iter().all(|p| p.outcome == Outcome::Broken);
+        if self.looked.only {
+            // Which checksums there are.
+            self.looked.field(F::IpProto);
+            if t.is_icmp() {
+                [F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
+            }
+            self.passes.push(Expected { zone, outcome: Outcome::Broken });
+        }
+        self.looked.only
+    }
+
     /// Whether packets that match the last pass through a zone are translated in the same way.
     pub(crate) fn expects_translation(&self, zone: Zone) -> bool {
         let last = self.passes.iter().rfind(|p| p.zone == zone);
         last.is_some_and(|p| match &p.outcome {
-            Outcome::None | Outcome::Unrelated => false,
+            Outcome::None | Outcome::Unrelated | Outcome::Broken => false,
             Outcome::Opens(_) | Outcome::Again { .. } => true,
             Outcome::Has { nat, .. } => *nat,
         })

@@ -70,8 +70,7 @@ fn arriving(p: &[u8], key: &PackedKey) -> Option<(Tuple, Option<TupleBits>)> {
     t.has_templates().then_some((t, own))
 }
 
-/// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
-/// would have no such key.
+/// A frame as connection tracking sees it. Its lengths are right, or it would have no such key.
 fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple, error: bool) -> Option<Packet> {
     let frame = p.data();
     let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
@@ -95,11 +94,9 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple, error: bool) -> Opti
     };
     let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && (good && !icmp || unsaid || covered());
     // Port 0 is reserved (RFC 6335 section 6).
-    if !right || !icmp && (tuple.sport == 0 || tuple.dport == 0) {
-        return None;
-    }
+    let broken = !right || !icmp && (tuple.sport == 0 || tuple.dport == 0);
     let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
-    Some(Packet { tuple, tcp_flags, segment: None, error })
+    Some(Packet { tuple, tcp_flags, segment: None, error, broken })
 }
 
 /// Packets that wait for the main thread, by hashes of their tuples: what comes behind such a packet has to wait there,

@@ -51,7 +51,7 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
             if is_error(h.proto, kind) {
                 let quoted = Quoted::parse(p, h.is_ipv6(), l4)?;
                 let tuple = quoted.reversed(dst)?;
-                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true }, Some(quoted)));
+                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true, broken: false }, Some(quoted)));
             }
             if code != 0 {
                 return None;
@@ -60,7 +60,7 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
         }
         _ => {}
     }
-    Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
+    Some((Packet { tuple: t, tcp_flags, segment, error: false, broken: false }, None))
 }
 
 /// A datagram that was put together, as connection tracking sees it; `None` if it is invalid.
@@ -354,8 +354,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             Some(b) => seen_whole(b, windows).map(|p| (p, None)),
         };
         let Some((p, quoted)) = seen else {
-            // Wrong checksums may be the reason, and the next packet may have right ones.
-            self.observer.side_effect();
+            self.observer.ct_invalid(zone, &self.packet.key, whole.is_none());
             self.packet.conn = None;
             return Some((invalid(), None, None));
         };

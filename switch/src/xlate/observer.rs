@@ -268,6 +268,8 @@ pub(crate) trait Observer: Sized {
 
     /// A pass through connection tracking was made.
     fn ct(&mut self, pass: &CtPass<'_>);
+    /// The packet, which has this key, was invalid by itself in a zone; not `own`: the datagram that it is a fragment of.
+    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, own: bool);
     /// The packet's connection was told from its fields alone.
     fn ct_from_fields(&mut self);
     /// The packet passed the zone of its connection once more. Neither `before` nor `after` is known.

@@ -492,6 +492,9 @@ pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
     (if shape < 2 { 3 } else { 1 }, p)
 }
 
+/// What comes from this port over TCP belongs to no connection and opens none.
+pub const STRAY: u16 = 501;
+
 /// Connections to this port and those above are over IPv6 ([`Op::Open`]).
 const V6: u16 = 100;
 
@@ -501,9 +504,9 @@ fn host6(n: u8) -> IpAddr {
 }
 
 /// Kinds of [`odd`] packets.
-pub const ODD: u8 = 16;
+pub const ODD: u8 = 17;
 
-/// A packet whose key is fields: ICMP, errors, IGMP, fragments, neighbour discovery, IPv6, ARP, of no IP protocol, of no protocol that is
+/// A packet whose key is fields, or that of UDP and TCP over IPv6: ICMP, errors, IGMP, fragments, neighbour discovery, ARP, of no IP protocol, of no protocol that is
 /// known.
 pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
     let v4 = (IpAddr::from([10, 9, 1, ttl]), IpAddr::from([10, 9, 0, dst]));
@@ -556,6 +559,10 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             p.resize(60, 0);
             p
         }
+        16 => {
+            let flags = [2, 0x10, 0x18, 0x11][usize::from(ttl & 3)];
+            tcp((ROUTER, VIF), (v6.0, 1000), (v6.1, 80 + u16::from(dst)), flags)
+        }
         // A label, or a stack that does not end within what is parsed.
         15 => {
             let ip = made(v4, 1, &echo);
@@ -565,7 +572,7 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
         }
         _ => made(v4, dst / 3 * 77, &[]),
     };
-    if matches!(kind, 7..=10) {
+    if matches!(kind, 7..=10 | 16) {
         // A flow label.
         p[17] = dst;
     }
@@ -629,7 +636,8 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
             let ends = ((hosts.0, if wrong { 3000 } else { *sport }), (hosts.1, *dport));
             let checksum = if v6 { 60 } else { 40 };
             let mut p = match dport {
-                77 | 97 | 107 => tcp(eth, ends.0, ends.1, 2),
+                // An answer to nothing, among those that ask.
+                77 | 97 | 107 => tcp(eth, ends.0, ends.1, if *sport == STRAY { 0x12 } else { 2 }),
                 _ => build::udp(ROUTER, VIF, ends.0, ends.1, *ttl, &[7; 9]).expect("udp"),
             };
             match sum {
