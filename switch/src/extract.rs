@@ -148,10 +148,17 @@ pub(crate) fn pop_label<P: PacketBuf>(pkt: &mut P, l3: usize, kind: u16) {
     }
 }
 
-/// For an IPv6 packet with malformed extension headers only addresses are extracted, as in Open vSwitch.
-fn odd_ipv6(p: &[u8], h: &Headers, key: &mut FlowKey) {
+/// The addresses of an IPv6 packet with malformed extension headers, of which nothing else is extracted, as in Open vSwitch.
+pub(crate) fn odd_addresses(p: &[u8], h: &Headers) -> Option<(u128, u128)> {
     let fits = be16(p, h.l3 + 4).is_some_and(|n| h.l3 + 40 + usize::from(n) <= p.len());
-    if let (true, Some(src), Some(dst)) = (fits, be128(p, h.l3 + 8), be128(p, h.l3 + 24)) {
+    if h.ethertype != ethertype::IPV6 || !fits {
+        return None;
+    }
+    Some((be128(p, h.l3 + 8)?, be128(p, h.l3 + 24)?))
+}
+
+fn odd_ipv6(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    if let Some((src, dst)) = odd_addresses(p, h) {
         key.set(F::Ipv6Src, src);
         key.set(F::Ipv6Dst, dst);
     }
@@ -295,7 +302,8 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
     // SCTP's checksum is a CRC over its own packet and does not cover addresses.
     let transport: Option<usize> = match (h.l4, h.proto) {
         (Some(l4), ipproto::TCP) => Some(l4 + 16),
-        (Some(l4), ipproto::UDP) if be16(p, l4 + 6) != Some(0) || h.is_ipv6() => Some(l4 + 6),
+        // No checksum stays none, also over IPv6, where some tunnels have none (RFC 6935).
+        (Some(l4), ipproto::UDP) if be16(p, l4 + 6) != Some(0) => Some(l4 + 6),
         (Some(l4), ipproto::ICMPV6) if h.is_ipv6() => Some(l4 + 2),
         _ => None,
     };

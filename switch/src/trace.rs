@@ -24,7 +24,7 @@ use crate::ids::{BridgeId, Target};
 use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, PacketMode, TunnelConfig};
 use crate::xlate::controller::SoFar;
-use crate::xlate::ct::Joint;
+use crate::xlate::ct::{Joint, Unfit};
 use crate::xlate::encap::{packet_type, pushed_eth};
 use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
@@ -425,7 +425,7 @@ impl Observer for Tracer {
 
     fn ct(&mut self, _: &CtPass<'_>) {}
 
-    fn ct_invalid(&mut self, _: Zone, _: &FlowKey, _: bool) {}
+    fn ct_invalid(&mut self, _: Zone, _: &FlowKey, _: (Unfit, bool)) {}
 
     fn ct_from_fields(&mut self) {}
 

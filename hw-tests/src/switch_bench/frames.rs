@@ -3,19 +3,21 @@
 use anyhow::{Context, Result, bail};
 use packet::gre::Gre;
 use packet::tunnel::{GENEVE_PORT, Geneve};
-use packet::{Headers, Mac, Vni, build};
+use packet::{Headers, Mac, Vni, build, ipproto};
 use std::io::{BufWriter, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 /// Bytes of a frame around a UDP payload.
 const AROUND: usize = 42;
+/// The number of ESP among IP's protocols (RFC 4303 section 2).
+const ESP: u8 = 50;
 /// Simple IMIX: sizes of twelve frames in turn. The largest leaves room for a tunnel's headers.
 const IMIX: [usize; 12] = [64, 64, 570, 64, 64, 570, 64, 1400, 64, 570, 64, 570];
 
-/// Sizes of frames.
+/// Content of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizes {
+pub enum Content {
     /// 64 bytes each.
     Small,
     /// A mix.
@@ -24,6 +26,22 @@ pub enum Sizes {
     Halves,
     /// A datagram of each flow and [`ERRORS`] ICMP errors about what came the other way.
     Errors,
+    /// UDP of addresses of IPv6, which stand for those of IPv4 ([`v6`]): 84 bytes.
+    V6,
+    /// UDP with a wrong checksum.
+    Broken,
+    /// UDP whose length is wrong.
+    Malformed,
+    /// TCP segments that acknowledge.
+    Tcp,
+    /// TCP answers to what nobody asked.
+    Stray,
+    /// SCTP, packets of one DATA chunk.
+    Sctp,
+    /// ESP, which has no ports.
+    Esp,
+    /// ICMP echoes out, replies back; the identifier is the port of their sender.
+    Echo,
 }
 
 /// ICMP errors for each datagram: their types and codes (RFC 792).
@@ -33,21 +51,22 @@ const ERRORS: [(u8, u8); 7] = [(3, 0), (3, 1), (3, 3), (3, 10), (3, 13), (11, 0)
 /// (`ipf-set-min-frag`). A multiple of 8 (RFC 791).
 const FIRST: usize = 1208;
 
-impl Sizes {
-    fn of(self, n: usize) -> usize {
+impl Content {
+    fn size(self, n: usize) -> usize {
         match self {
-            Sizes::Small | Sizes::Errors => 64,
-            Sizes::Imix => IMIX[n % IMIX.len()],
-            Sizes::Halves => AROUND + FIRST + 192,
+            Content::V6 => 84,
+            Content::Imix => IMIX[n % IMIX.len()],
+            Content::Halves => AROUND + FIRST + 192,
+            _ => 64,
         }
     }
 
     /// How many frames a packet is in.
     pub fn frames(self) -> usize {
         match self {
-            Sizes::Halves => 2,
-            Sizes::Errors => 1 + ERRORS.len(),
-            Sizes::Small | Sizes::Imix => 1,
+            Content::Halves => 2,
+            Content::Errors => 1 + ERRORS.len(),
+            _ => 1,
         }
     }
 }
@@ -78,24 +97,62 @@ pub struct Flow {
     pub to: (Ipv4Addr, u16),
     /// VLAN.
     pub vlan: Option<u16>,
+    /// It is the way of those who ask, of whom the answers are told.
+    pub echo: bool,
+}
+
+/// The address of IPv6 that stands for one of IPv4: hosts of one /24 are of one /64.
+pub fn v6(ip: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, c, d] = ip.octets();
+    Ipv6Addr::new(0xfd00, u16::from_be_bytes([a, b]), c.into(), 0, 0, 0, 0, d.into())
 }
 
 /// Frame number `n` of a flow.
 ///
 /// # Errors
 /// Never for IPv4 flows.
-pub fn udp(f: &Flow, sizes: Sizes, n: usize) -> Result<Vec<u8>> {
-    let payload = vec![0; sizes.of(n) - AROUND];
-    let ends = ((f.from.0.into(), f.from.1), (f.to.0.into(), f.to.1));
-    let error = (n % sizes.frames()).checked_sub(1).and_then(|n| ERRORS.get(n)).filter(|_| sizes == Sizes::Errors);
+pub fn frame(f: &Flow, content: Content, n: usize) -> Result<Vec<u8>> {
+    let address = |ip: Ipv4Addr| if content == Content::V6 { IpAddr::from(v6(ip)) } else { ip.into() };
+    let (from, to) = ((address(f.from.0), f.from.1), (address(f.to.0), f.to.1));
+    let around = if content == Content::V6 { AROUND + 20 } else { AROUND };
+    let payload = vec![0; content.size(n) - around];
+    let ports = [from.1.to_be_bytes(), to.1.to_be_bytes()].concat();
+    let other = |proto, header: &[u8]| {
+        let rest = vec![0; content.size(n) - 34 - header.len()];
+        build::ip_packet(f.macs.1, f.macs.0, from.0, to.0, proto, 64, &[header, &rest].concat())
+    };
+    let made = match content {
+        // Sequence and acknowledgement 1, no options, ACK or SYN and ACK, a window of 8,192 bytes (RFC 9293 section 3.1).
+        Content::Tcp | Content::Stray => {
+            let flags = if content == Content::Stray { 0x12 } else { 0x10 };
+            other(ipproto::TCP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]].concat())
+        }
+        // A verification tag, room for the checksum, and a chunk of 18 bytes (RFC 9260 section 3).
+        Content::Sctp => other(ipproto::SCTP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 3, 0, 18]].concat()),
+        Content::Esp => other(ESP, &[]),
+        Content::Echo => {
+            let (kind, id) = if f.echo { (8, from.1) } else { (0, to.1) };
+            other(ipproto::ICMP, &[&[kind, 0, 0, 0][..], &id.to_be_bytes(), &[0, 1]].concat())
+        }
+        _ => build::udp(f.macs.1, f.macs.0, from, to, 64, &payload),
+    };
+    let error =
+        (n % content.frames()).checked_sub(1).and_then(|n| ERRORS.get(n)).filter(|_| content == Content::Errors);
     let mut p = match error {
-        None => build::udp(f.macs.1, f.macs.0, ends.0, ends.1, 64, &payload).context("a UDP packet")?,
+        None => made.context("a packet")?,
         Some((kind, code)) => {
-            let about = build::udp(f.macs.0, f.macs.1, ends.1, ends.0, 63, &payload).context("a UDP packet")?;
-            build::icmp_error(&about, f.macs.0, ends.0.0, *kind, *code, 0).context("an ICMP error")?
+            let about = build::udp(f.macs.0, f.macs.1, to, from, 63, &payload).context("a UDP packet")?;
+            build::icmp_error(&about, f.macs.0, from.0, *kind, *code, 0).context("an ICMP error")?
         }
     };
-    if sizes == Sizes::Halves {
+    if content == Content::Malformed {
+        p[38..40].copy_from_slice(&[9, 9]);
+    }
+    if content == Content::Broken {
+        // The checksum of UDP, which is not 0.
+        p[40..42].copy_from_slice(&[0x12, 0x34]);
+    }
+    if content == Content::Halves {
         p = fragment(&p, (n / 2) as u16 + 1, n % 2 == 1);
     }
     if let Some(v) = f.vlan {
@@ -184,7 +241,7 @@ fn inner(frame: &[u8]) -> Option<&[u8]> {
     payload.get(Geneve::parse(payload)?.len..)
 }
 
-/// Whether a frame, or the one in its tunnel, is a packet as [`udp`] makes them: switches also send packets of their
+/// Whether a frame, or the one in its tunnel, is a packet as [`frame`] makes them: switches also send packets of their
 /// own.
 pub fn is_traffic(frame: &[u8]) -> bool {
     let Some(h) = Headers::parse(frame) else { return false };
@@ -192,7 +249,7 @@ pub fn is_traffic(frame: &[u8]) -> bool {
         Some((_, GENEVE_PORT)) => inner(frame).and_then(Headers::parse),
         _ => Some(h),
     };
-    h.is_some_and(|h| h.is_ipv4() && matches!(h.proto, packet::ipproto::UDP | packet::ipproto::ICMP))
+    h.is_some_and(|h| matches!(h.proto, ipproto::UDP | ipproto::ICMP | ipproto::TCP | ipproto::SCTP | ESP))
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
@@ -234,8 +291,9 @@ mod tests {
             from: (Ipv4Addr::new(10, 0, 0, 1), 1),
             to: (Ipv4Addr::new(10, 0, 0, 2), 2),
             vlan: Some(7),
+            echo: true,
         };
-        let frames: Vec<Vec<u8>> = (0..12).map(|n| udp(&flow, Sizes::Imix, n).expect("frame")).collect();
+        let frames: Vec<Vec<u8>> = (0..12).map(|n| frame(&flow, Content::Imix, n).expect("frame")).collect();
         let file = dir.path().join("x.pcap");
         write(&file, frames.iter().cloned().map(Ok)).expect("write");
         assert_eq!(read(&file).expect("read"), frames);

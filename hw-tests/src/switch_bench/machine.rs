@@ -27,19 +27,29 @@ pub const ROUTER: Mac = Mac([2, 0, 0, 0, 0xfe, 3]);
 pub const NEXT: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x99, 1]), Ipv4Addr::new(172, 16, 0, 254));
 /// The machine behind the L2 gateway, and the one on the hypervisor that it talks to.
 pub const L2: (Mac, Mac) = (Mac([2, 0, 0, 0, 0x99, 2]), Mac([2, 0, 0, 0, 2, 1]));
-/// VLANs of the router and of the L2 gateway.
-pub const VLANS: (u16, u16) = (100, 200);
+/// VLANs of the router and of the L2 gateways.
+pub const VLANS: (u16, u16, u16) = (100, 200, 300);
+/// The L2 gateways: switch, port, VLAN.
+const L2_GATEWAYS: [(&str, &str, u16); 2] = [("wire", "wire-gw", VLANS.1), ("guarded", "guard-gw", VLANS.2)];
+/// What the guarded one lets pass, by direction and priority, with the answers.
+const ACLS: [[&str; 4]; 4] = [
+    ["to-lport", "1001", "outport == \"guard-gw\" && ip4 && (udp || tcp)", "allow-related"],
+    ["to-lport", "1000", "outport == \"guard-gw\" && ip", "drop"],
+    ["from-lport", "1001", "inport == \"guard-gw\" && ip4.src == 172.31.0.0/16 && udp.src == 53", "allow-related"],
+    ["from-lport", "1000", "inport == \"guard-gw\" && ip", "drop"],
+];
 /// The key of the tunnel that mirrors of the plain bridge leave by, and come by.
 pub const MIRROR: u32 = 7;
 /// Hosts on the hypervisor whose sources are translated; one without translation; one with a floating address.
-pub const MACHINES: [(&str, &str, &str); 7] = [
-    ("vm1", "inside", "02:00:00:00:01:11 10.0.1.11"),
-    ("vm2", "inside", "02:00:00:00:01:12 10.0.1.12"),
-    ("vm3", "inside", "02:00:00:00:01:13 10.0.1.13"),
-    ("vm4", "inside", "02:00:00:00:01:14 10.0.1.14"),
-    ("vm5", "inside", "02:00:00:00:01:30 10.0.1.30"),
-    ("vm6", "plain", "02:00:00:00:03:11 10.0.3.11"),
+pub const MACHINES: [(&str, &str, &str); 8] = [
+    ("vm1", "inside", "02:00:00:00:01:11 10.0.1.11 fd00:a00:1::b"),
+    ("vm2", "inside", "02:00:00:00:01:12 10.0.1.12 fd00:a00:1::c"),
+    ("vm3", "inside", "02:00:00:00:01:13 10.0.1.13 fd00:a00:1::d"),
+    ("vm4", "inside", "02:00:00:00:01:14 10.0.1.14 fd00:a00:1::e"),
+    ("vm5", "inside", "02:00:00:00:01:30 10.0.1.30 fd00:a00:1::1e"),
+    ("vm6", "plain", "02:00:00:00:03:11 10.0.3.11 fd00:a00:3::b"),
     ("vm7", "wire", "02:00:00:00:02:01"),
+    ("vm8", "guarded", "02:00:00:00:02:01"),
 ];
 
 const NAME: &str = "gw";
@@ -72,18 +82,22 @@ switches:
   - {name: inside}
   - {name: plain}
   - {name: wire}
+  - {name: guarded}
   - {name: public, physical: {network: physnet1, vlan: 100}}
 routers:
   - name: edge
     ports:
-      - {name: edge-inside, switch: inside, mac: "02:00:00:00:fe:01", networks: [10.0.1.1/24]}
-      - {name: edge-plain, switch: plain, mac: "02:00:00:00:fe:02", networks: [10.0.3.1/24]}
-      - {name: edge-public, switch: public, mac: "02:00:00:00:fe:03", networks: [172.16.0.1/24], gateways: {gw: 20}}
+      - {name: edge-inside, switch: inside, mac: "02:00:00:00:fe:01", networks: [10.0.1.1/24, 'fd00:a00:1::1/64']}
+      - {name: edge-plain, switch: plain, mac: "02:00:00:00:fe:02", networks: [10.0.3.1/24, 'fd00:a00:3::1/64']}
+      - {name: edge-public, switch: public, mac: "02:00:00:00:fe:03", networks: [172.16.0.1/24, 'fd00:ac10::1/64'], gateways: {gw: 20}}
     routes:
       - {prefix: 0.0.0.0/0, nexthop: 172.16.0.254}
+      - {prefix: '::/0', nexthop: 'fd00:ac10::fe'}
     nat:
       - {type: snat, external: 172.16.0.1, logical: 10.0.1.0/24}
       - {type: dnat_and_snat, external: 172.16.0.30, logical: 10.0.1.30}
+      - {type: snat, external: 'fd00:ac10::1', logical: 'fd00:a00:1::/64'}
+      - {type: dnat_and_snat, external: 'fd00:ac10::1e', logical: 'fd00:a00:1::1e'}
     load_balancers: [service, balanced]
 load_balancers:
   - name: service
@@ -194,7 +208,7 @@ impl Machine {
         let (nb, sb) = (format!("unix:{}", self.path("ovnnb_db.sock")), format!("unix:{}", self.path("ovnsb_db.sock")));
         self.exec(&self.ours("isthmusctl"), &["--nb", &nb, "--sb", &sb, "apply", "-f", &file])?;
         // Keys that are the same at every start: they are in the packets.
-        for (switch, key) in ["inside", "plain", "wire", "public"].into_iter().zip(1..) {
+        for (switch, key) in ["inside", "plain", "wire", "public", "guarded"].into_iter().zip(1..) {
             let key = format!("other_config:requested-tnl-key={key}");
             self.nb(&["set", "Logical_Switch", switch, &key])?;
         }
@@ -202,20 +216,20 @@ impl Machine {
         for (port, switch, addresses) in MACHINES {
             self.nb(&["lsp-add", switch, port, "--", "lsp-set-addresses", port, addresses])?;
         }
-        let far = L2.0.to_string();
-        self.nb(&["lsp-add", "wire", "wire-gw", "--", "lsp-set-addresses", "wire-gw", &far])?;
-        self.nb(&[
-            "lsp-set-type",
-            "wire-gw",
-            "l2gateway",
-            "--",
-            "lsp-set-options",
-            "wire-gw",
-            "network_name=physnet1",
-            "l2gateway-chassis=gw",
-        ])?;
-        let tag = VLANS.1.to_string();
-        self.nb(&["set", "Logical_Switch_Port", "wire-gw", &format!("tag_request={tag}")])?;
+        for (switch, port, vlan) in L2_GATEWAYS {
+            let far = L2.0.to_string();
+            self.nb(&["lsp-add", switch, port, "--", "lsp-set-addresses", port, &far])?;
+            let options = ["network_name=physnet1", "l2gateway-chassis=gw"];
+            let set = [&["lsp-set-type", port, "l2gateway", "--", "lsp-set-options", port][..], &options].concat();
+            self.nb(&set)?;
+            self.nb(&["set", "Logical_Switch_Port", port, &format!("tag_request={vlan}")])?;
+        }
+        for acl in ACLS {
+            self.nb(&[&["acl-add", "guarded"][..], &acl].concat())?;
+        }
+        // Gratuitous ARPs tell the one of IPv4.
+        let (ip, mac) = (super::frames::v6(NEXT.1).to_string(), NEXT.0.to_string());
+        self.nb(&["static-mac-binding-add", "edge-public", &ip, &mac])?;
         self.sb(&["chassis-add", "hv1", "geneve", &THERE.1.to_string()])?;
         for (port, _, _) in MACHINES {
             until("port bindings", Duration::from_secs(20), || self.sb(&["lsp-bind", port, "hv1"]))?;
@@ -404,6 +418,7 @@ impl Machine {
             ("br-under", None, THERE.0, THERE.1),
             ("br-phys", Some(VLANS.0), NEXT.0, NEXT.1),
             ("br-phys", Some(VLANS.1), L2.0, NEXT.1),
+            ("br-phys", Some(VLANS.2), L2.0, NEXT.1),
         ] {
             if b == bridge {
                 self.hello(b, vlan, mac, ip)?;

@@ -1,6 +1,6 @@
 //! What each case sends.
 
-use super::frames::{self, Flow, Sizes, Tunnel};
+use super::frames::{self, Content, Flow, Tunnel};
 use super::machine::{HERE, L2, MIRROR, Machine, NEXT, ROUTER, THERE, VLANS};
 use anyhow::Result;
 use packet::{Mac, Vni};
@@ -52,6 +52,8 @@ enum Way {
     Snat,
     Floating,
     L2,
+    /// The same through ACLs that ask for connections.
+    Guarded,
     Service,
     /// A service with several backends, of which each switch takes its own.
     Balanced,
@@ -72,7 +74,7 @@ pub struct Traffic {
     /// What is measured of it.
     pub cases: Vec<Case>,
     way: Way,
-    sizes: Sizes,
+    content: Content,
 }
 
 /// Packets of one port.
@@ -81,18 +83,19 @@ const SOURCE: usize = 200_000;
 /// A bridge and the port that is its device.
 pub type Side = (&'static str, &'static str);
 
-fn traffic(name: &str, way: Way, packets: usize, sizes: Sizes, out: Option<&str>, back: Option<&str>) -> Traffic {
+fn traffic(name: &str, way: Way, packets: usize, content: Content, out: Option<&str>, back: Option<&str>) -> Traffic {
     let case = |n: Option<&str>, direction| n.map(|n| Case { name: n.into(), direction });
     let cases = [case(out, Direction::Out), case(back, Direction::Back)].into_iter().flatten().collect();
-    Traffic { name: name.into(), packets, sources: packets.div_ceil(SOURCE), fresh: false, cases, way, sizes }
+    Traffic { name: name.into(), packets, sources: packets.div_ceil(SOURCE), fresh: false, cases, way, content }
 }
 
 /// All traffic.
 pub fn all() -> Vec<Traffic> {
-    use Sizes::{Imix, Small};
+    use Content::{Broken, Echo, Esp, Imix, Malformed, Sctp, Small, Stray, Tcp, V6};
     let mut v = vec![
         traffic("forward", Way::Plain, 1000, Small, Some("forward"), None),
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
+        traffic("malformed", Way::Plain, 1000, Malformed, Some("forward-malformed"), None),
         traffic("metered", Way::Metered, 1000, Small, Some("metered"), None),
         traffic("learned", Way::Learned, 1000, Small, Some("learned"), None),
         traffic("mirrored", Way::Mirrored, 1000, Small, Some("mirrored"), None),
@@ -108,13 +111,27 @@ pub fn all() -> Vec<Traffic> {
     }
     v.extend([
         traffic("snat-imix", Way::Snat, 1200, Imix, Some("snat-1200-imix"), Some("unsnat-1200-imix")),
-        traffic("fragments", Way::Snat, 400, Sizes::Halves, Some("snat-fragments"), Some("unsnat-fragments")),
-        traffic("errors", Way::Snat, 1600, Sizes::Errors, Some("snat-errors"), Some("unsnat-errors")),
+        traffic("fragments", Way::Snat, 400, Content::Halves, Some("snat-fragments"), Some("unsnat-fragments")),
+        traffic("errors", Way::Snat, 1600, Content::Errors, Some("snat-errors"), Some("unsnat-errors")),
+        traffic("broken", Way::Snat, 100_000, Broken, Some("broken-out"), None),
+        traffic("stray", Way::Snat, 100_000, Stray, Some("stray-out"), None),
+        traffic("tcp", Way::Snat, 1000, Tcp, Some("snat-tcp"), Some("unsnat-tcp")),
+        traffic("sctp", Way::Snat, 1000, Sctp, Some("snat-sctp"), Some("unsnat-sctp")),
+        traffic("esp", Way::Snat, 1000, Esp, Some("snat-esp"), Some("unsnat-esp")),
+        traffic("echo", Way::Snat, 1000, Echo, Some("snat-echo"), Some("unsnat-echo")),
+        traffic("routed6", Way::Routed, 1000, V6, Some("routed6-out"), Some("routed6-in")),
+        traffic("snat6", Way::Snat, 1000, V6, Some("snat6"), Some("unsnat6")),
+        traffic("floating6", Way::Floating, 1000, V6, Some("floating6-out"), Some("floating6-in")),
+        traffic("acl", Way::Guarded, 1000, Small, Some("acl-out"), Some("acl-in")),
+        traffic("acl-tcp", Way::Guarded, 1000, Tcp, Some("acl-tcp-out"), Some("acl-tcp-in")),
         traffic("floating", Way::Floating, 1000, Small, Some("floating-out"), Some("floating-in")),
         traffic("l2", Way::L2, 1000, Small, Some("l2gateway-out"), Some("l2gateway-in")),
         traffic("service", Way::Service, 1000, Small, None, Some("loadbalancer-in")),
     ]);
     v.push(Traffic { fresh: true, ..traffic("new", Way::Snat, 200_000, Small, Some("new-connections"), None) });
+    for (name, content) in [("new-tcp", Tcp), ("new-echo", Echo), ("new-esp", Esp), ("new-snat6", V6)] {
+        v.push(Traffic { fresh: true, ..traffic(name, Way::Snat, 200_000, content, Some(name), None) });
+    }
     v.push(Traffic { fresh: true, ..traffic("balanced", Way::Balanced, 200_000, Small, None, Some("new-balanced")) });
     v
 }
@@ -184,20 +201,22 @@ impl Traffic {
     /// The logical network lacks something.
     pub fn frame(&self, m: &Machine, d: Direction, n: usize) -> Result<Vec<u8>> {
         // Pairs of port and far address are unique, so that translation can keep every port.
-        let connection = n / self.sizes.frames();
+        let connection = n / self.content.frames();
         let port = 10_000 + (connection % 50_000) as u16;
-        let far = Ipv4Addr::from(0xac1f_0001 + (connection / 50_000) as u32);
+        // Without ports that two hosts with one address can have, each has a far address of its own.
+        let fars = if matches!(self.content, Content::Esp) { connection } else { connection / 50_000 };
+        let far = Ipv4Addr::from(0xac1f_0001 + fars as u32);
         let near = match self.way {
             Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (connection % 4) as u8),
             Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
-            Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
+            Way::L2 | Way::Guarded => Ipv4Addr::new(10, 9, 0, 1),
             Way::Service | Way::Balanced => Ipv4Addr::new(10, 0, 1, 11),
             _ => Ipv4Addr::new(10, 0, 3, 11),
         };
         // Who sends through another port is another host of the network.
         let source = (n / self.packets.div_ceil(self.sources)) as u8;
         let sender = |Mac([a, b, c, d, e, f]): Mac| Mac([a, b, c, d, e + source, f]);
-        let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan };
+        let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan, echo: d == Direction::Out };
         let ends = if matches!(self.way, Way::Service | Way::Balanced) {
             ((near, 5000), (far, port))
         } else {
@@ -205,7 +224,7 @@ impl Traffic {
         };
         if self.is_plain() {
             let macs = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
-            let frame = frames::udp(&flow(macs, ends.0, ends.1, None), self.sizes, n)?;
+            let frame = frames::frame(&flow(macs, ends.0, ends.1, None), self.content, n)?;
             return match self.way {
                 Way::FromGre => frames::gre((THERE, HERE), MIRROR, &frame),
                 _ => Ok(frame),
@@ -215,6 +234,7 @@ impl Traffic {
             // As the hypervisor's router leaves it: routed, and bound for the port that its gateway serves.
             let (macs, datapath, ports) = match self.way {
                 Way::L2 => ((L2.1, L2.0), "datapath wire", ("vm7", "wire-gw")),
+                Way::Guarded => ((L2.1, L2.0), "datapath guarded", ("vm8", "guard-gw")),
                 Way::Routed => ((ROUTER, NEXT.0), "datapath edge", ("edge-plain", "cr-edge-public")),
                 _ => ((ROUTER, NEXT.0), "datapath edge", ("edge-inside", "cr-edge-public")),
             };
@@ -224,7 +244,7 @@ impl Traffic {
                 vni: Vni::new(m.key(datapath)?)?,
                 ports: (m.key(ports.0)?, m.key(ports.1)?),
             };
-            return frames::geneve(&t, &frames::udp(&flow(macs, ends.0, ends.1, None), self.sizes, n)?, n);
+            return frames::geneve(&t, &frames::frame(&flow(macs, ends.0, ends.1, None), self.content, n)?, n);
         }
         let seen = match self.way {
             Way::Snat => (Ipv4Addr::new(172, 16, 0, 1), ends.0.1),
@@ -233,8 +253,12 @@ impl Traffic {
             Way::Balanced => (Ipv4Addr::new(172, 16, 0, 101), 5000),
             _ => ends.0,
         };
-        let (macs, vlan) = if self.way == Way::L2 { (L2, VLANS.1) } else { ((sender(NEXT.0), ROUTER), VLANS.0) };
-        frames::udp(&flow(macs, ends.1, seen, Some(vlan)), self.sizes, n)
+        let (macs, vlan) = match self.way {
+            Way::L2 => (L2, VLANS.1),
+            Way::Guarded => (L2, VLANS.2),
+            _ => ((sender(NEXT.0), ROUTER), VLANS.0),
+        };
+        frames::frame(&flow(macs, ends.1, seen, Some(vlan)), self.content, n)
     }
 }
 

@@ -32,6 +32,11 @@ const LEG: u64 = 0xff << KIND;
 const LENGTH: u32 = 24;
 /// In the same word: `IpFrag`, bit 0 for a fragment, bit 1 for a later one.
 const FRAGMENT: u32 = 32;
+/// In the first word of a packet's fields: what is wrong with it. No IP header is read, or only the addresses of one over
+/// IPv6; lengths of its transport header do not hold, or there is no room for one.
+const NO_IP: u64 = 1 << 13;
+const ODD_LENGTH: u64 = 1 << 14;
+const NO_TRANSPORT: u64 = 1 << 15;
 
 /// Where a frame's headers are: the same in all packets of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -266,7 +271,7 @@ fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
         return None;
     }
     let kind = match ip[9] {
-        // Packets with bad lengths are never cached.
+        // Keys of packets with bad lengths are fields.
         ipproto::UDP if !(8..=total - 20).contains(&usize::from(u16::from_be_bytes([ip[24], ip[25]]))) => return None,
         ipproto::UDP => Kind::Udp,
         ipproto::TCP => {
@@ -304,9 +309,7 @@ fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
         return None;
     }
     let kind = match ip[6] {
-        // Packets with bad lengths are never cached, nor those without the checksum that has to be there (RFC 8200
-        // section 8.1).
-        ipproto::UDP if !(8..=payload).contains(&usize::from(word(44))) || word(46) == 0 => return None,
+        ipproto::UDP if !(8..=payload).contains(&usize::from(word(44))) => return None,
         ipproto::UDP => Kind::Udp,
         ipproto::TCP => {
             let words = usize::from(*f.get(l3 + 52)? >> 4);
@@ -686,7 +689,7 @@ impl PackedKey {
             let headers = Headers::parse_tags(p, own.tags())?;
             self.outer = Layout::of(&headers)?;
             self.end = headers.l3_end;
-            let fragment = u64::from(headers.fragment) | u64::from(headers.later_fragment) << 1;
+            let fragment = fragments(&headers);
             let mut to = Words { blocks: &mut self.blocks, n: 0, full: false };
             to.push(0);
             to.push(self.outer.word() | fragment << FRAGMENT);
@@ -730,7 +733,7 @@ impl Words<'_> {
             }
         }
         let tagged = h.vlans[0].is_some();
-        self.push(word::<6>(p, 0)? << 16 | u64::from(tagged) << 12 | u64::from(flags));
+        self.push(word::<6>(p, 0)? << 16 | u64::from(tagged) << 12 | u64::from(flags) | oddity(p, h));
         self.push(word::<6>(p, 6)? << 16 | u64::from(h.ethertype));
         if tagged {
             let tag = |v: Option<packet::Vlan>| v.map_or(0, |v| u64::from(v.tpid) << 16 | u64::from(v.tci | 0x1000));
@@ -767,7 +770,13 @@ impl Words<'_> {
                     None => fields::IPV6,
                 }
             }
-            ethertype::IPV4 | ethertype::IPV6 => return None,
+            ethertype::IPV4 => fields::OTHER,
+            ethertype::IPV6 => {
+                if let Some((src, dst)) = crate::extract::odd_addresses(p, h) {
+                    [src, dst].into_iter().flat_map(|a| [(a >> 64) as u64, a as u64]).for_each(|w| self.push(w));
+                }
+                fields::OTHER
+            }
             ethertype::ARP | ethertype::RARP => {
                 // Hardware and protocol types and lengths decide whether the rest is read.
                 for i in 0..4 {
@@ -790,6 +799,10 @@ impl Words<'_> {
         let (_, dst) = h.addresses(p)?;
         if !own.has(h.is_ipv6(), dst) {
             return Some(None);
+        }
+        // How far the tunnel's packet goes is not said clearly.
+        if oddity(p, h) != 0 {
+            return None;
         }
         // GRE is what IP has for payload.
         let at = if kind.is_some() { h.l4? + 8 } else { h.payload };
@@ -814,7 +827,7 @@ impl Words<'_> {
         let ih = Headers::parse_tags(inner, own.tags())?;
         let layout = Layout::of(&ih)?;
         // A mark that no packet without a tunnel has.
-        let fragment = u64::from(ih.fragment) | u64::from(ih.later_fragment) << 1;
+        let fragment = fragments(&ih);
         self.push((0xffff_fffc | fragment) << 32 | layout.word() << 8 | n as u64);
         let (whole, half) = header.as_chunks::<8>();
         whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
@@ -849,21 +862,43 @@ fn gre_header(body: &[u8], to: &mut [u8; MAX_GRE]) -> Option<usize> {
     Some(len + more)
 }
 
-/// Ports, or ICMP type, code and id; zeros for a fragment without them. None: the packet is not cached.
+/// Ports, or ICMP type, code and id; zeros where there is no transport header.
 #[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
+    let Some(l4) = h.l4 else { return Some((0, 0)) };
     match h.proto {
-        _ if h.fragment && h.l4.is_none() => Some((0, 0)),
-        // Lengths of a datagram do not apply to its fragments.
-        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::extract::length_holds(p, h) => None,
-        ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
-        ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p),
         ipproto::ICMP | ipproto::ICMPV6 if (h.proto == ipproto::ICMP) == h.is_ipv4() => {
-            let l4 = h.l4.filter(|l4| l4 + 8 <= h.l3_end)?;
             Some((be16(p, l4)?, be16(p, l4 + 4)?))
         }
         _ => Some((0, 0)),
     }
+}
+
+/// What is wrong with a packet, as bits of a key.
+#[inline]
+fn oddity(p: &[u8], h: &Headers) -> u64 {
+    match h.ethertype {
+        ethertype::IPV4 | ethertype::IPV6 if !h.ip_ok => {
+            NO_IP | if crate::extract::odd_addresses(p, h).is_some() { ODD_LENGTH } else { 0 }
+        }
+        ethertype::IPV4 | ethertype::IPV6 => match h.proto {
+            // Lengths of a datagram do not apply to its fragments.
+            _ if h.fragment => 0,
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP | ipproto::ICMP | ipproto::ICMPV6 => match h.l4 {
+                None => NO_TRANSPORT,
+                Some(_) if !crate::extract::length_holds(p, h) => ODD_LENGTH,
+                Some(_) => 0,
+            },
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// `IpFrag` of a packet.
+fn fragments(h: &Headers) -> u64 {
+    if h.ip_ok { u64::from(h.fragment) | u64::from(h.later_fragment) << 1 } else { 0 }
 }
 
 /// Where a field is in a key: bits of a word, and from which bit of the field on they are.
@@ -915,6 +950,14 @@ pub(crate) fn solicits(kind: usize) -> bool {
     kind.checked_sub(SHAPES).is_some_and(|k| k % FIELD_KINDS == fields::ND as usize)
 }
 
+/// Adds the places of addresses of IPv6 from a word on.
+fn addresses6(list: &mut Vec<Place>, at: usize) {
+    for (i, f) in [F::Ipv6Src, F::Ipv6Dst].into_iter().enumerate() {
+        list.push(Place { word: at + 2 * i, shift: 0, bits: 64, field: Some(f), from: 64 });
+        list.push(Place { word: at + 2 * i + 1, shift: 0, bits: 64, field: Some(f), from: 0 });
+    }
+}
+
 /// The places of a packet's fields in a key of fields that begin with a word, and the first word behind them.
 /// EtherType, tags and ARP's constants have no place: all packets of a flow have the same.
 pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)> {
@@ -926,8 +969,16 @@ pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)>
     list.push(place(first + 1, 16, 48, F::EthSrc, 0));
     let tagged = words.get(first)? & 0x1000 != 0;
     let kind = (words.get(first + 1)? & 0xffff) as u16;
+    let odd = words.get(first)? & (NO_IP | ODD_LENGTH);
     let mut at = first + 2 + usize::from(tagged);
     let transport = match kind {
+        ethertype::IPV4 | ethertype::IPV6 if odd & NO_IP != 0 => {
+            if odd & ODD_LENGTH != 0 {
+                addresses6(&mut list, at);
+                at += 4;
+            }
+            None
+        }
         ethertype::IPV4 => {
             list.push(place(at, 32, 32, F::IpSrc, 0));
             list.push(place(at, 0, 32, F::IpDst, 0));
@@ -937,10 +988,7 @@ pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)>
             Some(at - 1)
         }
         ethertype::IPV6 => {
-            for (i, f) in [F::Ipv6Src, F::Ipv6Dst].into_iter().enumerate() {
-                list.push(place(at + 2 * i, 0, 64, f, 64));
-                list.push(place(at + 2 * i + 1, 0, 64, f, 0));
-            }
+            addresses6(&mut list, at);
             list.push(place(at + 4, 28, 8, F::NwTos, 0));
             list.push(place(at + 4, 8, 20, F::Ipv6Label, 0));
             list.push(place(at + 4, 0, 8, F::IpTtl, 0));
@@ -1037,7 +1085,6 @@ mod tests {
             fragment in prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(5)],
             port in prop_oneof![Just(53u16), Just(packet::tunnel::GENEVE_PORT), Just(packet::tunnel::VXLAN_PORT)],
             (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
-            sum in 0..2u16,
             size in 40..110usize,
             exact_flags: bool,
         ) {
@@ -1051,7 +1098,7 @@ mod tests {
             for (at, v) in lengths {
                 put(l3 + at, v);
             }
-            for (at, v) in [(2, port), (4, udp), (6, sum)] {
+            for (at, v) in [(2, port), (4, udp)] {
                 put(l4 + at, v);
             }
             p[l3] = match (v6, odd) {
@@ -1094,7 +1141,7 @@ mod tests {
             put(12, ethertype::VLAN);
             put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
             put(l3 + if v6 { 4 } else { 2 }, if v6 { payload } else { payload + 20 });
-            for (at, v) in [(2, 53), (4, udp), (6, 1)] {
+            for (at, v) in [(2, 53), (4, udp)] {
                 put(l4 + at, v);
             }
             p[l3] = if v6 { 0x60 } else { 0x45 };

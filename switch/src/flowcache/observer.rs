@@ -18,7 +18,7 @@ use crate::ids::{BridgeId, Target};
 use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::controller::SoFar;
-use crate::xlate::ct::Joint;
+use crate::xlate::ct::{Joint, Unfit};
 use crate::xlate::sample::Sampler;
 use crate::xlate::segment::{Hop, Op, Segment};
 use crate::xlate::selection::Selection;
@@ -495,14 +495,19 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
-    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, own: bool) {
+    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, (why, own): (Unfit, bool)) {
         let Some(r) = &mut self.recorder else { return };
-        if own && !r.is_cut() && r.expects_broken(zone, key) {
-            // The next packet with the same key may be in order.
-            r.exact = false;
-        } else {
-            self.side_effect();
+        let known = own
+            && !r.is_cut()
+            && match why {
+                Unfit::Malformed => r.is_malformed(),
+                Unfit::Broken => r.expects_broken(zone, key),
+            };
+        if !known {
+            return self.side_effect();
         }
+        // The next packet with the same key may be in order.
+        r.exact &= why == Unfit::Malformed;
     }
 
     #[inline]

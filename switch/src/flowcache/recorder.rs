@@ -383,6 +383,12 @@ impl Recorder {
         true
     }
 
+    /// Notes that a packet is invalid as its key says. False if it was not so before.
+    pub(crate) fn is_malformed(&mut self) -> bool {
+        [F::IpProto, F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
+        self.passes.is_empty() && self.is_here()
+    }
+
     /// Notes that a packet with this key was invalid by itself in a zone, for a template. False if there can be no template.
     pub(crate) fn expects_broken(&mut self, zone: Zone, key: &FlowKey) -> bool {
         let proto = key.get(F::IpProto) as u8;

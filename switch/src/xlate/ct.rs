@@ -20,52 +20,69 @@ fn invalid() -> Verdict {
     Verdict { state: flag::TRK | flag::INV, ..Default::default() }
 }
 
-/// A packet as connection tracking sees it; `None` if it is invalid: wrong checksums, or an ICMP error about a packet
-/// that its receiver has not sent. `checked`: the checksums are known to be right (updated); `good`: the device has
+/// Why a packet is invalid by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// Its key says so: it is no IP, its lengths do not hold, or its ICMP code is none.
+    Malformed,
+    /// Wrong checksums, a port of 0, or an ICMP error about a packet that its receiver has not sent.
+    Broken,
+}
+
+/// A packet as connection tracking sees it, or why it is invalid. `checked`: the checksums are known to be right (updated); `good`: the device has
 /// verified the checksum of TCP or UDP.
-fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Quoted>)> {
-    let (src, dst) = h.addresses(p)?;
+fn seen(
+    p: &[u8],
+    h: &Headers,
+    windows: bool,
+    good: bool,
+    checked: &mut bool,
+) -> Result<(Packet, Option<Quoted>), Unfit> {
+    let (src, dst) = h.addresses(p).ok_or(Unfit::Malformed)?;
+    if h.fragment {
+        return Err(Unfit::Broken);
+    }
+    let (kind, code, id) = h.l4.map_or((0, 0, 0), |l4| icmp_fields(p, l4));
+    let in_order = match h.proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.l4.is_some() && length_holds(p, h),
+        ipproto::ICMP | ipproto::ICMPV6 => h.l4.is_some() && (code == 0 || is_error(h.proto, kind)),
+        _ => true,
+    };
+    if !in_order {
+        return Err(Unfit::Malformed);
+    }
     *checked = *checked || checksums_hold(p, h, good);
-    if h.fragment || !*checked {
-        return None;
+    if !*checked {
+        return Err(Unfit::Broken);
     }
     let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
     let mut tcp_flags = 0;
     let mut segment = None;
     match h.proto {
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-            if !length_holds(p, h) {
-                return None;
-            }
             // Port 0 is reserved (RFC 6335 section 6).
-            (t.sport, t.dport) = h.ports(p).filter(|(s, d)| *s != 0 && *d != 0)?;
-            if h.proto == ipproto::TCP {
-                let l4 = h.l4?;
-                tcp_flags = be16(p, l4 + 12)? & 0xfff;
+            (t.sport, t.dport) = h.ports(p).filter(|(s, d)| *s != 0 && *d != 0).ok_or(Unfit::Broken)?;
+            if let Some(l4) = h.l4.filter(|_| h.proto == ipproto::TCP) {
+                tcp_flags = be16(p, l4 + 12).ok_or(Unfit::Malformed)? & 0xfff;
                 segment = windows.then(|| tcp_segment(p, h, l4)).flatten();
             }
         }
         ipproto::ICMP | ipproto::ICMPV6 => {
-            let l4 = h.l4?;
-            let (kind, code, id) = icmp_fields(p, l4);
             if is_error(h.proto, kind) {
-                let quoted = Quoted::parse(p, h.is_ipv6(), l4)?;
-                let tuple = quoted.reversed(dst)?;
-                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true, broken: false }, Some(quoted)));
-            }
-            if code != 0 {
-                return None;
+                let quoted = h.l4.and_then(|l4| Quoted::parse(p, h.is_ipv6(), l4)).ok_or(Unfit::Broken)?;
+                let tuple = quoted.reversed(dst).ok_or(Unfit::Broken)?;
+                return Ok((Packet { tuple, tcp_flags: 0, segment: None, error: true, broken: false }, Some(quoted)));
             }
             (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
         }
         _ => {}
     }
-    Some((Packet { tuple: t, tcp_flags, segment, error: false, broken: false }, None))
+    Ok((Packet { tuple: t, tcp_flags, segment, error: false, broken: false }, None))
 }
 
 /// A datagram that was put together, as connection tracking sees it; `None` if it is invalid.
 fn seen_whole(datagram: &[u8], windows: bool) -> Option<Packet> {
-    let (p, quoted) = seen(datagram, &Headers::parse(datagram)?, windows, false, &mut false)?;
+    let (p, quoted) = seen(datagram, &Headers::parse(datagram)?, windows, false, &mut false).ok()?;
     // The packet quoted in a fragmented ICMP error cannot be translated.
     quoted.is_none().then_some(p)
 }
@@ -351,12 +368,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.buf.checksum_good(),
                 &mut self.packet.checksums_hold,
             ),
-            Some(b) => seen_whole(b, windows).map(|p| (p, None)),
+            Some(b) => seen_whole(b, windows).map(|p| (p, None)).ok_or(Unfit::Broken),
         };
-        let Some((p, quoted)) = seen else {
-            self.observer.ct_invalid(zone, &self.packet.key, whole.is_none());
-            self.packet.conn = None;
-            return Some((invalid(), None, None));
+        let (p, quoted) = match seen {
+            Ok(s) => s,
+            Err(why) => {
+                self.observer.ct_invalid(zone, &self.packet.key, (why, whole.is_none()));
+                self.packet.conn = None;
+                return Some((invalid(), None, None));
+            }
         };
         if self.packet.conn.is_none() && !p.error {
             self.packet.conn = self.remembered(zone, &p.tuple);

@@ -19,7 +19,7 @@ use crate::ids::{BridgeId, Target};
 use crate::netflow::NetflowFlow;
 use crate::tunnel::{Egress, Shim, TunnelConfig};
 use crate::xlate::controller::SoFar;
-use crate::xlate::ct::Joint;
+use crate::xlate::ct::{Joint, Unfit};
 use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
 use crate::xlate::selection::Selection;
@@ -268,8 +268,9 @@ pub(crate) trait Observer: Sized {
 
     /// A pass through connection tracking was made.
     fn ct(&mut self, pass: &CtPass<'_>);
-    /// The packet, which has this key, was invalid by itself in a zone; not `own`: the datagram that it is a fragment of.
-    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, own: bool);
+    /// The packet, which has this key, was invalid by itself in a zone: why, and whether it was the packet, or the datagram
+    /// that it is a fragment of.
+    fn ct_invalid(&mut self, zone: Zone, key: &FlowKey, why: (Unfit, bool));
     /// The packet's connection was told from its fields alone.
     fn ct_from_fields(&mut self);
     /// The packet passed the zone of its connection once more. Neither `before` nor `after` is known.

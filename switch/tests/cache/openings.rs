@@ -26,7 +26,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             78u16..80,
             70u16..72
         ];
-        let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader)];
+        let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader), 1 => Just(Sum::Length), 1 => Just(Sum::Cut)];
         let ttl = prop_oneof![8 => Just(64u8), 1 => Just(1), 1 => Just(33)];
         // Port 0 is reserved; below 1024 are other classes.
         let sport = prop_oneof![8 => 1000u16..1006, 1 => Just(0), 1 => 500u16..503];
@@ -278,6 +278,12 @@ fn invalid_packets_need_no_walk() {
         (97, Sum::Wrong, None),
         (103, Sum::Wrong, None),
         (107, Sum::Wrong, None),
+        (80, Sum::Length, None),
+        (80, Sum::Cut, None),
+        (97, Sum::Length, None),
+        (103, Sum::Cut, None),
+        (107, Sum::Length, None),
+        (103, Sum::None, None),
         (80, Sum::Right, Some(0)),
         (97, Sum::Right, Some(STRAY)),
         (107, Sum::Right, Some(STRAY)),

@@ -283,6 +283,10 @@ pub enum Sum {
     Wrong,
     /// The IPv4 header's is.
     WrongHeader,
+    /// It is right, but the transport header's length is wrong.
+    Length,
+    /// There is no room for a transport header.
+    Cut,
 }
 
 /// Matches of [`Op::Flow`], some of which are parts of conjunctions.
@@ -504,7 +508,7 @@ fn host6(n: u8) -> IpAddr {
 }
 
 /// Kinds of [`odd`] packets.
-pub const ODD: u8 = 17;
+pub const ODD: u8 = 23;
 
 /// A packet whose key is fields, or that of UDP and TCP over IPv6: ICMP, errors, IGMP, fragments, neighbour discovery, ARP, of no IP protocol, of no protocol that is
 /// known.
@@ -563,6 +567,28 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             let flags = [2, 0x10, 0x18, 0x11][usize::from(ttl & 3)];
             tcp((ROUTER, VIF), (v6.0, 1000), (v6.1, 80 + u16::from(dst)), flags)
         }
+        // What is wrong: lengths of IPv4 and IPv6, a header of extension that is longer than the packet, of UDP, of TCP, of ICMP.
+        17..22 => {
+            let host = if kind == 18 || kind == 19 { v6 } else { v4 };
+            let mut p =
+                build::udp(ROUTER, VIF, (host.0, 1000), (host.1, 80 + u16::from(dst)), ttl, &[7; 9]).expect("udp");
+            match kind {
+                17 => p[16] = 9,
+                18 => p[18] = 9,
+                19 => (p[20], p[55]) = (0, 99),
+                20 => p[38..40].copy_from_slice(&[0, 7 + 30 * (dst & 1)]),
+                _ => {
+                    p = tcp((ROUTER, VIF), (host.0, 1000), (host.1, 80 + u16::from(dst)), 2);
+                    p[46] = 0x10 << (dst & 3);
+                }
+            }
+            p
+        }
+        22 => made(
+            if dst & 1 == 0 { v4 } else { v6 },
+            if dst & 1 == 0 { 1 } else { 58 },
+            &[8, 0, 0, 0, 0, ttl][..usize::from(dst & 2) * 2 + 1],
+        ),
         // A label, or a stack that does not end within what is parsed.
         15 => {
             let ip = made(v4, 1, &echo);
@@ -647,6 +673,21 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
                 Sum::None => p[checksum..checksum + 2].fill(0),
                 Sum::WrongHeader if !v6 => p[25] ^= 0x55,
                 Sum::Wrong | Sum::WrongHeader => p[checksum + 1] ^= 0x55,
+                Sum::Length => {
+                    match dport {
+                        77 | 97 | 107 => p[checksum + 6] = 0x30,
+                        _ => p[checksum - 1] = 200,
+                    }
+                    let h = packet::Headers::parse(&p)?;
+                    packet::checksum::set_l4(&mut p, &h);
+                }
+                Sum::Cut => {
+                    let (at, n) = if v6 { (18, 5) } else { (16, 25) };
+                    p[at..at + 2].copy_from_slice(&[0, n]);
+                    if !v6 {
+                        packet::checksum::set_ipv4(&mut p, 14);
+                    }
+                }
             }
             (1, p)
         }
