@@ -106,15 +106,21 @@ pub(crate) const LABEL_FIELDS: [F; LABELS] = [F::MplsLse, F::MplsLse1, F::MplsLs
 /// The last entry of a stack is marked so (RFC 3032 section 2.1).
 pub(crate) const BOTTOM_OF_STACK: u128 = 0x100;
 
-/// Label stack entries, up to the bottom of the stack.
-fn labels(p: &[u8], h: &Headers, key: &mut FlowKey) {
-    for (i, f) in LABEL_FIELDS.into_iter().enumerate() {
-        let Some(entry) = be32(p, h.l3 + 4 * i) else { return };
-        key.set(f, entry.into());
+/// Label stack entries, up to the bottom of the stack; 0 behind it.
+pub(crate) fn label_stack(p: &[u8], h: &Headers) -> [u32; LABELS] {
+    let mut stack = [0; LABELS];
+    for (i, to) in stack.iter_mut().enumerate() {
+        let Some(entry) = be32(p, h.l3 + 4 * i) else { break };
+        *to = entry;
         if u128::from(entry) & BOTTOM_OF_STACK != 0 {
-            return;
+            break;
         }
     }
+    stack
+}
+
+fn labels(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    LABEL_FIELDS.into_iter().zip(label_stack(p, h)).for_each(|(f, entry)| key.set(f, entry.into()));
 }
 
 /// How many label stack entries a key has; as many as are parsed, if their last one is not the bottom of the stack.

@@ -5,6 +5,7 @@
 //! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
 //! loop over words.
 
+use crate::extract::LABEL_FIELDS;
 use crate::ids::DeviceId;
 use crate::tunnel::{Own, TunnelKind, tunnel_kind};
 use openflow_rs::FieldId as F;
@@ -740,8 +741,14 @@ impl Words<'_> {
             self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
         }
         let kind = match h.ethertype {
-            // Labels and NSH are in no key: such packets walk the tables.
-            kind if is_mpls(kind) || kind == ETH_NSH => return None,
+            // NSH is in no key: such packets walk the tables.
+            ETH_NSH => return None,
+            kind if is_mpls(kind) => {
+                let [a, b, c] = crate::extract::label_stack(p, h).map(u64::from);
+                self.push(a << 32 | b);
+                self.push(c);
+                fields::OTHER
+            }
             ethertype::IPV4 if h.ip_ok => {
                 self.push(word::<8>(p, h.l3 + 12)?);
                 let (a, b) = transport(p, h)?;
@@ -972,6 +979,13 @@ pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)>
     let odd = words.get(first)? & (NO_IP | ODD_LENGTH);
     let mut at = first + 2 + usize::from(tagged);
     let transport = match kind {
+        kind if is_mpls(kind) => {
+            for ((f, word), shift) in LABEL_FIELDS.into_iter().zip([at, at, at + 1]).zip([32, 0, 0]) {
+                list.push(place(word, shift, 32, f, 0));
+            }
+            at += 2;
+            None
+        }
         ethertype::IPV4 | ethertype::IPV6 if odd & NO_IP != 0 => {
             if odd & ODD_LENGTH != 0 {
                 addresses6(&mut list, at);

@@ -1,6 +1,8 @@
 //! Changes of headers that cached flows repeat.
 
 use super::{At, Patch, Sums};
+use crate::extract::LABEL_FIELDS;
+use openflow_rs::action::is_mpls;
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{ethertype, ipproto};
 
@@ -48,6 +50,12 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
             put(F::Ipv6Src, At::Network, 8, 16, Sums::Transport);
             put(F::Ipv6Dst, At::Network, 24, 16, Sums::Transport);
             put(F::IpTtl, At::Network, 7, 1, Sums::None);
+        }
+        kind if is_mpls(kind) => {
+            for (f, offset) in LABEL_FIELDS.into_iter().zip([0, 4, 8]) {
+                put(f, At::Network, offset, 4, Sums::None);
+            }
+            return Some(v);
         }
         _ => return Some(v),
     }

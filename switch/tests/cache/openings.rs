@@ -1,7 +1,7 @@
 //! Packets that open connections are taken through the tables as others were before them, and nobody can tell.
 
 use super::gateway::{GROUPS, PEER, ROUTER, VIF, flow, ip};
-use super::ops::{IcmpError, Op, STRAY, Sum, Wrong, errors};
+use super::ops::{IcmpError, ODD, Op, STRAY, Sum, Wrong, errors, odd};
 use super::rig::{Rig, equals_translation, step};
 use openflow_rs::{MeterModCommand, TableId};
 use packet::build;
@@ -311,6 +311,27 @@ fn invalid_packets_need_no_walk() {
             walks += with.cache_stats().misses - before;
         }
         assert!(walks < 40, "{what}: {walks} walks");
+    }
+}
+
+/// Malformed and labelled packets walk no more than others, also where flows look at labels, and leave as they came.
+#[test]
+fn odd_packets_need_no_walk() {
+    let now = Duration::from_secs(10);
+    for (lane, kind) in (0..ODD).flat_map(|kind| [(false, kind), (true, kind)]) {
+        let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
+        flow(&mut s, BridgeId(0), "table=0,priority=90,in_port=3 actions=output:2", now);
+        flow(&mut s, BridgeId(0), "table=0,priority=91,in_port=3,mpls,mpls_label=999 actions=drop", now);
+        let before = s.cache_stats().misses;
+        for n in 0..100u8 {
+            let p = odd(kind, n % 4, n % 3 + 1);
+            let mut out = Outputs::default();
+            s.take((3, p.clone()), now, &mut out);
+            let sent: Vec<_> = out.packets.iter().map(|(to, p)| (to.device(), p.clone())).collect();
+            assert_eq!(sent, [(DeviceId(2), p)], "kind {kind}, packet {n}, lane {lane}");
+        }
+        let walks = s.cache_stats().misses - before;
+        assert!(walks < 20, "kind {kind}, lane {lane}: {walks} walks");
     }
 }
 
