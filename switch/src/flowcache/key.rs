@@ -2,8 +2,8 @@
 //!
 //! TCP and UDP over IPv4 and IPv6, untagged or tagged, alone or in a tunnel over IPv4 that ends here, is nearly all that
 //! passes a gateway. The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are
-//! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
-//! loop over words.
+//! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing
+//! it needs no loop over words.
 
 use crate::extract::LABEL_FIELDS;
 use crate::ids::DeviceId;
@@ -743,6 +743,8 @@ impl Words<'_> {
         let kind = match h.ethertype {
             // NSH is in no key: such packets walk the tables.
             ETH_NSH => return None,
+            // What is cut short within its labels has none to write to.
+            kind if is_mpls(kind) && p.len() < h.l3 + 4 * LABEL_FIELDS.len() => return None,
             kind if is_mpls(kind) => {
                 let [a, b, c] = crate::extract::label_stack(p, h).map(u64::from);
                 self.push(a << 32 | b);

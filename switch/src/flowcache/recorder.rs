@@ -146,7 +146,7 @@ fn tuple(k: &FlowKey) -> TupleBits {
 const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
 
 /// The same for packets with keys of fields. If one field of a list changes, all are written: they share bytes.
-const REWRITTEN_TOGETHER: [&[F]; 9] = [
+const REWRITTEN_TOGETHER: [&[F]; 12] = [
     &[F::Ipv6Src],
     &[F::Ipv6Dst],
     &[F::NwTos, F::Ipv6Label],
@@ -156,6 +156,9 @@ const REWRITTEN_TOGETHER: [&[F]; 9] = [
     &[F::ArpSpa],
     &[F::ArpTha],
     &[F::ArpTpa],
+    &[F::MplsLse],
+    &[F::MplsLse1],
+    &[F::MplsLse2],
 ];
 
 impl Recorder {
@@ -402,9 +405,11 @@ impl Recorder {
             sport: 0,
             dport: 0,
         };
+        // Where flows have written a port, one of 0 on arrival says nothing.
         self.looked.only &= self.is_here()
             && key.get(F::IpFrag) == 0
             && t.has_templates()
+            && self.tuple == tuple(key)
             && self.passes.iter().all(|p| p.outcome == Outcome::Broken);
         if self.looked.only {
             // Which checksums there are.

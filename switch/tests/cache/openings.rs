@@ -335,6 +335,30 @@ fn odd_packets_need_no_walk() {
     }
 }
 
+/// A flow writes a part of a label stack entry, and the rest of it stays each packet's own.
+#[test]
+fn labels_are_written_in_part() {
+    let now = Duration::from_secs(10);
+    for lane in [false, true] {
+        let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
+        flow(&mut s, BridgeId(0), "table=0,priority=90,in_port=3,mpls actions=set_field:77->mpls_label,output:2", now);
+        let before = s.cache_stats().misses;
+        for n in 0..100u8 {
+            let mut p = odd(15, 1, n % 2 + 1);
+            p[16] |= n % 3 << 1;
+            let mut out = Outputs::default();
+            s.take((3, p.clone()), now, &mut out);
+            // 20 bits of label, 3 of class, the bottom's, 8 of time to live (RFC 3032 section 2.1).
+            p[14..16].copy_from_slice(&[0, 77 >> 4]);
+            p[16] = (77 << 4 & 0xf0) as u8 | p[16] & 0xf;
+            let sent: Vec<_> = out.packets.iter().map(|(_, p)| p.clone()).collect();
+            assert_eq!(sent, [p], "packet {n}, lane {lane}");
+        }
+        let walks = s.cache_stats().misses - before;
+        assert!(walks < 20, "lane {lane}: {walks} walks");
+    }
+}
+
 /// A group chooses for each connection anew, by its tuple, and only the first connections of each bucket walk: of a load balancer's,
 /// over IPv4 and IPv6, and of several ways that no connection tracking is on.
 #[test]
