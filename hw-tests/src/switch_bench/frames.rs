@@ -15,12 +15,12 @@ const ESP: u8 = 50;
 /// Simple IMIX: sizes of twelve frames in turn. The largest leaves room for a tunnel's headers.
 const IMIX: [usize; 12] = [64, 64, 570, 64, 64, 570, 64, 1400, 64, 570, 64, 570];
 
-/// Content of frames.
+/// What frames carry; UDP in frames of 64 bytes where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// 64 bytes each.
     Small,
-    /// A mix.
+    /// A mix of sizes.
     Imix,
     /// Datagrams in two fragments each, one behind the other.
     Halves,
@@ -36,8 +36,6 @@ pub enum Content {
     Tcp,
     /// TCP answers to what nobody asked.
     Stray,
-    /// SCTP, packets of one DATA chunk.
-    Sctp,
     /// ESP, which has no ports.
     Esp,
     /// ICMP echoes out, replies back; the identifier is the port of their sender.
@@ -97,8 +95,8 @@ pub struct Flow {
     pub to: (Ipv4Addr, u16),
     /// VLAN.
     pub vlan: Option<u16>,
-    /// It is the way of those who ask, of whom the answers are told.
-    pub echo: bool,
+    /// An ICMP echo of this flow asks; else it answers.
+    pub asks: bool,
 }
 
 /// The address of IPv6 that stands for one of IPv4: hosts of one /24 are of one /64.
@@ -110,7 +108,7 @@ pub fn v6(ip: Ipv4Addr) -> Ipv6Addr {
 /// Frame number `n` of a flow.
 ///
 /// # Errors
-/// Never for IPv4 flows.
+/// Never: both ends are of one family.
 pub fn frame(f: &Flow, content: Content, n: usize) -> Result<Vec<u8>> {
     let address = |ip: Ipv4Addr| if content == Content::V6 { IpAddr::from(v6(ip)) } else { ip.into() };
     let (from, to) = ((address(f.from.0), f.from.1), (address(f.to.0), f.to.1));
@@ -127,11 +125,9 @@ pub fn frame(f: &Flow, content: Content, n: usize) -> Result<Vec<u8>> {
             let flags = if content == Content::Stray { 0x12 } else { 0x10 };
             other(ipproto::TCP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]].concat())
         }
-        // A verification tag, room for the checksum, and a chunk of 18 bytes (RFC 9260 section 3).
-        Content::Sctp => other(ipproto::SCTP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 3, 0, 18]].concat()),
         Content::Esp => other(ESP, &[]),
         Content::Echo => {
-            let (kind, id) = if f.echo { (8, from.1) } else { (0, to.1) };
+            let (kind, id) = if f.asks { (8, from.1) } else { (0, to.1) };
             other(ipproto::ICMP, &[&[kind, 0, 0, 0][..], &id.to_be_bytes(), &[0, 1]].concat())
         }
         _ => build::udp(f.macs.1, f.macs.0, from, to, 64, &payload),
@@ -249,7 +245,7 @@ pub fn is_traffic(frame: &[u8]) -> bool {
         Some((_, GENEVE_PORT)) => inner(frame).and_then(Headers::parse),
         _ => Some(h),
     };
-    h.is_some_and(|h| matches!(h.proto, ipproto::UDP | ipproto::ICMP | ipproto::TCP | ipproto::SCTP | ESP))
+    h.is_some_and(|h| matches!(h.proto, ipproto::UDP | ipproto::ICMP | ipproto::TCP | ESP))
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
@@ -291,7 +287,7 @@ mod tests {
             from: (Ipv4Addr::new(10, 0, 0, 1), 1),
             to: (Ipv4Addr::new(10, 0, 0, 2), 2),
             vlan: Some(7),
-            echo: true,
+            asks: true,
         };
         let frames: Vec<Vec<u8>> = (0..12).map(|n| frame(&flow, Content::Imix, n).expect("frame")).collect();
         let file = dir.path().join("x.pcap");

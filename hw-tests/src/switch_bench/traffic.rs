@@ -91,7 +91,7 @@ fn traffic(name: &str, way: Way, packets: usize, content: Content, out: Option<&
 
 /// All traffic.
 pub fn all() -> Vec<Traffic> {
-    use Content::{Broken, Echo, Esp, Imix, Malformed, Sctp, Small, Stray, Tcp, V6};
+    use Content::{Broken, Echo, Esp, Imix, Malformed, Small, Stray, Tcp, V6};
     let mut v = vec![
         traffic("forward", Way::Plain, 1000, Small, Some("forward"), None),
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
@@ -116,7 +116,6 @@ pub fn all() -> Vec<Traffic> {
         traffic("broken", Way::Snat, 100_000, Broken, Some("broken-out"), None),
         traffic("stray", Way::Snat, 100_000, Stray, Some("stray-out"), None),
         traffic("tcp", Way::Snat, 1000, Tcp, Some("snat-tcp"), Some("unsnat-tcp")),
-        traffic("sctp", Way::Snat, 1000, Sctp, Some("snat-sctp"), Some("unsnat-sctp")),
         traffic("esp", Way::Snat, 1000, Esp, Some("snat-esp"), Some("unsnat-esp")),
         traffic("echo", Way::Snat, 1000, Echo, Some("snat-echo"), Some("unsnat-echo")),
         traffic("routed6", Way::Routed, 1000, V6, Some("routed6-out"), Some("routed6-in")),
@@ -216,7 +215,7 @@ impl Traffic {
         // Who sends through another port is another host of the network.
         let source = (n / self.packets.div_ceil(self.sources)) as u8;
         let sender = |Mac([a, b, c, d, e, f]): Mac| Mac([a, b, c, d, e + source, f]);
-        let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan, echo: d == Direction::Out };
+        let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan, asks: d == Direction::Out };
         let ends = if matches!(self.way, Way::Service | Way::Balanced) {
             ((near, 5000), (far, port))
         } else {
