@@ -345,12 +345,12 @@ fn labels_are_written_in_part() {
         let before = s.cache_stats().misses;
         for n in 0..100u8 {
             let mut p = odd(15, 1, n % 2 + 1);
-            p[16] |= n % 3 << 1;
+            p[16] |= (n % 3) << 1;
             let mut out = Outputs::default();
             s.take((3, p.clone()), now, &mut out);
             // 20 bits of label, 3 of class, the bottom's, 8 of time to live (RFC 3032 section 2.1).
             p[14..16].copy_from_slice(&[0, 77 >> 4]);
-            p[16] = (77 << 4 & 0xf0) as u8 | p[16] & 0xf;
+            p[16] = ((77 << 4) & 0xf0) as u8 | (p[16] & 0xf);
             let sent: Vec<_> = out.packets.iter().map(|(_, p)| p.clone()).collect();
             assert_eq!(sent, [p], "packet {n}, lane {lane}");
         }
