@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -142,6 +142,10 @@ fn pushes(question: u8) -> Option<Duration> {
 /// machine is busy.
 const WAITING: usize = 16 << 20;
 
+/// How many connections may open at a time. Above that the kernel answers by SYN cookies, and a connection whose SYN came
+/// twice meanwhile, once answered so and once not, is never opened.
+const OPENING: u32 = 4096;
+
 /// What a server says once it listens.
 pub const SERVES: &str = "serves";
 
@@ -152,8 +156,12 @@ pub const SERVES: &str = "serves";
 #[tokio::main(flavor = "current_thread")]
 pub async fn serve(port: u16, word: &str) -> Result<()> {
     many_sockets()?;
-    let all = (Ipv6Addr::UNSPECIFIED, port);
-    let (udp, tcp) = (Arc::new(UdpSocket::bind(all).await?), TcpListener::bind(all).await?);
+    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let udp = Arc::new(UdpSocket::bind(all).await?);
+    let tcp = TcpSocket::new_v6()?;
+    tcp.set_reuseaddr(true)?;
+    tcp.bind(all)?;
+    let tcp = tcp.listen(OPENING)?;
     setsockopt(&udp, sockopt::RcvBufForce, &WAITING).context("a larger receive buffer")?;
     println!("{SERVES}");
     std::io::stdout().flush()?;
