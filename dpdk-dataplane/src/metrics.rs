@@ -110,8 +110,10 @@ fn work(w: &MainPmd) -> Vec<Metric> {
     for (room, n) in crate::ports::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
         buffers.add(&[("room", &room.to_string())], n.into());
     }
-    let mut longest =
-        Metric::gauge("isthmus_pmd_longest_iteration_seconds", "The longest iteration of the main PMD thread's loop.");
+    let mut longest = Metric::gauge(
+        "isthmus_pmd_longest_iteration_seconds",
+        "The longest iteration of the main PMD thread's loop, without sleep.",
+    );
     longest.add_real(&[], c.longest_round.as_secs_f64());
     let mut fast = Metric::counter("isthmus_pmd_fast_total", "Counters of the fast PMD threads.");
     for (processor, counters) in w.fast.counters() {

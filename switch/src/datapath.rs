@@ -244,6 +244,12 @@ impl Switch {
         CacheStats { hits: stats.hits + tallies.packets() - self.flowcache.legs.served, ..*stats }
     }
 
+    /// How many packets have walked through the tables, ever.
+    #[inline]
+    pub fn walks(&self) -> u64 {
+        self.flowcache.cache.stats.misses
+    }
+
     /// Makes cached flows stale if what they depend on has changed.
     fn settle(&mut self) {
         self.flowcache.settle(&mut self.backer);

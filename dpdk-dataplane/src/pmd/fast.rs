@@ -468,6 +468,11 @@ impl Round for FastRound<'_> {
         self.pmd.devices.len()
     }
 
+    /// The main thread does them all.
+    fn walks(&self) -> u64 {
+        0
+    }
+
     #[inline]
     fn receive(&mut self, (number, place): (usize, usize), batch: &mut Batch) -> bool {
         let FastLoop { devices, sampler, sampled, counters, .. } = &mut *self.pmd;

@@ -109,7 +109,7 @@ pub struct Counters {
     pub since: Duration,
     /// The longest job.
     pub longest_job: Duration,
-    /// The longest time between two rounds' starts.
+    /// The longest round, without sleep.
     pub longest_round: Duration,
 }
 
@@ -221,6 +221,10 @@ impl Round for MainRound<'_> {
         self.pmd.process(batch, self.sampled, self.now);
         self.awake |= !self.pmd.is_bfd_alone(n);
         self.pmd.deliver(self.now);
+    }
+
+    fn walks(&self) -> u64 {
+        self.pmd.switch.walks()
     }
 }
 
@@ -339,11 +343,14 @@ impl MainPmd {
     pub(super) fn run(&mut self) {
         let (mut batch, mut sampled) = (Batch::new(), Vec::new());
         let mut idle = IdleBackoff::default();
-        let mut last = self.now();
-        let mut swept = last;
+        // When the last round began; none if the thread may have slept since.
+        let mut last = None;
+        let mut swept = self.now();
         // When the previous round ended. It saves a look at the clock if no job ran since.
         let mut next = None;
         while !self.stop {
+            // What jobs take is part of a round.
+            last = last.or_else(|| Some(self.now()));
             let mut busy = self.do_jobs();
             if busy {
                 idle.stay();
@@ -352,8 +359,7 @@ impl MainPmd {
                 Some(end) if !busy => end,
                 _ => self.now(),
             };
-            self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
-            last = now;
+            self.note_round(last.replace(now), now);
             self.counters.polls += 1;
             self.note_flows();
             // Before packets meet flows that a job has just put in.
@@ -392,6 +398,7 @@ impl MainPmd {
                 // More of them may be there.
                 continue;
             }
+            self.note_round(last.take(), self.now());
             // Packets of BFD come in groups, one peer's after another's. A sleep gathers the rest of a group, where each
             // packet would wake this thread by itself.
             if received == 0 && idle.is_quiet() && self.wait() {
@@ -403,6 +410,12 @@ impl MainPmd {
             let due = self.queues_wait(now).map_or(due, |t| t.min(due));
             self.counters.sleeps += u64::from(idle.pause(false, self.sleep_max, due));
         }
+    }
+
+    /// A round has ended.
+    fn note_round(&mut self, began: Option<Duration>, end: Duration) {
+        let longest = &mut self.counters.longest_round;
+        *longest = began.map_or(*longest, |b| end.saturating_sub(b).max(*longest));
     }
 
     /// Looks for connections that have expired, as many as in so many times of [`SWEEP_EVERY`].

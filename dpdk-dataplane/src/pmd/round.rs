@@ -7,6 +7,9 @@ use switch::DeviceId;
 /// After so many packets, or the turn of all queues that passes them, a thread sees to its other work: jobs, timers, what
 /// other threads say. It is spread over them, as it costs what a burst of packets does.
 const PACKETS: usize = 8 * BURST;
+/// After so many walks through the tables it does so as well: a walk takes a hundred times as long as a cached flow, and
+/// BFD's packets have to leave in time whatever floods come.
+const WALKS: u64 = BURST as u64;
 
 /// Packets of a round, with the device of each.
 pub(super) type Batch = Vec<(DeviceId, Frame)>;
@@ -23,10 +26,13 @@ pub(super) trait Round {
     /// Forwards what was received, and sends it.
     fn forward(&mut self, batch: &mut Batch);
 
+    /// How many packets have walked through the tables, ever.
+    fn walks(&self) -> u64;
+
     /// Receives and forwards; returns how many packets came.
     #[inline(always)]
     fn packets(&mut self, batch: &mut Batch) -> usize {
-        let mut all = 0;
+        let (mut all, walks) = (0, self.walks());
         loop {
             let before = all;
             for device in 0..self.devices() {
@@ -46,7 +52,7 @@ pub(super) trait Round {
                 all += batch.len();
                 self.forward(batch);
             }
-            if all - before < BURST || all >= PACKETS {
+            if all - before < BURST || all >= PACKETS || self.walks() - walks >= WALKS {
                 return all;
             }
         }
