@@ -106,7 +106,8 @@ pub async fn run(
 ) {
     let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
     let clock = pmd.clock.clone();
-    let mut tick = clock.instant();
+    // At whole seconds of the daemon's clock: what begins later, and does something each second, does so after the ticks.
+    let mut tick = clock.instant() + Duration::from_nanos(1_000_000_000 - u64::from(clock.now().subsec_nanos()));
     let mut t = ExportTask {
         pmd,
         wanted: ExportConfig::default(),
