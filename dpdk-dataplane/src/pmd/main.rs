@@ -109,7 +109,7 @@ pub struct Counters {
     pub since: Duration,
     /// The longest job.
     pub longest_job: Duration,
-    /// The longest round, without sleep.
+    /// The longest round, its jobs included, without sleep.
     pub longest_round: Duration,
 }
 
@@ -343,15 +343,12 @@ impl MainPmd {
     pub(super) fn run(&mut self) {
         let (mut batch, mut sampled) = (Batch::new(), Vec::new());
         let mut idle = IdleBackoff::default();
-        // When the last round began; none if the thread may have slept since.
-        let mut last = None;
         let mut swept = self.now();
         // When the previous round ended. It saves a look at the clock if no job ran since.
         let mut next = None;
         while !self.stop {
-            // What jobs take is part of a round.
-            last = last.or_else(|| Some(self.now()));
-            let mut busy = self.do_jobs();
+            let jobs_began = self.do_jobs();
+            let mut busy = jobs_began.is_some();
             if busy {
                 idle.stay();
             }
@@ -359,7 +356,6 @@ impl MainPmd {
                 Some(end) if !busy => end,
                 _ => self.now(),
             };
-            self.note_round(last.replace(now), now);
             self.counters.polls += 1;
             self.note_flows();
             // Before packets meet flows that a job has just put in.
@@ -382,8 +378,10 @@ impl MainPmd {
                 swept = now;
                 self.sweep(SWEEPS.min(times as usize), now);
             }
+            let end = self.now();
+            let took = end.saturating_sub(jobs_began.unwrap_or(now));
+            self.counters.longest_round = self.counters.longest_round.max(took);
             if busy || timers {
-                let end = self.now();
                 self.counters.busy += end.saturating_sub(now);
                 // Time has passed when it has slept.
                 next = awake.then_some(end);
@@ -398,7 +396,6 @@ impl MainPmd {
                 // More of them may be there.
                 continue;
             }
-            self.note_round(last.take(), self.now());
             // Packets of BFD come in groups, one peer's after another's. A sleep gathers the rest of a group, where each
             // packet would wake this thread by itself.
             if received == 0 && idle.is_quiet() && self.wait() {
@@ -410,12 +407,6 @@ impl MainPmd {
             let due = self.queues_wait(now).map_or(due, |t| t.min(due));
             self.counters.sleeps += u64::from(idle.pause(false, self.sleep_max, due));
         }
-    }
-
-    /// A round has ended.
-    fn note_round(&mut self, began: Option<Duration>, end: Duration) {
-        let longest = &mut self.counters.longest_round;
-        *longest = began.map_or(*longest, |b| end.saturating_sub(b).max(*longest));
     }
 
     /// Looks for connections that have expired, as many as in so many times of [`SWEEP_EVERY`].
@@ -485,7 +476,8 @@ impl MainPmd {
         self.switch.process(batch, now, &mut self.out);
     }
 
-    fn do_jobs(&mut self) -> bool {
+    /// Does jobs that wait; tells when the first began.
+    fn do_jobs(&mut self) -> Option<Duration> {
         let (mut begun, mut counted) = (None, false);
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
@@ -502,7 +494,7 @@ impl MainPmd {
                 break;
             }
         }
-        begun.is_some()
+        begun
     }
 
     /// Sets the bits of `mask` in a port's configuration (OFPPC_*). Controllers are told of a change.

@@ -7,8 +7,8 @@ use switch::DeviceId;
 /// After so many packets, or the turn of all queues that passes them, a thread sees to its other work: jobs, timers, what
 /// other threads say. It is spread over them, as it costs what a burst of packets does.
 const PACKETS: usize = 8 * BURST;
-/// After so many walks through the tables it does so as well: a walk takes a hundred times as long as a cached flow, and
-/// BFD's packets have to leave in time whatever floods come.
+/// After so many walks through the tables it does so as well: a walk takes as long as some fifty packets with cached
+/// flows, and BFD's packets have to leave in time.
 const WALKS: u64 = BURST as u64;
 
 /// Packets of a round, with the device of each.
