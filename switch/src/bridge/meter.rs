@@ -125,21 +125,34 @@ impl Meter {
         })
     }
 
-    /// Whether a packet may pass.
-    pub fn pass(&mut self, bytes: usize, now: Duration) -> bool {
-        self.packets += 1;
-        self.bytes += bytes as u64;
+    /// Adds the tokens of the time since it was last asked.
+    fn fill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.filled).as_nanos() as u64 / 1_000_000;
-        if elapsed > 0 {
-            self.filled += Duration::from_millis(elapsed);
+        if elapsed == 0 {
+            return;
         }
-        let pktps = self.config.flags & MeterConfig::PKTPS != 0;
-        let cost = if pktps { 1000 } else { bytes as u64 * 8 };
-        let mut hit: Option<(usize, u32)> = None;
+        self.filled += Duration::from_millis(elapsed);
         for i in 0..self.config.bands.len() {
             let cap = self.capacity(i);
             let (Some(b), Some(t)) = (self.config.bands.get(i), self.tokens.get_mut(i)) else { continue };
             *t = t.saturating_add(elapsed.saturating_mul(u64::from(b.rate))).min(cap);
+        }
+    }
+
+    /// The tokens that so many packets of so many bytes in all take from each band.
+    fn cost(&self, packets: usize, bytes: usize) -> u64 {
+        let pktps = self.config.flags & MeterConfig::PKTPS != 0;
+        if pktps { packets as u64 * 1000 } else { bytes as u64 * 8 }
+    }
+
+    /// Whether a packet may pass.
+    pub fn pass(&mut self, bytes: usize, now: Duration) -> bool {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        self.fill(now);
+        let cost = self.cost(1, bytes);
+        let mut hit: Option<(usize, u32)> = None;
+        for (i, (b, t)) in self.config.bands.iter().zip(&mut self.tokens).enumerate() {
             if *t >= cost {
                 *t -= cost;
             } else if hit.is_none_or(|(_, r)| b.rate > r) {
@@ -153,11 +166,27 @@ impl Meter {
         }
         self.config.bands.get(i).is_some_and(|b| b.band_type != 1)
     }
+
+    /// [`Meter::pass`] of several packets, of so many bytes in all, if no band is short of tokens for any of them; else
+    /// nothing is counted, and each packet has to be asked for.
+    pub fn pass_all(&mut self, packets: usize, bytes: usize, now: Duration) -> bool {
+        self.fill(now);
+        let cost = self.cost(packets, bytes);
+        if self.tokens.iter().any(|t| *t < cost) {
+            return false;
+        }
+        self.tokens.iter_mut().for_each(|t| *t -= cost);
+        self.packets += packets as u64;
+        self.bytes += bytes as u64;
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use openflow_rs::MeterBand;
+    use proptest::{prop_assert_eq, proptest};
 
     #[test]
     fn meters_have_the_least_free_number_as_long_as_they_are_there() {
@@ -170,5 +199,30 @@ mod tests {
         let changed = new(Some(&a));
         drop((a, b));
         assert_eq!((new(None).shared.number, changed.shared.number, cached.number), (1, 0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn packets_that_pass_together_pass_one_by_one(
+            bands in proptest::collection::vec((1..200u32, 0..300u32), 1..4),
+            flags in proptest::sample::select(vec![MeterConfig::KBPS, MeterConfig::PKTPS]),
+            bursts in proptest::collection::vec((proptest::collection::vec(0..2000usize, 1..40), 0..3_000_000u64), 1..60),
+        ) {
+            let bands = bands.into_iter().map(|(rate, burst)| MeterBand { band_type: 1, rate, burst, prec_level: 0 });
+            let config = MeterConfig { flags: flags | MeterConfig::BURST, bands: bands.collect(), ..Default::default() };
+            let (mut together, mut single) = (Meter::new(config.clone(), Duration::ZERO), Meter::new(config, Duration::ZERO));
+            let mut now = Duration::ZERO;
+            for (lengths, pause) in bursts {
+                now += Duration::from_nanos(pause);
+                let one_by_one: Vec<bool> = lengths.iter().map(|n| single.pass(*n, now)).collect();
+                let all = together.pass_all(lengths.len(), lengths.iter().sum(), now);
+                prop_assert_eq!(all, one_by_one.iter().all(|p| *p));
+                if !all {
+                    let again: Vec<bool> = lengths.iter().map(|n| together.pass(*n, now)).collect();
+                    prop_assert_eq!(again, one_by_one);
+                }
+                prop_assert_eq!(format!("{together:?}"), format!("{single:?}"));
+            }
+        }
     }
 }

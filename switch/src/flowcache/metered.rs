@@ -26,6 +26,9 @@ use std::time::Duration;
 /// Most checks of an entry with meters.
 pub(super) const CHECKS: usize = u64::BITS as usize;
 
+/// Bytes that every frame has: those of Ethernet's header.
+const SHORTEST: i32 = 14;
+
 /// A meter of a cached flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Metered {
@@ -62,6 +65,13 @@ impl Metered {
         let (which, difference) = self.length;
         let len = lengths.get(usize::from(which)).copied().unwrap_or(0) as i64 + i64::from(difference);
         len.max(0) as usize
+    }
+
+    /// The sum of these lengths for so many packets, if none can be less than 0.
+    fn sum(&self, (packets, sums): (usize, [usize; 2])) -> Option<usize> {
+        let (which, difference) = self.length;
+        let sum = sums.get(usize::from(which)).copied().unwrap_or(0) as i64 + packets as i64 * i64::from(difference);
+        (difference >= -SHORTEST).then_some(sum.max(0) as usize)
     }
 }
 
@@ -140,30 +150,48 @@ impl Marks {
 impl Entry {
     /// Asks the meters for a packet of these lengths: the place of the one that drops it.
     pub(super) fn dropped_by(&self, lengths: [usize; 2], now: u64) -> Option<usize> {
-        self.meters().iter().position(|m| !m.meter.pass(m.len(lengths), Duration::from_nanos(now)))
+        dropped_by(self.meters(), lengths, now)
+    }
+
+    /// Asks the meters for so many packets in a row, with these sums of lengths: the place of the first that does not let all
+    /// of them pass, which has counted none.
+    pub(super) fn refused_by(&self, run: (usize, [usize; 2]), now: u64) -> Option<usize> {
+        let pass = |m: &Metered| {
+            let bytes = m.sum(run);
+            bytes.is_some_and(|bytes| m.meter.lock().pass_all(run.0, bytes, Duration::from_nanos(now)))
+        };
+        self.meters().iter().position(|m| !pass(m))
     }
 }
 
-/// The meters of an entry, asked for packets in a row: one alone is locked once for all of them.
+/// The meters of an entry from one on, asked for packets in a row: one alone is locked once for all of them.
 pub(super) struct Asked<'a> {
-    e: &'a Entry,
+    meters: &'a [Metered],
+    from: usize,
     now: u64,
     one: Option<(&'a Metered, MutexGuard<'a, Meter>)>,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(e: &'a Entry, now: u64) -> Asked<'a> {
-        let one = if let [m] = e.meters() { Some((m, m.meter.lock())) } else { None };
-        Asked { e, now, one }
+    /// Those before `from` let all of them pass.
+    pub(super) fn new(e: &'a Entry, from: usize, now: u64) -> Asked<'a> {
+        let meters = e.meters().get(from..).unwrap_or_default();
+        let one = if let [m] = meters { Some((m, m.meter.lock())) } else { None };
+        Asked { meters, from, now, one }
     }
 
     /// [`Entry::dropped_by`].
     pub(super) fn dropped_by(&mut self, lengths: [usize; 2]) -> Option<usize> {
         match &mut self.one {
-            Some((m, meter)) => (!meter.pass(m.len(lengths), Duration::from_nanos(self.now))).then_some(0),
-            None => self.e.dropped_by(lengths, self.now),
+            Some((m, meter)) => (!meter.pass(m.len(lengths), Duration::from_nanos(self.now))).then_some(self.from),
+            None => dropped_by(self.meters, lengths, self.now).map(|n| self.from + n),
         }
     }
+}
+
+/// The place of the meter that drops a packet of these lengths.
+fn dropped_by(meters: &[Metered], lengths: [usize; 2], now: u64) -> Option<usize> {
+    meters.iter().position(|m| !m.meter.pass(m.len(lengths), Duration::from_nanos(now)))
 }
 
 impl Table {

@@ -173,8 +173,9 @@ impl Cache {
             return 0;
         }
         let mut run = burst.by_ref().take(n).map(|(_, p)| p);
-        if e.metered {
-            let mut meters = Asked::new(e, at);
+        let refused = if e.metered { e.refused_by((n, sum), at) } else { None };
+        if let Some(from) = refused {
+            let mut meters = Asked::new(e, from, at);
             for ((p, end), lengths) in run.zip(ends).zip(&*lengths_of) {
                 let dropped = meters.dropped_by(*lengths);
                 serve_metered((e, dropped), p, (end, *lengths), (&[], outer), out, (views, tallies), at);
@@ -183,6 +184,10 @@ impl Cache {
                 table.masks.again(l.kind(), n as u32);
             }
             return n;
+        }
+        if e.metered {
+            // What they checked was only looked at, as a packet that a meter drops refreshes nothing behind it.
+            e.checks().for_each(|c| _ = views.pass(c, &sum, at));
         }
         if n >= MANY
             && let Some(Program { stages, target }) = Program::decode(e.steps())
