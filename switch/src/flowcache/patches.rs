@@ -28,11 +28,13 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     put(F::EthDst, At::Frame, 0, 6, Sums::None);
     put(F::EthSrc, At::Frame, 6, 6, Sums::None);
     let (et, proto) = (new.get(F::EthType) as u16, new.get(F::IpProto) as u8);
-    if old.get(F::EthType) as u16 != et || old.get(F::IpProto) as u8 != proto {
+    // ARP's operation has the protocol's place in the key.
+    let arp = matches!(et, ethertype::ARP | ethertype::RARP);
+    if old.get(F::EthType) as u16 != et || !arp && old.get(F::IpProto) as u8 != proto {
         return None;
     }
     match et {
-        ethertype::ARP | ethertype::RARP => {
+        _ if arp => {
             for (f, offset, len) in
                 [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
             {

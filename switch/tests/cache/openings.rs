@@ -335,6 +335,31 @@ fn odd_packets_need_no_walk() {
     }
 }
 
+/// Requests of ARP are answered without a walk once one has been: those of one sender, as all that an answer says of the sender
+/// decides.
+#[test]
+fn answers_of_arp_need_no_walk() {
+    let now = Duration::from_secs(10);
+    for (name, mut s) in [("switch", Rig::new(true)), ("lane", Rig::with_lane())] {
+        let asked = build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 9, 0, 3].into());
+        let mut answer = asked.clone();
+        answer[..6].copy_from_slice(&*VIF);
+        answer[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x0e]);
+        answer[21] = 2;
+        answer[22..32].copy_from_slice(&[2, 0, 0, 0, 0, 0x0e, 10, 9, 0, 3]);
+        answer[32..38].copy_from_slice(&*VIF);
+        answer[38..42].copy_from_slice(&[10, 0, 0, 1]);
+        let before = s.cache_stats().misses;
+        for n in 0..20 {
+            let mut out = Outputs::default();
+            s.take((3, asked.clone()), now, &mut out);
+            let sent: Vec<_> = out.packets.iter().map(|(to, p)| (to.device(), p.clone())).collect();
+            assert_eq!(sent, [(DeviceId(3), answer.clone())], "{name}, request {n}");
+        }
+        assert!(s.cache_stats().misses - before <= 2, "{name}: {} walks", s.cache_stats().misses - before);
+    }
+}
+
 /// A flow writes a part of a label stack entry, and the rest of it stays each packet's own.
 #[test]
 fn labels_are_written_in_part() {
