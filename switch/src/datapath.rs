@@ -225,6 +225,11 @@ impl Switch {
         changed
     }
 
+    /// Has the numbers of masks begin anew after so many, which empties the cache: they do after some two million.
+    pub fn number_masks_up_to(&mut self, most: u32) {
+        self.flowcache.cache.table.masks.number_up_to(most);
+    }
+
     /// Whether flows may be of all packets that are alike in what decided (they may by default), or of one packet's headers
     /// each, connections' as well. A change empties the cache.
     pub fn set_megaflows(&mut self, on: bool) {

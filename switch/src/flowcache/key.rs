@@ -1,7 +1,7 @@
 //! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
 //!
-//! TCP and UDP over IPv4 and IPv6, untagged or tagged, alone or in a tunnel over IPv4 that ends here, is nearly all that
-//! passes a gateway. The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are
+//! TCP and UDP over IPv4 and IPv6, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a
+//! gateway. The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are
 //! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing
 //! it needs no loop over words.
 
@@ -25,10 +25,14 @@ const MAX_TUNNEL: usize = 8 + 64;
 const TRACKED_FLAGS: u16 = 0x17;
 /// In the first word: the key is masked bytes.
 const RAW: u64 = 1 << 63;
-/// In the first word, of eight bits from this one on: the kind of frame.
+/// In the first word, from this bit on: the kind of frame.
 const KIND: u32 = 32;
+/// Its bits.
+const KIND_MASK: u64 = 0x3ff;
+/// In the first word, from this bit up to [`RAW`]: the number of the mask, in keys under one.
+pub(super) const NUMBER: u32 = KIND + KIND_MASK.trailing_ones();
 /// The first word of a key that is no packet's, but of how a fragment goes on.
-const LEG: u64 = 0xff << KIND;
+const LEG: u64 = KIND_MASK << KIND;
 /// In the second word of a key of fields: from this bit on, its number of words.
 const LENGTH: u32 = 24;
 /// In the same word: `IpFrag`, bit 0 for a fragment, bit 1 for a later one.
@@ -79,17 +83,19 @@ impl Layout {
 /// Blocks of the longest frame whose bytes are its key: tagged TCP over IPv6 in Geneve with an option, tagged. The first
 /// word is not the frame's.
 pub(crate) const RAW_BLOCKS: usize = 3;
-/// Words of that frame up to the TCP flags.
-pub(crate) const RAW_WORDS: usize = 17;
+/// Words of that frame up to the TCP flags, where the tunnel is one over IPv6.
+pub(crate) const RAW_WORDS: usize = 20;
 /// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
 pub(crate) const MASK_BLOCKS: usize = 3;
 /// First those of IPv4, alone or in a tunnel, then those of IPv6 in the same order.
 pub(crate) const SHAPES: usize = 2 * FAMILY;
-const FAMILY: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
+const FAMILY: usize = UDP6_SHAPES + 24;
 /// The first of a family are of frames without a tunnel.
 const ALONE_SHAPES: usize = 6;
-/// Those behind are in tunnels over UDP, and then in GRE.
-const UDP_SHAPES: usize = 30;
+/// Those behind are in tunnels over UDP, then in GRE, both over IPv4.
+const UDP_SHAPES: usize = ALONE_SHAPES + 24;
+/// From here on they are in tunnels over UDP over IPv6.
+const UDP6_SHAPES: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
 
 /// What stands between the outer IP header and a frame in GRE.
 struct GreForm {
@@ -111,8 +117,8 @@ const GRE_FORMS: [GreForm; 5] = [
 /// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged, alone and in tunnels over IPv4
 /// and IPv6 that end here.
 pub(crate) const KINDS: usize = SHAPES + 3 * ALONE;
-// A key's first word has eight bits for the kind, of which all ones mean none.
-const _: () = assert!(KINDS < 0xff);
+// All ones mean no kind.
+const _: () = assert!(KINDS < KIND_MASK as usize);
 /// Kinds of frames with keys of fields, untagged.
 const FIELD_KINDS: usize = 7;
 /// The same with those that are tagged.
@@ -189,7 +195,7 @@ const fn shapes() -> [Shape; SHAPES] {
         let end = if i < ALONE_SHAPES {
             shape.outer = layout(tags, kind, v6);
             mark(&mut m, 0, tags, kind, v6)
-        } else if i >= UDP_SHAPES {
+        } else if i >= UDP_SHAPES && i < UDP6_SHAPES {
             let (outer_tags, form) = ((i - UDP_SHAPES) / 6 % 2, &GRE_FORMS[(i - UDP_SHAPES) / 12]);
             let gre = 14 + 4 * outer_tags + 20;
             shape.outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, Kind::Udp, false) };
@@ -203,11 +209,13 @@ const fn shapes() -> [Shape; SHAPES] {
             }
             mark(&mut m, shape.inner_at, tags, kind, v6)
         } else {
-            let (outer_tags, options) = ((i - ALONE_SHAPES) / 12, (i - ALONE_SHAPES) / 6 % 2 * 8);
-            shape.outer = layout(outer_tags, Kind::Udp, false);
+            let over_v6 = i >= UDP6_SHAPES;
+            let n = i - if over_v6 { UDP6_SHAPES } else { ALONE_SHAPES };
+            let (outer_tags, options) = (n / 12, n / 6 % 2 * 8);
+            shape.outer = layout(outer_tags, Kind::Udp, over_v6);
             shape.inner = layout(tags, kind, v6);
-            mark(&mut m, 0, outer_tags, Kind::Udp, false);
-            let tunnel = 14 + 4 * outer_tags + 28;
+            mark(&mut m, 0, outer_tags, Kind::Udp, over_v6);
+            let tunnel = 14 + 4 * outer_tags + ip_len(over_v6) + 8;
             let inner = tunnel + 8 + options;
             shape.inner_at = inner;
             let mut b = tunnel;
@@ -342,6 +350,12 @@ pub(crate) struct Class {
     pub(crate) end: usize,
 }
 
+/// The kind that a key's first word says.
+#[inline(always)]
+pub(super) fn kind_of(head: u64) -> usize {
+    (head >> KIND & KIND_MASK) as usize
+}
+
 /// Where the inner frame of a kind begins; 0: there is none.
 #[inline(always)]
 pub(crate) fn inner_at(kind: usize) -> usize {
@@ -367,40 +381,54 @@ impl Class {
 #[inline(always)]
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let Some(outer) = plain(p, exact_flags) else { return other(p, own, exact_flags) };
-    let mut kind = outer.kind as usize + 3 * outer.tags;
     if outer.kind == Kind::Udp
         && let Some(tunnel) = own.tunnel(outer.port)
     {
         let l3 = 14 + 4 * outer.tags;
         if own.has(false, be32(p, l3 + 16)?.into()) {
-            // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
-            let options = match tunnel {
-                TunnelKind::Geneve => *p.get(l3 + 28)? & 0x3f,
-                TunnelKind::Vxlan => 0,
-                // Their packets walk the tables.
-                _ => return None,
-            };
-            if !matches!(options, 0 | 2) {
-                return None;
-            }
-            let at = l3 + 36 + 4 * usize::from(options);
-            let (inner, family) = inside(p.get(at..outer.end)?, exact_flags)?;
-            kind = ALONE_SHAPES + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
-            kind += family;
+            return in_udp(p, (tunnel, l3 + 20), &outer, ALONE_SHAPES, exact_flags);
         }
     }
-    Some(Class { kind, end: outer.end })
+    Some(Class { kind: outer.kind as usize + 3 * outer.tags, end: outer.end })
+}
+
+/// The kind of a frame in a tunnel over UDP, whose header is at `l4`, that ends here; none where something else than TCP or
+/// UDP is inside. `first` is the first kind of its outer IP version.
+#[inline(always)]
+fn in_udp(
+    p: &[u8],
+    (tunnel, l4): (TunnelKind, usize),
+    outer: &Plain,
+    first: usize,
+    exact_flags: bool,
+) -> Option<Class> {
+    // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+    let options = match tunnel {
+        TunnelKind::Geneve => *p.get(l4 + 8)? & 0x3f,
+        TunnelKind::Vxlan => 0,
+        // Their packets walk the tables.
+        _ => return None,
+    };
+    if !matches!(options, 0 | 2) {
+        return None;
+    }
+    let at = l4 + 16 + 4 * usize::from(options);
+    let (inner, family) = inside(p.get(at..outer.end)?, exact_flags)?;
+    let kind = outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+    Some(Class { kind: family + first + kind, end: outer.end })
 }
 
 /// The same of a frame that is not TCP or UDP over IPv4.
 #[inline(never)]
 fn other(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let Some(alone) = plain6(p, exact_flags) else { return in_gre(p, own, exact_flags) };
-    if alone.kind == Kind::Udp && own.tunnel(alone.port).is_some() {
-        let dst: &[u8; 16] = p.get(14 + 4 * alone.tags + 24..)?.first_chunk()?;
-        // Keys of what is in a tunnel over IPv6 are fields.
+    if alone.kind == Kind::Udp
+        && let Some(tunnel) = own.tunnel(alone.port)
+    {
+        let l3 = 14 + 4 * alone.tags;
+        let dst: &[u8; 16] = p.get(l3 + 24..)?.first_chunk()?;
         if own.has(true, u128::from_be_bytes(*dst)) {
-            return None;
+            return in_udp(p, (tunnel, l3 + 40), &alone, UDP6_SHAPES, exact_flags);
         }
     }
     Some(Class { kind: FAMILY + alone.kind as usize + 3 * alone.tags, end: alone.end })
@@ -592,8 +620,7 @@ impl PackedKey {
     #[inline(always)]
     pub(crate) fn kind(&self) -> Option<usize> {
         let [[head, ..], ..] = &self.blocks;
-        let kind = (head >> KIND & 0xff) as usize;
-        (self.len != 0 && kind < KINDS).then_some(kind)
+        (self.len != 0).then_some(kind_of(*head)).filter(|kind| *kind < KINDS)
     }
 
     /// The device that the packet came from.
@@ -931,8 +958,8 @@ impl Place {
 fn is_nd(words: &[u64], at: usize) -> bool {
     let transport = at.checked_sub(1).and_then(|w| words.get(w)).map_or(0, |w| w >> 16);
     let says = matches!(transport & 0xff_ffff, 0x3a_8700 | 0x3a_8800) && words.len() >= at + 4;
-    match words.first().map_or(0, |head| head >> KIND & 0xff).checked_sub(SHAPES as u64) {
-        Some(kind) if kind < ALONE as u64 => kind % FIELD_KINDS as u64 == fields::ND,
+    match words.first().map_or(0, |head| kind_of(*head)).checked_sub(SHAPES) {
+        Some(kind) if kind < ALONE => kind % FIELD_KINDS == fields::ND as usize,
         _ => says,
     }
 }
@@ -1062,7 +1089,7 @@ pub(super) fn device(words: &[u64]) -> DeviceId {
 /// fields.
 pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)> {
     let (head, rest) = words.split_first()?;
-    let shape = ALL.get((head >> 32 & 0xff) as usize).filter(|_| head & RAW != 0)?;
+    let shape = ALL.get(kind_of(*head)).filter(|_| head & RAW != 0)?;
     let mut p: Vec<u8> = rest.iter().flat_map(|w| w.to_ne_bytes()).collect();
     p.resize(8 * RAW_WORDS + 64, 0);
     let whole = p.len();

@@ -1,7 +1,7 @@
 //! The flows found last: the next packet often belongs to the same, which a few words of its frame tell.
 
-use super::key::{BLOCK, PackedKey, RAW_WORDS, classify_as, inner_at};
-use super::megaflow::{Mask, NUMBER, NUMBERS, Narrow};
+use super::key::{BLOCK, NUMBER, PackedKey, RAW_WORDS, classify_as, inner_at, kind_of};
+use super::megaflow::{Mask, NUMBERS, Narrow};
 use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
 use crate::tunnel::Own;
@@ -67,7 +67,7 @@ impl LastFlow {
 
     /// The kind of its frames.
     pub(crate) fn kind(&self) -> usize {
-        (self.head >> 32 & 0xff) as usize
+        kind_of(self.head)
     }
 
     /// The device that they come from.

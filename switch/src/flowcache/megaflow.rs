@@ -6,7 +6,7 @@
 //! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
 use super::key::{
-    BLOCK, KINDS, Layout, MASK_BLOCKS, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits, used, within,
+    BLOCK, KINDS, Layout, MASK_BLOCKS, NUMBER, PackedKey, RAW_WORDS, SHAPES, Shape, places, solicits, used, within,
 };
 use crate::bridge::Bridge;
 use crate::bridge::bond::Spread;
@@ -23,14 +23,16 @@ const MOST: usize = 8;
 const TRIES: u32 = 1024;
 /// If masks are of no use, so many packets are looked up by their whole key first.
 const PAUSE: u32 = 16_384;
-/// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries
-/// under an old mask may still exist, also in other threads.
-pub(super) const NUMBER: u32 = 40;
-pub(super) const NUMBERS: u64 = (1 << 23) - 1;
+/// A key's first word holds the number of its mask from [`NUMBER`] on; 0: none. Entries under an old mask may still exist,
+/// also in other threads: a number is not reused before all of them are stale ([`Masks::renumber`]).
+pub(super) const NUMBERS: u64 = (1 << (63 - NUMBER)) - 1;
 
 /// Reserved port numbers begin here (OpenFlow 1.5 section 7.2.1); these two mean one port each.
 const RESERVED: u16 = 0xff00;
 const ONE: [PortNo; 2] = [PortNo::LOCAL, PortNo::IN_PORT];
+
+/// What of a tunnel's headers only spreads flows.
+const SPREADS: [F; 2] = [F::TcpSrc, F::Ipv6Label];
 
 /// Which packet of a walk bits are of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -278,8 +280,13 @@ impl DependencyMask {
         if shape.inner_at == 0 {
             part(&mut bytes, 0, shape.outer, received);
         } else {
-            // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3).
+            // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3), and so may the
+            // flow label of IPv6 (RFC 6438).
             bytes.get_mut(..shape.inner_at)?.fill(0xff);
+            if shape.outer.ip == 6 && received.get(F::Ipv6Label) == 0 {
+                let label = bytes.get_mut(usize::from(shape.outer.l3) + 1..)?.first_chunk_mut::<3>()?;
+                *label = [0xf0, 0, 0];
+            }
             if received.get(F::TcpSrc) == 0 {
                 let ports = usize::from(shape.outer.l4);
                 // GRE has none.
@@ -305,11 +312,10 @@ impl DependencyMask {
         if shape.inner_at != 0
             && let [outer, _] = &mut *fields
         {
-            let port = received.get(F::TcpSrc);
             outer.0.fill(u64::MAX);
-            outer.set(F::TcpSrc, port);
+            SPREADS.into_iter().for_each(|f| outer.set(f, received.get(f)));
         }
-        wider.then_some(Mask { number: 0, bits, found: 0, fields })
+        wider.then_some(Mask { number: 0, epoch: 0, bits, found: 0, fields })
     }
 }
 
@@ -358,10 +364,9 @@ impl DependencyMask {
         let (mut list, behind) = places(words, 2)?;
         let mut outer = FlowKey([u64::MAX; WORDS]);
         if tunnel {
-            // All of the tunnel's headers but the source port, as above.
-            outer.set(F::TcpSrc, received.get(F::TcpSrc));
-            let port = list.into_iter().find(|p| p.field == Some(F::TcpSrc) && outer.get(F::TcpSrc) == 0);
-            if let Some(p) = port {
+            // All of the tunnel's headers but what spreads flows, as above.
+            SPREADS.into_iter().for_each(|f| outer.set(f, received.get(f)));
+            for p in list.into_iter().filter(|p| p.field.is_some_and(|f| SPREADS.contains(&f) && outer.get(f) == 0)) {
                 *bits.as_flattened_mut().get_mut(p.word)? &= !p.mask();
             }
             list = places(words, within(words, behind)?)?.0;
@@ -374,7 +379,7 @@ impl DependencyMask {
             wider |= looked != p.mask();
         }
         let fields = Box::new(if tunnel { [outer, fields] } else { [fields, outer] });
-        wider.then_some(Mask { number: 0, bits, found: 0, fields })
+        wider.then_some(Mask { number: 0, epoch: 0, bits, found: 0, fields })
     }
 }
 
@@ -419,6 +424,8 @@ pub(crate) type Narrow = [[u64; BLOCK]; MASK_BLOCKS];
 pub(crate) struct Mask {
     /// Stands in the first word of keys under it.
     number: u32,
+    /// How often numbers had begun anew before it got its own.
+    epoch: u32,
     pub(super) bits: Narrow,
     /// Recent hits.
     found: u32,
@@ -465,13 +472,19 @@ pub(crate) struct Masks {
     kinds: Box<[Kind; KINDS]>,
     /// There is at least one.
     pub(crate) some: bool,
-    /// The last number given to a mask.
+    /// The last number given to a mask, and the last that there may be.
     last: u32,
+    most: u32,
+    /// How often numbers have begun anew.
+    epoch: u32,
+    /// A mask got none.
+    spent: bool,
 }
 
 impl Default for Masks {
     fn default() -> Masks {
-        Masks { kinds: Box::new(std::array::from_fn(Kind::new)), some: false, last: 0 }
+        let kinds = Box::new(std::array::from_fn(Kind::new));
+        Masks { kinds, some: false, last: 0, most: NUMBERS as u32, epoch: 0, spent: false }
     }
 }
 
@@ -536,16 +549,42 @@ impl Masks {
         if let Some(m) = kind.list.iter().find(|m| m.bits == mask.bits) {
             return Some(m.clone());
         }
-        mask.number = self.last + 1;
-        if u64::from(mask.number) > NUMBERS || !kind.add(mask.clone()) {
+        if self.last >= self.most {
+            self.spent = true;
+            return None;
+        }
+        (mask.number, mask.epoch) = (self.last + 1, self.epoch);
+        if !kind.add(mask.clone()) {
             return None;
         }
         (self.last, self.some) = (mask.number, true);
         Some(mask)
     }
 
+    /// Lets there be so many numbers.
+    pub(crate) fn number_up_to(&mut self, most: u32) {
+        self.most = most.min(NUMBERS as u32);
+    }
+
+    /// Whether numbers have to begin anew.
+    pub(super) fn spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Forgets all of them, and has numbers begin anew. All entries must be stale, those of other threads, too.
+    pub(super) fn renumber(&mut self) {
+        self.clear();
+        (self.last, self.spent) = (0, false);
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
     /// Adds a mask that another thread has numbered.
     pub(crate) fn learn(&mut self, kind: usize, mask: &Mask) {
+        if self.epoch != mask.epoch {
+            // Those with the same numbers are others.
+            self.clear();
+            self.epoch = mask.epoch;
+        }
         let Some(kind) = self.kinds.get_mut(kind) else { return };
         if kind.list.iter().all(|m| (m.number, &m.bits) != (mask.number, &mask.bits)) {
             kind.list.retain(|m| m.bits != mask.bits);

@@ -903,6 +903,11 @@ impl FlowCache {
     ) -> Option<(Entry, Option<Mask>)> {
         self.settle(backer);
         let (mut rec, drop) = rec?;
+        if self.cache.table.masks.spent() {
+            self.purge(backer);
+            self.cache.table.masks.renumber();
+            return None;
+        }
         if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
             self.connection_predictor.none();
         }

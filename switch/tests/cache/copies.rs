@@ -1,11 +1,11 @@
 //! Copies in tunnels of other kinds, cut copies and samples: which of them need no walk.
 
-use super::gateway::{PEER, ROUTER, VIF, ip};
-use super::ops::{Op, Sum};
+use super::gateway::{PEER, ROUTER, VIF, flow, ip};
+use super::ops::{Op, Sum, in_tunnel};
 use super::rig::{Rig, step};
 use packet::build;
 use std::time::Duration;
-use switch::Outputs;
+use switch::{BridgeId, Outputs};
 
 /// Both ends of the tunnels are known: what is for them is not flooded.
 fn know_ends(s: &mut Rig, now: Duration) {
@@ -128,6 +128,35 @@ fn packets_out_of_other_tunnels_need_no_walk() {
             let shown = s.cached_flows().filter(|f| f.actions.starts_with("tnl_pop"));
             assert_eq!(shown.count() > 0, cached && !lane, "{vni:#x}, lane {lane}");
         }
+    }
+}
+
+/// Packets out of a tunnel over IPv6 share a flow, whatever of its headers spreads them: the source port and the flow label.
+#[test]
+fn packets_out_of_tunnels_over_ipv6_share_a_flow() {
+    for (lane, tcp) in (0..4).map(|n| (n & 1 != 0, n & 2 != 0)) {
+        let mut s = Rig::new(true);
+        if lane {
+            s.add_lane();
+        }
+        let now = Duration::from_secs(10);
+        know_ends(&mut s, now);
+        flow(&mut s, BridgeId(0), "table=0,priority=90,in_port=10,tun_id=0x1299 actions=output:2", now);
+        for n in 0..100u16 {
+            let ends = ((ip("10.0.0.77"), 1000 + n), (ip("10.0.0.1"), 9));
+            let inner = if tcp {
+                super::ops::tcp((VIF, PEER), ends.0, ends.1, 0x10)
+            } else {
+                build::udp(VIF, PEER, ends.0, ends.1, 64, &[3; 9]).expect("inner")
+            };
+            let mut out = Outputs::default();
+            s.take((50, in_tunnel(0x1299, 3 * n, &inner)), now, &mut out);
+            assert!(!out.packets.is_empty(), "packet {n}, lane {lane}, TCP {tcp}");
+        }
+        let walks = s.cache_stats().misses;
+        assert!(walks < 6, "lane {lane}, TCP {tcp}: {walks} walks");
+        let shown: Vec<String> = s.cached_flows().map(|f| f.packets).filter(|f| f.contains("(vni=0x1299)")).collect();
+        assert!(lane || shown.len() == 1 && !shown[0].contains("label"), "{shown:?}");
     }
 }
 

@@ -71,6 +71,7 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=4,in_port=3,udp6 actions=set_field:8->nw_tos,output:1",
     "table=0,priority=4,in_port=3,icmp,icmp_type=3 actions=set_field:4->icmp_type,output:2",
     "table=0,priority=8,in_port=3,arp,arp_tpa=10.9.0.0/31 actions=set_field:1.2.3.4->arp_spa,output:2",
+    "table=0,priority=10,in_port=3,arp,arp_tpa=10.9.0.3 actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:02:00:00:00:00:0e->eth_src,set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:02:00:00:00:00:0e->arp_sha,push:NXM_OF_ARP_SPA[],move:NXM_OF_ARP_TPA[]->NXM_OF_ARP_SPA[],pop:NXM_OF_ARP_TPA[],IN_PORT",
     "table=0,priority=8,in_port=3,ip,nw_proto=2 actions=move:NXM_OF_IP_SRC[]->NXM_NX_REG3[],output:20",
     "table=0,priority=8,in_port=3,ip,nw_proto=0 actions=set_field:9.9.9.4->ip_dst,dec_ttl,output:2",
     "table=0,priority=8,in_port=3,dl_type=0x1234,dl_dst=02:00:00:00:00:01 actions=set_field:02:00:00:00:00:0e->eth_dst,output:2",
@@ -412,18 +413,19 @@ pub fn gateway(cache: bool, room: usize) -> Switch {
     }
     FLOWS.iter().chain(OPENING).for_each(|f| flow(&mut s, int, f, now));
     flow(&mut s, ex, "actions=NORMAL", now);
-    s.underlay.set_routes(vec![Route {
-        prefix: ip("192.168.0.0"),
-        len: 24,
+    let route = |prefix: &str, len, source: &str| Route {
+        prefix: ip(prefix),
+        len,
         gateway: None,
-        source: ip("192.168.0.1"),
+        source: ip(source),
         source_mac: ROUTER,
         egress: Egress::Port("br-ex".into()),
         hop_source: None,
         table: Route::MAIN,
         own: false,
         mark: 0,
-    }]);
+    };
+    s.underlay.set_routes(vec![route("192.168.0.0", 24, "192.168.0.1"), route("fd00::", 64, "fd00::1")]);
     s.underlay.set_neighbour(ip("192.168.0.2"), Some(PEER));
     s
 }

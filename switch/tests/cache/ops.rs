@@ -403,10 +403,10 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     Some(q)
 }
 
-/// Puts a frame into a tunnel that ends at the gateway: Geneve, or from 0x1236 on GRE with a key, the same with numbers, ERSPAN
+/// Puts a frame into a tunnel that ends at the gateway: Geneve, over IPv6 for every third source port, or from 0x1236 on GRE with a key, the same with numbers, ERSPAN
 /// of both versions, and GRE with a checksum; VXLAN with a
 /// group, and with the generic protocol extension.
-fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
+pub fn in_tunnel(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
     use packet::gre::{ETHERNET, Erspan, Gre};
     let plain = Gre { protocol: ETHERNET, key: Some(vni), ..Gre::default() };
     let (sequence, mut body) = (Some(u32::from(sport)), Vec::new());
@@ -439,12 +439,19 @@ fn in_geneve(vni: u32, sport: u16, inner: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     packet::tunnel::Geneve::put(&mut body, packet::Vni::of_low_bits(vni), false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
     body.extend_from_slice(inner);
-    build::udp(ROUTER, PEER, (ip("192.168.0.2"), sport), (ip("192.168.0.1"), 6081), 64, &body).expect("outer")
+    if !sport.is_multiple_of(3) {
+        return build::udp(ROUTER, PEER, (ip("192.168.0.2"), sport), (ip("192.168.0.1"), 6081), 64, &body)
+            .expect("outer");
+    }
+    let mut p = build::udp(ROUTER, PEER, (ip("fd00::2"), sport), (ip("fd00::1"), 6081), 64, &body).expect("outer");
+    // The flow label.
+    p[16..18].copy_from_slice(&sport.to_be_bytes());
+    p
 }
 
 pub fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
     let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
-    let mut p = in_tunnel(vni, 5000, &inner);
+    let mut p = in_tunnel(vni, 5000 + sport, &inner);
     // Ethernet padding is not the inner frame's.
     p.resize(p.len() + len % 3, 0);
     p

@@ -58,6 +58,16 @@ impl Rig {
         r
     }
 
+    /// With so few numbers for masks that they begin anew, again and again.
+    pub fn with_few_masks(lane: bool) -> Rig {
+        let mut r = Rig::new(true);
+        r.switch.number_masks_up_to(3);
+        if lane {
+            r.add_lane();
+        }
+        r
+    }
+
     pub fn add_lane(&mut self) {
         self.lane = Some(self.switch.fast_path());
     }
