@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use packet::gre::Gre;
-use packet::tunnel::{GENEVE_PORT, Geneve};
+use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, Vxlan, VxlanPayload};
 use packet::{Headers, Mac, Vni, build, ipproto};
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -163,24 +163,41 @@ pub struct Tunnel {
     /// Ethernet source and destination.
     pub macs: (Mac, Mac),
     /// Addresses of sender and receiver.
-    pub ips: (Ipv4Addr, Ipv4Addr),
+    pub ips: (IpAddr, IpAddr),
     /// The datapath's key.
     pub vni: Vni,
-    /// Keys of the logical ports of ingress and egress.
-    pub ports: (u32, u32),
+    /// Keys of the logical ports of ingress and egress, where it is OVN's.
+    pub ports: Option<(u32, u32)>,
 }
 
 /// A frame in OVN's Geneve encapsulation (ovn-architecture(7), "Tunnel Encapsulations").
 ///
 /// # Errors
-/// Never for IPv4 tunnels.
+/// Where the addresses are of two families.
 pub fn geneve(t: &Tunnel, inner: &[u8], n: usize) -> Result<Vec<u8>> {
     let mut payload = Vec::new();
-    let option = (t.ports.0 << 16 | t.ports.1).to_be_bytes().to_vec();
-    Geneve::put(&mut payload, t.vni, false, &[(0x0102, 0x80, option)]);
+    let option = |(from, to): (u32, u32)| (0x0102, 0x80, (from << 16 | to).to_be_bytes().to_vec());
+    let options: Vec<_> = t.ports.map(option).into_iter().collect();
+    Geneve::put(&mut payload, t.vni, false, &options);
     payload.extend_from_slice(inner);
-    let source = 49_152 + (n % 16_384) as u16;
-    let p = build::udp(t.macs.1, t.macs.0, (t.ips.0.into(), source), (t.ips.1.into(), GENEVE_PORT), 64, &payload);
+    let p = build::udp(t.macs.1, t.macs.0, (t.ips.0, source(n)), (t.ips.1, GENEVE_PORT), 64, &payload);
+    p.context("a UDP packet")
+}
+
+/// The tunnel's source port of a flow.
+fn source(n: usize) -> u16 {
+    49_152 + (n % 16_384) as u16
+}
+
+/// A frame in VXLAN (RFC 7348 section 5), between two machines by their Ethernet and IP addresses.
+///
+/// # Errors
+/// Where the addresses are of two families.
+pub fn vxlan(macs: (Mac, Mac), ips: (IpAddr, IpAddr), vni: Vni, inner: &[u8], n: usize) -> Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    Vxlan { vni, gpe: false, payload: VxlanPayload::Ethernet, policy: None }.put(&mut payload);
+    payload.extend_from_slice(inner);
+    let p = build::udp(macs.1, macs.0, (ips.0, source(n)), (ips.1, VXLAN_PORT), 64, &payload);
     p.context("a UDP packet")
 }
 
@@ -254,8 +271,9 @@ pub fn is_traffic(frame: &[u8]) -> bool {
 pub fn comparable(frame: &[u8], several: bool) -> Vec<u8> {
     let mut p = frame.to_vec();
     let Some(h) = Headers::parse(&p) else { return p };
-    let (Some(l4), Some((_, GENEVE_PORT))) = (h.l4, h.ports(&p)) else { return p };
-    for at in [h.l3 + 4, h.l3 + 10, l4, l4 + 6] {
+    let (Some(l4), Some((_, GENEVE_PORT | VXLAN_PORT))) = (h.l4, h.ports(&p)) else { return p };
+    let of_ipv4 = [h.l3 + 4, h.l3 + 10].into_iter().filter(|_| p[12..14] == [8, 0]);
+    for at in of_ipv4.chain([l4, l4 + 6]).collect::<Vec<_>>() {
         p[at..at + 2].fill(0);
     }
     if several {
@@ -300,9 +318,9 @@ mod tests {
     fn the_source_port_of_a_tunnel_does_not_count_and_its_content_does() {
         let t = Tunnel {
             macs: (Mac([2; 6]), Mac([4; 6])),
-            ips: (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
+            ips: ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
             vni: Vni::of_low_bits(3),
-            ports: (1, 2),
+            ports: Some((1, 2)),
         };
         let frame = |n, vni| {
             comparable(&geneve(&Tunnel { vni: Vni::of_low_bits(vni), ..t }, &[7; 60], n).expect("frame"), false)

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use packet::{Mac, build};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ use std::time::Duration;
 pub const HERE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x50, 0x11]), Ipv4Addr::new(192, 168, 50, 11));
 /// The hypervisor's.
 pub const THERE: (Mac, Ipv4Addr) = (Mac([2, 0, 0, 0, 0x50, 0x12]), Ipv4Addr::new(192, 168, 50, 12));
+/// The same of IPv6.
+pub const HERE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x50, 0, 0, 0, 0, 0, 0x11);
+/// The hypervisor's.
+pub const THERE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x50, 0, 0, 0, 0, 0, 0x12);
+/// Who sends through the plain bridge, and to whom.
+pub const PLAIN: (Mac, Mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
 /// The router's port to the VLAN.
 pub const ROUTER: Mac = Mac([2, 0, 0, 0, 0xfe, 3]);
 /// The next hop in the VLAN.
@@ -40,6 +46,8 @@ const ACLS: [[&str; 4]; 4] = [
 ];
 /// The key of the tunnel that mirrors of the plain bridge leave by, and come by.
 pub const MIRROR: u32 = 7;
+/// The key of its other tunnels.
+pub const OVERLAYS: u32 = 9;
 /// Hosts on the hypervisor whose sources are translated; one without translation; one with a floating address.
 pub const MACHINES: [(&str, &str, &str); 8] = [
     ("vm1", "inside", "02:00:00:00:01:11 10.0.1.11 fd00:a00:1::b"),
@@ -283,16 +291,16 @@ impl Machine {
         until("the bridge br-under", Duration::from_secs(30), || {
             self.lab.ip(NAME, &["addr", "replace", &address, "dev", "br-under"])
         })?;
+        let address = format!("{HERE6}/64");
+        self.lab.ip(NAME, &["addr", "replace", &address, "dev", "br-under", "nodad"])?;
         self.lab.ip(NAME, &["link", "set", "br-under", "up", "mtu", "1600"])?;
-        let (ip, mac) = (THERE.1.to_string(), THERE.0.to_string());
-        self.lab.ip(NAME, &["neigh", "replace", &ip, "lladdr", &mac, "dev", "br-under", "nud", "permanent"])?;
-        self.neighbour()
-    }
-
-    /// Open vSwitch keeps next hops of its own.
-    fn neighbour(&self) -> Result<()> {
-        if self.maker == Maker::Debian {
-            self.appctl(&["tnl/arp/set", "br-under", &THERE.1.to_string(), &THERE.0.to_string()])?;
+        for ip in [IpAddr::from(THERE.1), THERE6.into()] {
+            let (ip, mac) = (ip.to_string(), THERE.0.to_string());
+            self.lab.ip(NAME, &["neigh", "replace", &ip, "lladdr", &mac, "dev", "br-under", "nud", "permanent"])?;
+            // Open vSwitch keeps next hops of its own.
+            if self.maker == Maker::Debian {
+                self.appctl(&["tnl/arp/set", "br-under", &ip, &mac])?;
+            }
         }
         Ok(())
     }
@@ -419,8 +427,9 @@ impl Machine {
             ("br-phys", Some(VLANS.0), NEXT.0, NEXT.1),
             ("br-phys", Some(VLANS.1), L2.0, NEXT.1),
             ("br-phys", Some(VLANS.2), L2.0, NEXT.1),
+            ("br-plain", None, PLAIN.1, NEXT.1),
         ] {
-            if b == bridge {
+            if b == bridge && port != "in0" {
                 self.hello(b, vlan, mac, ip)?;
             }
         }
@@ -510,12 +519,12 @@ impl Machine {
         self.vs(&all).map(drop)
     }
 
-    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs, after some
-    /// actions.
+    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs, by some
+    /// actions, in which `OUT` stands for the latter.
     ///
     /// # Errors
     /// The switch's.
-    pub fn plain_bridge(&mut self, first: &str, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn plain_bridge(&mut self, actions: &str, ways: &[(&str, &str)]) -> Result<()> {
         self.vs(&["--may-exist", "add-br", "br-plain", "--", "set", "bridge", "br-plain", "datapath_type=netdev"])?;
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         until("br-plain", Duration::from_secs(10), || {
@@ -524,19 +533,31 @@ impl Machine {
         let meter = "meter=1 kbps burst stats bands=type=drop rate=4000000000 burst_size=4000000000";
         self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-meters", &socket])?;
         self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-meter", &socket, meter])?;
-        self.monitors()?;
-        self.ways(first, ways)
+        self.exec("ovs-ofctl", &["-O", "OpenFlow15", "del-groups", &socket])?;
+        let bucket = |n: u16| format!(",bucket=bucket_id={n},weight=100,actions=output:{OUT}");
+        let group =
+            format!("group_id=1,type=select,selection_method=dp_hash{}", (1..=4).map(bucket).collect::<String>());
+        self.exec("ovs-ofctl", &["-O", "OpenFlow15", "add-group", &socket, &group])?;
+        self.tunnels()?;
+        self.ways(actions, ways)
     }
 
-    /// What watches the plain bridge: tunnels that copies leave by, and a collector, which nobody is.
-    fn monitors(&mut self) -> Result<()> {
-        let remote = format!("options:remote_ip={}", THERE.1);
-        let key = format!("options:key={MIRROR}");
-        for (name, number, options) in [
-            ("gre0", "40", &["type=gre", key.as_str()][..]),
-            ("erspan0", "41", &["type=erspan", "options:key=8", "options:erspan_ver=1", "options:erspan_idx=1"]),
+    /// The plain bridge's tunnels, and what watches it: a collector, which nobody is.
+    fn tunnels(&mut self) -> Result<()> {
+        let (key, overlay) = (format!("options:key={MIRROR}"), format!("options:key={OVERLAYS}"));
+        let csum = "options:csum=true";
+        for (name, number, there, options) in [
+            ("gre0", 40, THERE.1.into(), &["type=gre", key.as_str()][..]),
+            (
+                "erspan0",
+                41,
+                THERE.1.into(),
+                &["type=erspan", "options:key=8", "options:erspan_ver=1", "options:erspan_idx=1"],
+            ),
+            ("vxlan0", 42, THERE.1.into(), &["type=vxlan", &overlay, csum]),
+            ("geneve0", 43, IpAddr::from(THERE6), &["type=geneve", &overlay, csum]),
         ] {
-            let number = format!("ofport_request={number}");
+            let (number, remote) = (format!("ofport_request={number}"), format!("options:remote_ip=\"{there}\""));
             let add = ["--may-exist", "add-port", "br-plain", name, "--", "set", "Interface", name, &remote, &number];
             self.vs(&[&add[..], options].concat())?;
         }
@@ -546,8 +567,10 @@ impl Machine {
             self.vs(&[&ipfix[..], &set].concat())?;
         }
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
-        let flow = format!("in_port=40 actions=output:{OUT}");
-        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
+        for tunnel in [40, 42, 43] {
+            let flow = format!("in_port={tunnel} actions=output:{OUT}");
+            self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
+        }
         self.device(("br-under", "under0"), &Device::Null)
     }
 
@@ -564,14 +587,14 @@ impl Machine {
         .map(drop)
     }
 
-    /// Changes where packets of the plain bridge go, after some actions.
+    /// Changes where packets of the plain bridge go, by some actions, in which `OUT` stands for the second port of each pair.
     ///
     /// # Errors
     /// The switch's.
-    pub fn ways(&self, first: &str, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn ways(&self, actions: &str, ways: &[(&str, &str)]) -> Result<()> {
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         for (from, to) in ways {
-            let flow = format!("in_port={} actions={first}output:{}", number(from), number(to));
+            let flow = format!("in_port={} actions={}", number(from), actions.replace("OUT", &number(to).to_string()));
             self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What each case sends.
 
 use super::frames::{self, Content, Flow, Tunnel};
-use super::machine::{HERE, L2, MIRROR, Machine, NEXT, ROUTER, THERE, VLANS};
+use super::machine::{HERE, HERE6, L2, MIRROR, Machine, NEXT, OVERLAYS, PLAIN, ROUTER, THERE, THERE6, VLANS};
 use anyhow::Result;
 use packet::{Mac, Vni};
 use std::net::Ipv4Addr;
@@ -48,6 +48,16 @@ enum Way {
     Sampled,
     /// Plain, and NetFlow counts the bridge's flows.
     Netflow,
+    /// By learned addresses.
+    Normal,
+    /// A group chooses one of four buckets by a hash, as ECMP routes of OVN do, which all lead to the same port.
+    Grouped,
+    /// The packet's length is compared with an MTU, as OVN's routers do.
+    Larger,
+    /// Into a VXLAN tunnel, as at a VTEP, and out of it.
+    Vxlan,
+    /// Into a Geneve tunnel over IPv6, and out of it.
+    Geneve6,
     Routed,
     Snat,
     Floating,
@@ -103,6 +113,12 @@ pub fn all() -> Vec<Traffic> {
         traffic("from-gre", Way::FromGre, 1000, Small, Some("from-gre"), None),
         traffic("sampled", Way::Sampled, 1000, Small, Some("sampled"), None),
         traffic("netflow", Way::Netflow, 1000, Small, Some("netflow"), None),
+        traffic("normal", Way::Normal, 1000, Small, Some("normal"), None),
+        traffic("grouped", Way::Grouped, 1000, Small, Some("grouped"), None),
+        traffic("larger", Way::Larger, 1000, Small, Some("larger"), None),
+        traffic("vxlan", Way::Vxlan, 1000, Small, Some("into-vxlan"), Some("from-vxlan")),
+        traffic("geneve6", Way::Geneve6, 1000, Small, Some("into-geneve6"), Some("from-geneve6")),
+        traffic("geneve66", Way::Geneve6, 1000, V6, Some("into-geneve6-v6"), Some("from-geneve6-v6")),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
     for n in [1, 1000, 100_000, 1_000_000] {
@@ -136,23 +152,30 @@ pub fn all() -> Vec<Traffic> {
 }
 
 impl Traffic {
-    /// It passes a bridge that leaves packets as they are, after these actions.
+    /// It passes a bridge that leaves packets as they are, by these actions: `OUT` is the port that they leave by.
     pub fn plain(&self) -> Option<&'static str> {
         match self.way {
-            Way::Plain | Way::FromGre | Way::Netflow => Some(""),
-            Way::Metered => Some("meter:1,"),
+            Way::Plain | Way::FromGre | Way::Netflow => Some("output:OUT"),
+            Way::Metered => Some("meter:1,output:OUT"),
             Way::Learned => Some(
                 "learn(table=1,hard_timeout=300,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0->NXM_OF_VLAN_TCI[],\
-                 output:NXM_OF_IN_PORT[]),",
+                 output:NXM_OF_IN_PORT[]),output:OUT",
             ),
-            Way::Mirrored => Some("output:40,"),
-            Way::Erspan => Some("output:41,"),
-            Way::Sampled => Some("sample(probability=655,collector_set_id=1,obs_domain_id=1,obs_point_id=1),"),
+            Way::Mirrored => Some("output:40,output:OUT"),
+            Way::Erspan => Some("output:41,output:OUT"),
+            Way::Sampled => {
+                Some("sample(probability=655,collector_set_id=1,obs_domain_id=1,obs_point_id=1),output:OUT")
+            }
+            Way::Normal => Some("NORMAL"),
+            Way::Grouped => Some("group:1"),
+            Way::Larger => Some("check_pkt_larger(1500)->NXM_NX_REG0[0],output:OUT"),
+            Way::Vxlan => Some("output:42"),
+            Way::Geneve6 => Some("output:43"),
             _ => None,
         }
     }
 
-    /// It passes a bridge that leaves packets as they are.
+    /// It passes a bridge that has no logical network.
     pub fn is_plain(&self) -> bool {
         self.plain().is_some()
     }
@@ -164,13 +187,15 @@ impl Traffic {
 
     /// Its packets can come back as they left.
     pub fn goes_round(&self) -> bool {
-        self.is_plain() && self.way != Way::FromGre
+        self.is_plain() && !matches!(self.way, Way::FromGre | Way::Vxlan | Way::Geneve6)
     }
 
     /// Where a direction's packets come in, and where they go out.
     pub fn sides(&self, d: Direction) -> (Side, Side) {
         let (a, b) = match self.way {
             Way::FromGre => (("br-under", "under0"), ("br-plain", "out0")),
+            Way::Vxlan | Way::Geneve6 if d == Direction::Out => (("br-plain", "in0"), ("br-under", "under0")),
+            Way::Vxlan | Way::Geneve6 => (("br-plain", "out0"), ("br-under", "under0")),
             _ if self.is_plain() => (("br-plain", "in0"), ("br-plain", "out0")),
             _ => (("br-under", "under0"), ("br-phys", "phys0")),
         };
@@ -222,10 +247,17 @@ impl Traffic {
             ((near, port), (far, 53))
         };
         if self.is_plain() {
-            let macs = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
-            let frame = frames::frame(&flow(macs, ends.0, ends.1, None), self.content, n)?;
+            let frame = frames::frame(&flow(PLAIN, ends.0, ends.1, None), self.content, n)?;
             return match self.way {
                 Way::FromGre => frames::gre((THERE, HERE), MIRROR, &frame),
+                Way::Vxlan if d == Direction::Back => {
+                    let ips = (THERE.1.into(), HERE.1.into());
+                    frames::vxlan((THERE.0, HERE.0), ips, Vni::new(OVERLAYS)?, &frame, n)
+                }
+                Way::Geneve6 if d == Direction::Back => {
+                    let (macs, ips) = ((THERE.0, HERE.0), (THERE6.into(), HERE6.into()));
+                    frames::geneve(&Tunnel { macs, ips, vni: Vni::new(OVERLAYS)?, ports: None }, &frame, n)
+                }
                 _ => Ok(frame),
             };
         }
@@ -239,9 +271,9 @@ impl Traffic {
             };
             let t = Tunnel {
                 macs: (sender(THERE.0), HERE.0),
-                ips: (THERE.1, HERE.1),
+                ips: (THERE.1.into(), HERE.1.into()),
                 vni: Vni::new(m.key(datapath)?)?,
-                ports: (m.key(ports.0)?, m.key(ports.1)?),
+                ports: Some((m.key(ports.0)?, m.key(ports.1)?)),
             };
             return frames::geneve(&t, &frames::frame(&flow(macs, ends.0, ends.1, None), self.content, n)?, n);
         }
