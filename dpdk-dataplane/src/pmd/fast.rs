@@ -12,7 +12,7 @@
 
 use crate::clock::Clock;
 use crate::pmd::PacketSampler;
-use crate::pmd::round::{Batch, Round};
+use crate::pmd::round::{Batch, Round, WALKS};
 use crate::ports::frame::Frame;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use openflow_rs::PortNo;
@@ -382,7 +382,12 @@ impl FastPmds {
             let thread = self.list.iter().find(|l| l.number == number);
             let _ = thread.map(|l| l.to.send(answer));
         }
+        let walks = switch.walks();
         for _ in 0..MESSAGES {
+            // As many as the packets of a round may.
+            if switch.walks() - walks >= WALKS {
+                break;
+            }
             let Ok(up) = self.from.try_recv() else { break };
             any = true;
             match up {

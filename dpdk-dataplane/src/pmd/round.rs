@@ -9,7 +9,7 @@ use switch::DeviceId;
 const PACKETS: usize = 8 * BURST;
 /// After so many walks through the tables it does so as well: a walk takes as long as some fifty packets with cached
 /// flows, and BFD's packets have to leave in time.
-const WALKS: u64 = BURST as u64;
+pub(super) const WALKS: u64 = BURST as u64;
 
 /// Packets of a round, with the device of each.
 pub(super) type Batch = Vec<(DeviceId, Frame)>;
