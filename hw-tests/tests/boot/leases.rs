@@ -72,7 +72,14 @@ fn dhcpcd() -> Result<()> {
         Ok(())
     })?;
     addresses(&rack, "dhcpcd", true)?;
+    let renewed = || -> Result<usize> { Ok(std::fs::read_to_string(&out)?.matches("reason=RENEW6\n").count()) };
+    let before = renewed()?;
     asked(&mut rack, Signal::SIGUSR1, &["DHCPv6 RENEW"])?;
+    // While the answer is on its way it releases nothing.
+    until("the renewal of DHCPv6", PATIENCE, || {
+        ensure!(renewed()? > before, "{before} renewals");
+        Ok(())
+    })?;
     asked(&mut rack, Signal::SIGALRM, &["DHCPv4 RELEASE", "DHCPv6 RELEASE"])?;
     addresses(&rack, "dhcpcd", false)
 }
