@@ -93,14 +93,7 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
         return;
     }
     if h.proto == ipproto::SCTP {
-        if let Some(f) = packet.get_mut(l4 + 8..l4 + 12) {
-            f.fill(0);
-            let c = crc32c(packet.get(l4..end).unwrap_or_default());
-            if let Some(f) = packet.get_mut(l4 + 8..l4 + 12) {
-                f.copy_from_slice(&c.to_le_bytes());
-            }
-        }
-        return;
+        return set_sctp(packet, l4, end);
     }
     packet[l4 + at..l4 + at + 2].fill(0);
     let mut s = sum(&packet[l4..end]);
@@ -109,6 +102,17 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
     }
     let c = if h.proto == ipproto::UDP { udp(s) } else { finish(s) };
     packet[l4 + at..l4 + at + 2].copy_from_slice(&c.to_be_bytes());
+}
+
+/// Writes the checksum of a whole SCTP packet, whose header begins at `l4`, and which ends at `end` (RFC 9260 section 6.8).
+pub fn set_sctp(packet: &mut [u8], l4: usize, end: usize) {
+    let Some(body) = packet.get_mut(l4..end.max(l4)) else { return };
+    let crc = |body: &mut [u8], bytes: [u8; 4]| {
+        body.get_mut(8..12).into_iter().for_each(|f| f.copy_from_slice(&bytes));
+    };
+    crc(body, [0; 4]);
+    let sum = crc32c(body);
+    crc(body, sum.to_le_bytes());
 }
 
 /// A UDP checksum of a sum: zero is no checksum (RFC 768).

@@ -113,6 +113,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 now.set(F::VlanTci, tci.into());
                 changes(&before, &now, &mut out);
             }
+            op::SCTP_SUM => {}
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
             op::SEND => {
                 let target = Target::of_bits(head as u32);

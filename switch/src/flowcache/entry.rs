@@ -187,6 +187,8 @@ pub(crate) mod op {
     pub(crate) const SAMPLE: u64 = 13 << 56;
     /// The first bytes: [`super::cut`].
     pub(crate) const CUT: u64 = 14 << 56;
+    /// The checksum of SCTP is written anew: [`super::transport`].
+    pub(crate) const SCTP_SUM: u64 = 15 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -575,7 +577,12 @@ impl Entry {
             let keep = || if kept(steps.get(i + 1..).unwrap_or_default()) { KEEP } else { 0 };
             let last = |last: &bool| if *last { LAST } else { 0 };
             match s {
-                Step::Rewrite(list) => write(list, now, &mut words),
+                Step::Rewrite(list) => {
+                    write(list, now, &mut words);
+                    if now.proto == ipproto::SCTP && list.iter().any(|p| p.at == At::Transport) {
+                        words.push(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
+                    }
+                }
                 Step::Vlans(tags) => {
                     words.push(op::TAGS | u64::from(now.tags) << 8 | tags.len() as u64);
                     let tag = |i: usize| tags.get(i).map_or(0, |(tpid, tci)| u64::from(*tpid) << 16 | u64::from(*tci));

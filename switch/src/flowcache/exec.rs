@@ -495,6 +495,7 @@ pub(super) fn run<P: PacketBuf>(
                     crate::extract::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
+            op::SCTP_SUM => now.iter_mut().for_each(|p| sum_sctp(p.data_mut(), head)),
             op::HOLD => out.left = now.take(),
             op::TRANSLATE => {
                 if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
@@ -681,6 +682,17 @@ pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     if apply(p, at, change) == Some(0) && w.udp {
         put16(p, at, 0xffff);
     }
+}
+
+/// Writes the checksum of an SCTP packet, which is whole, anew.
+#[inline(never)]
+fn sum_sctp(p: &mut [u8], head: u64) {
+    let (l3, l4, _) = transport(head);
+    let end = match p.get(l3).map(|b| b >> 4) {
+        Some(6) => be16(p, l3 + 4).map(|n| l3 + 40 + usize::from(n)),
+        _ => be16(p, l3 + 2).map(|n| l3 + usize::from(n)),
+    };
+    checksum::set_sctp(p, l4, end.unwrap_or(0).min(p.len()));
 }
 
 /// Writes another tuple to a packet.

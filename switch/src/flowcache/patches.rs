@@ -66,6 +66,11 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
             put(F::TcpSrc, At::Transport, 0, 2, Sums::Transport);
             put(F::TcpDst, At::Transport, 2, 2, Sums::Transport);
         }
+        // Its checksum is not one of words: it is written anew ([`super::entry::Entry::new`]).
+        ipproto::SCTP => {
+            put(F::SctpSrc, At::Transport, 0, 2, Sums::None);
+            put(F::SctpDst, At::Transport, 2, 2, Sums::None);
+        }
         _ => {}
     }
     let differs = |f: F| old.get(f) != new.get(f);
@@ -78,7 +83,8 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
             let head = |k: &FlowKey| k.get(F::IcmpType) << 8 | k.get(F::IcmpCode) & 0xff;
             v.push(patch(At::Transport, 0, 2, [head(old), head(new)], Sums::Icmp));
         }
-        ipproto::SCTP if differs(F::TcpSrc) || differs(F::TcpDst) => return None,
+        // That of a fragment stays as it is.
+        ipproto::SCTP if new.get(F::IpFrag) != 0 && (differs(F::SctpSrc) || differs(F::SctpDst)) => return None,
         _ => {}
     }
     let nd = proto == ipproto::ICMPV6 && (differs(F::NdTarget) || differs(F::NdSll) || differs(F::NdTll));

@@ -335,6 +335,30 @@ fn odd_packets_need_no_walk() {
     }
 }
 
+/// Packets of SCTP whose ports are written, by flows or by translation, need no walk, and leave with right checksums.
+#[test]
+fn ports_of_sctp_are_written_without_a_walk() {
+    let mut now = Duration::from_secs(10);
+    for (dst, ttl, lane) in (0..8).map(|n| (n & 1, n >> 1 & 1, n & 4 != 0)) {
+        let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
+        let before = s.cache_stats().misses;
+        let mut first = None;
+        for n in 0..40 {
+            now += Duration::from_millis(1);
+            let mut out = Outputs::default();
+            let came = odd(23, dst, 2 + ttl);
+            s.take((3, came.clone()), now, &mut out);
+            let [(_, left)] = &out.packets[..] else { panic!("packet {n}: {:?}", out.packets) };
+            let h = packet::Headers::parse(left).expect("headers");
+            assert!(packet::checksum::l4_ok(left, &h), "packet {n} to {dst}, {ttl}, lane {lane}");
+            assert_ne!(h.ports(left), packet::Headers::parse(&came).expect("headers").ports(&came));
+            assert_eq!(first.get_or_insert_with(|| left.clone()), left, "packet {n} to {dst}, {ttl}, lane {lane}");
+        }
+        let walks = s.cache_stats().misses - before;
+        assert!(walks <= 4, "to {dst}, {ttl}, lane {lane}: {walks} walks");
+    }
+}
+
 /// Requests of ARP are answered without a walk once one has been: those of one sender, as all that an answer says of the sender
 /// decides.
 #[test]

@@ -515,7 +515,7 @@ fn host6(n: u8) -> IpAddr {
 }
 
 /// Kinds of [`odd`] packets.
-pub const ODD: u8 = 23;
+pub const ODD: u8 = 24;
 
 /// A packet whose key is fields, or that of UDP and TCP over IPv6: ICMP, errors, IGMP, fragments, neighbour discovery, ARP, of no IP protocol, of no protocol that is
 /// known.
@@ -596,6 +596,11 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             if dst & 1 == 0 { 1 } else { 58 },
             &[8, 0, 0, 0, 0, ttl][..usize::from(dst & 2) * 2 + 1],
         ),
+        // SCTP, with a chunk of data.
+        23 => {
+            let header = [3, 232, 0, 80 + dst, 0, 0, 0, 1, 0, 0, 0, 0];
+            made(if ttl & 1 == 0 { v6 } else { v4 }, 132, &[&header[..], &[0, 3, 0, 20, ttl], &[9; 15]].concat())
+        }
         // A label, or a stack that does not end within what is parsed.
         15 => {
             let ip = made(v4, 1, &echo);
