@@ -246,7 +246,7 @@ fn compare(contenders: &mut [Contender<'_>], t: &Traffic, c: &Case, plan: Plan<'
 fn begin(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path, [out, back]: &[Vec<PathBuf>; 2]) -> Result<Outcome> {
     let input = if c.direction == Direction::Out { out } else { back };
     if let Some(actions) = t.plain() {
-        m.plain_bridge(actions, &[("in0", "out0")])?;
+        m.plain_bridge((t.matches(), actions), &[("in0", "out0")])?;
     }
     m.count_flows(t.is_counted())?;
     m.flush()?;
@@ -310,7 +310,7 @@ fn rounds(m: &Machine, t: &Traffic, c: &Case) -> Result<Vec<Vec<u8>>> {
 fn begin_round(m: &mut Machine, t: &Traffic, c: &Case) -> Result<()> {
     let ((bridge, a), (_, b)) = t.sides(c.direction);
     let frames = rounds(m, t, c)?;
-    m.plain_bridge(t.plain().unwrap_or_default(), &[(a, b), (b, a)])?;
+    m.plain_bridge((t.matches(), t.plain().unwrap_or_default()), &[(a, b), (b, a)])?;
     m.count_flows(t.is_counted())?;
     for port in [a, b] {
         m.device((bridge, port), &Device::Ring)?;
@@ -327,7 +327,7 @@ fn end_round(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<V
     m.device((bridge, end), &Device::Record(file.clone()))?;
     // Open vSwitch drops packets that need its slow path while it takes a new port in.
     m.pause(Duration::from_secs(1))?;
-    m.ways("output:OUT", &[(a, end), (b, end)])?;
+    m.ways(("", "output:OUT"), &[(a, end), (b, end)])?;
     until("all packets", Duration::from_secs(20), || {
         let left = m.counters((bridge, end))?.1;
         if left < n as u64 { bail!("{left} of {n} left") } else { Ok(()) }

@@ -106,13 +106,16 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
 
 /// Writes the checksum of a whole SCTP packet, whose header begins at `l4`, and which ends at `end` (RFC 9260 section 6.8).
 pub fn set_sctp(packet: &mut [u8], l4: usize, end: usize) {
-    let Some(body) = packet.get_mut(l4..end.max(l4)) else { return };
-    let crc = |body: &mut [u8], bytes: [u8; 4]| {
-        body.get_mut(8..12).into_iter().for_each(|f| f.copy_from_slice(&bytes));
-    };
-    crc(body, [0; 4]);
-    let sum = crc32c(body);
-    crc(body, sum.to_le_bytes());
+    let body = packet.get_mut(l4..end.max(l4)).and_then(|b| b.split_at_mut_checked(12));
+    let Some((header, rest)) = body else { return };
+    let (ports, sum) = header.split_at_mut(8);
+    sum.copy_from_slice(&sctp(ports, rest));
+}
+
+/// The checksum of an SCTP packet: that of ports and tag, four zeros, and the chunks.
+fn sctp(ports: &[u8], chunks: &[u8]) -> [u8; 4] {
+    let header = crc32c::crc32c_append(crc32c::crc32c(ports), &[0; 4]);
+    crc32c::crc32c_append(header, chunks).to_le_bytes()
 }
 
 /// A UDP checksum of a sum: zero is no checksum (RFC 768).
@@ -154,12 +157,8 @@ pub fn l4_ok(packet: &[u8], h: &Headers) -> bool {
     let Some(body) = packet.get(l4..end) else { return false };
     match h.proto {
         _ if h.fragment => true,
-        ipproto::SCTP => match (packet.get(l4 + 8..l4 + 12), body.get(..12)) {
-            (Some(c), Some(_)) => {
-                let mut copy = body.to_vec();
-                copy[8..12].fill(0);
-                crc32c(&copy).to_le_bytes() == *c
-            }
+        ipproto::SCTP => match body.split_at_checked(12) {
+            Some((&[ref ports @ .., a, b, c, d], rest)) => sctp(ports, rest) == [a, b, c, d],
             _ => false,
         },
         ipproto::UDP if body.get(6..8) == Some(&[0, 0]) && h.is_ipv4() => true,
@@ -169,22 +168,11 @@ pub fn l4_ok(packet: &[u8], h: &Headers) -> bool {
     }
 }
 
-/// CRC32c (Castagnoli).
-pub fn crc32c(b: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in b {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
-        }
-    }
-    !crc
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Mac;
+    use proptest::prelude::*;
 
     /// RFC 1071 section 4.1, word by word.
     fn slow(b: &[u8]) -> u16 {
@@ -238,6 +226,33 @@ mod tests {
             for b in [noise, vec![0; n], vec![0xff; n]] {
                 assert_eq!(sum(&b), u32::from(slow(&b)), "{n} bytes");
             }
+        }
+    }
+
+    /// RFC 9260 appendix A, bit by bit.
+    fn slow_crc(b: &[u8]) -> u32 {
+        let step = |crc: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        !b.iter().fold(u32::MAX, |crc, b| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc)))
+    }
+
+    #[test]
+    fn the_slow_crc_is_right() {
+        assert_eq!(slow_crc(b"123456789"), 0xe306_9283);
+    }
+
+    proptest! {
+        #[test]
+        fn sctp_has_the_crc_of_all_of_it(body in proptest::collection::vec(any::<u8>(), 12..300), l4 in 0..9usize) {
+            let mut p = vec![7; l4];
+            p.extend(&body);
+            p.extend([9; 3]);
+            set_sctp(&mut p, l4, l4 + body.len());
+            let mut zeroed = body.clone();
+            zeroed[8..12].fill(0);
+            let expected = slow_crc(&zeroed).to_le_bytes();
+            prop_assert_eq!(&p[l4 + 8..l4 + 12], &expected);
+            p[l4 + 8..l4 + 12].copy_from_slice(&body[8..12]);
+            prop_assert_eq!(&p[l4..l4 + body.len()], &body[..]);
         }
     }
 }

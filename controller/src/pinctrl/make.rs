@@ -178,15 +178,9 @@ pub(super) fn sctp_abort(p: &[u8], back: bool) -> Option<Vec<u8>> {
     body.extend(tag.to_be_bytes());
     body.extend([0; 4]);
     body.extend([ABORT, flags, 0, 4]);
-    let sum = crc32c(&body).to_le_bytes();
-    body[8..12].copy_from_slice(&sum);
+    let end = body.len();
+    packet::checksum::set_sctp(&mut body, 0, end);
     own(eth_dst, eth_src, (src, dst), SCTP, HOPS, &body)
-}
-
-/// The checksum of SCTP (RFC 9260 appendix A).
-fn crc32c(data: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !data.iter().fold(u32::MAX, |crc, b| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc)))
 }
 
 /// Whether a packet says that a destination is unreachable, as `reject` itself does: two that reject each other's packets would
@@ -331,7 +325,8 @@ mod tests {
         let data = ip(&[0, 1, 0, 2, 1, 2, 3, 4, 9, 9, 9, 9, 0, 3, 0, 16]);
         let a = sctp_abort(&data, true).unwrap();
         assert_eq!((&a[38..42], a[47]), (&[1, 2, 3, 4][..], 1));
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        let h = Headers::parse(&a).unwrap();
+        assert!(h.l4.is_some() && packet::checksum::l4_ok(&a, &h));
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub enum Content {
     Stray,
     /// ESP, which has no ports.
     Esp,
+    /// SCTP with a chunk of data (RFC 9260 section 3.3.1).
+    Sctp,
+    /// Requests of ARP, each for another address.
+    Arp,
     /// ICMP echoes out, replies back; the identifier is the port of their sender.
     Echo,
 }
@@ -126,6 +130,11 @@ pub fn frame(f: &Flow, content: Content, n: usize) -> Result<Vec<u8>> {
             other(ipproto::TCP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0x20, 0, 0, 0, 0, 0]].concat())
         }
         Content::Esp => other(ESP, &[]),
+        // A tag, a checksum, which is written below, and the first chunk.
+        Content::Sctp => {
+            other(ipproto::SCTP, &[&ports[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 3, 0, 18, 0, 0, 0, 1]].concat())
+        }
+        Content::Arp => Some(build::arp_request(f.macs.0, f.from.0, Ipv4Addr::from(u32::from(f.to.0) + n as u32))),
         Content::Echo => {
             let (kind, id) = if f.asks { (8, from.1) } else { (0, to.1) };
             other(ipproto::ICMP, &[&[kind, 0, 0, 0][..], &id.to_be_bytes(), &[0, 1]].concat())
@@ -141,6 +150,11 @@ pub fn frame(f: &Flow, content: Content, n: usize) -> Result<Vec<u8>> {
             build::icmp_error(&about, f.macs.0, from.0, *kind, *code, 0).context("an ICMP error")?
         }
     };
+    if content == Content::Sctp
+        && let Some(h) = Headers::parse(&p)
+    {
+        packet::checksum::set_l4(&mut p, &h);
+    }
     if content == Content::Malformed {
         p[38..40].copy_from_slice(&[9, 9]);
     }
@@ -262,7 +276,8 @@ pub fn is_traffic(frame: &[u8]) -> bool {
         Some((_, GENEVE_PORT)) => inner(frame).and_then(Headers::parse),
         _ => Some(h),
     };
-    h.is_some_and(|h| matches!(h.proto, ipproto::UDP | ipproto::ICMP | ipproto::TCP | ESP))
+    let answers = frame.get(12..14) == Some(&[8, 6]) && frame.get(21) == Some(&2);
+    answers || h.is_some_and(|h| matches!(h.proto, ipproto::UDP | ipproto::ICMP | ipproto::TCP | ipproto::SCTP | ESP))
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an

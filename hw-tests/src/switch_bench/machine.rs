@@ -519,12 +519,12 @@ impl Machine {
         self.vs(&all).map(drop)
     }
 
-    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs, by some
-    /// actions, in which `OUT` stands for the latter.
+    /// A bridge with ports and nothing else, whose packets go from one port to another, in each of these pairs, by a flow of
+    /// a match and actions, in which `OUT` stands for the latter.
     ///
     /// # Errors
     /// The switch's.
-    pub fn plain_bridge(&mut self, actions: &str, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn plain_bridge(&mut self, flow: (&str, &str), ways: &[(&str, &str)]) -> Result<()> {
         self.vs(&["--may-exist", "add-br", "br-plain", "--", "set", "bridge", "br-plain", "datapath_type=netdev"])?;
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         until("br-plain", Duration::from_secs(10), || {
@@ -539,7 +539,7 @@ impl Machine {
             format!("group_id=1,type=select,selection_method=dp_hash{}", (1..=4).map(bucket).collect::<String>());
         self.exec("ovs-ofctl", &["-O", "OpenFlow15", "add-group", &socket, &group])?;
         self.tunnels()?;
-        self.ways(actions, ways)
+        self.ways(flow, ways)
     }
 
     /// The plain bridge's tunnels, and what watches it: a collector, which nobody is.
@@ -587,14 +587,16 @@ impl Machine {
         .map(drop)
     }
 
-    /// Changes where packets of the plain bridge go, by some actions, in which `OUT` stands for the second port of each pair.
+    /// Changes where packets of the plain bridge go, by a flow of a match and actions, in which `OUT` stands for the second port
+    /// of each pair.
     ///
     /// # Errors
     /// The switch's.
-    pub fn ways(&self, actions: &str, ways: &[(&str, &str)]) -> Result<()> {
+    pub fn ways(&self, (matches, actions): (&str, &str), ways: &[(&str, &str)]) -> Result<()> {
         let socket = format!("unix:{}", self.path("br-plain.mgmt"));
         for (from, to) in ways {
-            let flow = format!("in_port={} actions={}", number(from), actions.replace("OUT", &number(to).to_string()));
+            let actions = actions.replace("OUT", &number(to).to_string());
+            let flow = format!("{matches}in_port={} actions={actions}", number(from));
             self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, &flow])?;
         }
         Ok(())

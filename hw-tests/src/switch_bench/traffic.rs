@@ -52,6 +52,10 @@ enum Way {
     Normal,
     /// A group chooses one of four buckets by a hash, as ECMP routes of OVN do, which all lead to the same port.
     Grouped,
+    /// Requests of ARP are answered, as by OVN's switches.
+    Answered,
+    /// The destination port becomes another one.
+    Port,
     /// The packet's length is compared with an MTU, as OVN's routers do.
     Larger,
     /// Into a VXLAN tunnel, as at a VTEP, and out of it.
@@ -101,7 +105,7 @@ fn traffic(name: &str, way: Way, packets: usize, content: Content, out: Option<&
 
 /// All traffic.
 pub fn all() -> Vec<Traffic> {
-    use Content::{Broken, Echo, Esp, Imix, Malformed, Small, Stray, Tcp, V6};
+    use Content::{Arp, Broken, Echo, Esp, Imix, Malformed, Sctp, Small, Stray, Tcp, V6};
     let mut v = vec![
         traffic("forward", Way::Plain, 1000, Small, Some("forward"), None),
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
@@ -115,6 +119,8 @@ pub fn all() -> Vec<Traffic> {
         traffic("netflow", Way::Netflow, 1000, Small, Some("netflow"), None),
         traffic("normal", Way::Normal, 1000, Small, Some("normal"), None),
         traffic("grouped", Way::Grouped, 1000, Small, Some("grouped"), None),
+        traffic("arp", Way::Answered, 1000, Arp, Some("arp"), None),
+        traffic("sctp-port", Way::Port, 1000, Sctp, Some("sctp-port"), None),
         traffic("larger", Way::Larger, 1000, Small, Some("larger"), None),
         traffic("vxlan", Way::Vxlan, 1000, Small, Some("into-vxlan"), Some("from-vxlan")),
         traffic("geneve6", Way::Geneve6, 1000, Small, Some("into-geneve6"), Some("from-geneve6")),
@@ -166,12 +172,27 @@ impl Traffic {
             Way::Sampled => {
                 Some("sample(probability=655,collector_set_id=1,obs_domain_id=1,obs_point_id=1),output:OUT")
             }
+            Way::Answered => Some(
+                "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],mod_dl_src:02:00:00:00:00:0e,load:2->NXM_OF_ARP_OP[],\
+                 move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],load:0x02000000000e->NXM_NX_ARP_SHA[],push:NXM_OF_ARP_SPA[],\
+                 move:NXM_OF_ARP_TPA[]->NXM_OF_ARP_SPA[],pop:NXM_OF_ARP_TPA[],output:OUT",
+            ),
+            Way::Port => Some("set_field:3868->sctp_dst,output:OUT"),
             Way::Normal => Some("NORMAL"),
             Way::Grouped => Some("group:1"),
             Way::Larger => Some("check_pkt_larger(1500)->NXM_NX_REG0[0],output:OUT"),
             Way::Vxlan => Some("output:42"),
             Way::Geneve6 => Some("output:43"),
             _ => None,
+        }
+    }
+
+    /// Which packets have these actions, as a flow's match.
+    pub fn matches(&self) -> &'static str {
+        match self.way {
+            Way::Answered => "arp,",
+            Way::Port => "sctp,",
+            _ => "",
         }
     }
 
@@ -187,7 +208,7 @@ impl Traffic {
 
     /// Its packets can come back as they left.
     pub fn goes_round(&self) -> bool {
-        self.is_plain() && !matches!(self.way, Way::FromGre | Way::Vxlan | Way::Geneve6)
+        self.is_plain() && !matches!(self.way, Way::FromGre | Way::Vxlan | Way::Geneve6 | Way::Answered | Way::Port)
     }
 
     /// Where a direction's packets come in, and where they go out.
