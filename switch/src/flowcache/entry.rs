@@ -579,7 +579,7 @@ impl Entry {
             match s {
                 Step::Rewrite(list) => {
                     write(list, now, &mut words);
-                    if now.proto == ipproto::SCTP && list.iter().any(|p| p.at == At::Transport) {
+                    if now.proto == ipproto::SCTP && now.l4 != 0 && list.iter().any(|p| p.at == At::Transport) {
                         words.push(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
                     }
                 }

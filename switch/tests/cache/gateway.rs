@@ -77,6 +77,8 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=8,in_port=3,sctp,tp_dst=81 actions=ct(commit,zone=41,nat(dst=10.8.1.9:99),table=120)",
     "table=0,priority=8,in_port=3,sctp6,tp_dst=81 actions=ct(commit,zone=41,nat(src=[2001::b1]:2000-2010),table=120)",
     "table=0,priority=8,in_port=3,sctp,tp_dst=82 actions=set_field:79->sctp_src,set_field:0x1234->tun_id,set_field:192.168.0.2->tun_dst,output:10",
+    "table=0,priority=7,in_port=3,sctp actions=set_field:77->sctp_src,output:2",
+    "table=0,priority=7,in_port=3,sctp6 actions=set_field:77->sctp_src,output:2",
     "table=120,ip actions=output:2",
     "table=120,ipv6 actions=output:2",
     "table=0,priority=8,in_port=3,ip,nw_proto=2 actions=move:NXM_OF_IP_SRC[]->NXM_NX_REG3[],output:20",

@@ -596,10 +596,11 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             if dst & 1 == 0 { 1 } else { 58 },
             &[8, 0, 0, 0, 0, ttl][..usize::from(dst & 2) * 2 + 1],
         ),
-        // SCTP, with a chunk of data.
+        // SCTP, with a chunk of data, or without all of its header.
         23 => {
             let header = [3, 232, 0, 80 + dst, 0, 0, 0, 1, 0, 0, 0, 0];
-            made(if ttl & 1 == 0 { v6 } else { v4 }, 132, &[&header[..], &[0, 3, 0, 20, ttl], &[9; 15]].concat())
+            let all = [&header[..], &[0, 3, 0, 20, ttl], &[9; 15]].concat();
+            made(if ttl & 1 == 0 { v6 } else { v4 }, 132, if dst == 3 { &all[..8] } else { &all })
         }
         // A label, or a stack that does not end within what is parsed.
         15 => {
