@@ -4,6 +4,7 @@ use crate::{Eal, Error, ffi};
 use packet::{Headers, checksum, ipproto};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Memory for packets, shared by clones. It is never given back: its packets do not hold it, so that each may outlive every handle.
@@ -74,6 +75,9 @@ impl Pool {
         Some(m)
     }
 }
+
+/// Some device that was opened writes checksums of UDP.
+pub(crate) static BY_DEVICES: AtomicBool = AtomicBool::new(false);
 
 /// What a device says of the transport checksum, and what it is asked for.
 const RX_L4: u64 = (ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD | ffi::RTE_MBUF_F_RX_L4_CKSUM_BAD) as u64;
@@ -213,14 +217,18 @@ impl Mbuf {
 
     /// Leaves what the last `rest` bytes add to the checksum of the UDP packet that the last `udp` bytes are to
     /// [`crate::Port::transmit`], which leaves all of it to the device where that does it. Headers may change until then, and the
-    /// checksum with them.
+    /// checksum with them. False, with nothing done, while no device does: it is the sender's to write then.
     #[inline]
-    pub fn leave_checksum(&mut self, udp: usize, rest: usize) {
+    pub fn leave_checksum(&mut self, udp: usize, rest: usize) -> bool {
+        if !BY_DEVICES.load(Relaxed) {
+            return false;
+        }
         // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
         let m = unsafe { self.raw.as_mut() };
         // Unused until the device is told of headers' lengths.
         m.__bindgen_anon_3.tx_offload = (udp as u64) << 32 | (rest as u64 & u64::from(u32::MAX));
         m.ol_flags |= TX_UDP;
+        true
     }
 
     /// Whether a checksum was left, and is to be written.

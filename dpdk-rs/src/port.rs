@@ -3,6 +3,7 @@
 use crate::error::reason;
 use crate::events::Health;
 use crate::info::{PortInfo, describe, device_info};
+use crate::mbuf::BY_DEVICES;
 use crate::socket::{Ring, Socket};
 use crate::software::{Software, SoftwareDevice};
 use crate::tap::Tap;
@@ -401,6 +402,7 @@ impl Port {
         (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
         info.rx_checksums = conf.rxmode.offloads != 0;
         info.tx_udp = conf.txmode.offloads & ffi::ISTHMUS_TX_UDP != 0;
+        BY_DEVICES.fetch_or(info.tx_udp, Ordering::Relaxed);
         info.tx_ipv4 = conf.txmode.offloads & ffi::ISTHMUS_TX_IPV4 != 0;
         self.info = info;
         Ok(())

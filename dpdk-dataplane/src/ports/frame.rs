@@ -58,8 +58,7 @@ impl PacketBuf for Frame {
     }
 
     fn leave_checksum(&mut self, udp: usize, rest: usize) -> bool {
-        self.0.leave_checksum(udp, rest);
-        true
+        self.0.leave_checksum(udp, rest)
     }
 
     fn settle_checksum(&mut self) {

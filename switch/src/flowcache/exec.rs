@@ -619,10 +619,18 @@ fn encapsulate_gre<P: PacketBuf>(mut p: P, o: &OuterGre<'_>) -> Option<P> {
 #[inline(always)]
 fn unpack(words: &[u64], to: &mut [u8]) {
     let (whole, rest) = to.as_chunks_mut::<8>();
-    let n = whole.len();
+    let (n, more) = (whole.len(), rest.len());
     whole.iter_mut().zip(words).for_each(|(c, w)| *c = w.to_ne_bytes());
-    if let Some(w) = words.get(n) {
-        rest.iter_mut().zip(w.to_ne_bytes()).for_each(|(c, b)| *c = b);
+    if more == 0 {
+        return;
+    }
+    // The last eight bytes at once, of which the first are there already.
+    if let Some(last) = to.last_chunk_mut()
+        && let Some(&[a, b]) = n.checked_sub(1).and_then(|n| words.get(n..)?.first_chunk())
+    {
+        let bits = 8 * more as u32;
+        let [a, b] = [a, b].map(|w| u64::from_le_bytes(w.to_ne_bytes()));
+        *last = (a >> bits | b << (64 - bits)).to_le_bytes();
     }
 }
 
@@ -648,10 +656,10 @@ pub(super) fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
         // RFC 768: the sum over the headers; the sender of the packet, or its device, adds the rest.
         let (udp, rest) = (whole - l4, whole - n);
         let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
-        put16(d, l4 + 6, checksum::udp(part).into());
-        if !p.leave_checksum(udp, rest) {
-            checksum::add_udp(p.data_mut(), udp, rest);
-        }
+        let left = p.leave_checksum(udp, rest);
+        let d = p.data_mut();
+        let rest = if left { 0 } else { checksum::sum(d.get(n..)?) };
+        put16(d, l4 + 6, checksum::udp(part + rest).into());
     }
     Some(p)
 }
