@@ -199,6 +199,32 @@ fn sessions_need_no_walk() {
     }
 }
 
+/// Another thread forgets its masks when numbers begin anew: under an old one a packet would have the key of a flow under the new
+/// one with the same number.
+#[test]
+fn old_masks_serve_no_flow_of_new_ones() {
+    let mut s = Rig::with_few_masks(true);
+    s.number_masks_up_to(1);
+    let now = Duration::from_secs(10);
+    let mut sport = 1000;
+    let mut sent = |s: &mut Rig, dport: u16| {
+        sport += 1;
+        let ends = ((ip("10.0.0.9"), sport), (ip("9.9.9.9"), dport));
+        let p = build::udp(PEER, ROUTER, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+        let mut out = Outputs::default();
+        s.take((3, p), now, &mut out);
+        out.packets.iter().map(|(to, _)| to.device().index()).collect::<Vec<_>>()
+    };
+    flow(&mut s, BridgeId(0), "table=0,priority=90,in_port=3 actions=output:2", now);
+    (0..3).for_each(|_| assert_eq!(sent(&mut s, 5), [2]));
+    let walks = s.cache_stats().misses;
+    flow(&mut s, BridgeId(0), "table=0,priority=91,in_port=3,udp,tp_dst=0 actions=output:1", now);
+    (0..9).for_each(|_| assert_eq!(sent(&mut s, 0), [1]));
+    (0..9).for_each(|_| assert_eq!(sent(&mut s, 5), [2]));
+    (0..9).for_each(|n| assert_eq!(sent(&mut s, n % 2 * 5), [1 + n as usize % 2]));
+    assert!(s.cache_stats().misses - walks < 20, "the new mask serves: {:?}", s.cache_stats());
+}
+
 /// Packets that differ in nothing that decides need no walk: those of other ports and addresses, until a table asks for these.
 #[test]
 fn packets_alike_share_a_flow() {
