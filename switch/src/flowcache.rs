@@ -448,6 +448,14 @@ impl FlowCache {
     }
 }
 
+/// How many bytes so many packets are told to have, whose lengths, and those of their inner frames, have these sums: which of
+/// the two counts, and by how much each packet differs from it.
+#[inline]
+fn told((which, difference): (u8, i32), packets: u64, sums: [u64; 2]) -> u64 {
+    let sum = sums.get(usize::from(which)).copied().unwrap_or(0);
+    (sum as i64 + i64::from(difference) * packets as i64).max(0) as u64
+}
+
 impl Tally {
     #[inline(always)]
     fn add(&mut self, lengths: [usize; 2]) {

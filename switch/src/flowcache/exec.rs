@@ -7,7 +7,7 @@ use super::entry::{
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
 use super::views::Views;
-use super::{Cache, Count, FlowCache, Tallies, Tally};
+use super::{Cache, Count, FlowCache, Tallies, Tally, told};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, SharedConntrack, Tuple};
 use crate::drops::DropReason;
@@ -402,10 +402,7 @@ impl FlowCache {
             xcaches.add(*place, t, *now);
             let Some(counts) = xcaches.counts(*place, t.generation) else { continue };
             let n = u64::from(t.packets);
-            let total = |(which, difference): (u8, i32)| {
-                let b = t.bytes.get(usize::from(which)).copied().unwrap_or(0);
-                (b as i64 + i64::from(difference) * n as i64).max(0) as u64
-            };
+            let total = |length| told(length, n, t.bytes);
             for c in counts {
                 match c {
                     Count::Table { bridge, table, rule, length } => {
@@ -615,7 +612,7 @@ fn encapsulate_gre<P: PacketBuf>(mut p: P, o: &OuterGre<'_>) -> Option<P> {
     Some(p)
 }
 
-/// Copies words as bytes.
+/// Copies words as bytes, of which there are eight at least.
 #[inline(always)]
 fn unpack(words: &[u64], to: &mut [u8]) {
     let (whole, rest) = to.as_chunks_mut::<8>();
@@ -653,7 +650,7 @@ pub(super) fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     }
     put16(d, l4 + 4, whole - l4);
     if csum {
-        // RFC 768: the sum over the headers; the sender of the packet, or its device, adds the rest.
+        // RFC 768: the sum over the headers, and over the rest of it unless that is left to a device.
         let (udp, rest) = (whole - l4, whole - n);
         let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
         let left = p.leave_checksum(udp, rest);

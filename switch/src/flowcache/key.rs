@@ -1115,6 +1115,8 @@ pub(crate) fn frame(words: &[u64]) -> Option<(DeviceId, Vec<u8>, &'static Shape)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tunnel::{Egress, Route, Underlay};
+    use packet::{Mac, build};
     use proptest::prelude::*;
 
     proptest! {
@@ -1199,6 +1201,57 @@ mod tests {
             let said = h.and_then(|h| Some((Layout::of(&h)?, h.l3_end)));
             let found = class.and_then(|c| Some((ALL.get(c.kind)?.outer, c.end)));
             prop_assert_eq!(found, said);
+        }
+    }
+
+    /// Headers in a tunnel over UDP are where the shape of their kind says, and no two forms share a kind.
+    #[test]
+    fn shapes_in_tunnels_are_where_the_headers_are() {
+        let (here, there) =
+            (|v6| if v6 { "fd00::1" } else { "10.0.0.1" }, |v6| if v6 { "fd00::2" } else { "10.0.0.2" });
+        let address = |s: &str| -> std::net::IpAddr { s.parse().expect("address") };
+        let route = |v6| Route {
+            prefix: address(here(v6)),
+            len: 64,
+            gateway: None,
+            source: address(here(v6)),
+            source_mac: Mac::ZERO,
+            egress: Egress::Port("br-ex".into()),
+            hop_source: None,
+            table: Route::MAIN,
+            own: false,
+            mark: 0,
+        };
+        let mut underlay = Underlay::default();
+        underlay.set_routes([false, true].map(route).into());
+        let tagged = |mut p: Vec<u8>, tag: bool| {
+            p.splice(12..12, [0x81, 0, 0, 7].into_iter().take(if tag { 4 } else { 0 }));
+            p
+        };
+        let mut kinds = std::collections::BTreeSet::new();
+        for n in 0..64 {
+            let [over_v6, outer_tag, option, v6, tag, tcp] = [0, 1, 2, 3, 4, 5].map(|bit| n >> bit & 1 != 0);
+            let ends = (address(there(v6)), address(here(v6)));
+            let header = [&[0, 80, 0, 53][..], &[0; 8], &[0x50, 0x10, 0, 0, 0, 0, 0, 0]].concat();
+            let inner = if tcp {
+                build::ip_packet(Mac::ZERO, Mac::ZERO, ends.0, ends.1, ipproto::TCP, 64, &header)
+            } else {
+                build::udp(Mac::ZERO, Mac::ZERO, (ends.0, 80), (ends.1, 53), 64, &[7; 9])
+            };
+            let inner = tagged(inner.expect("inner"), tag);
+            let options = [(0x102, 0x80, vec![0, 1, 0, 2])];
+            let mut body = Vec::new();
+            let used = if option { &options[..] } else { &[] };
+            packet::tunnel::Geneve::put(&mut body, packet::Vni::of_low_bits(5), false, used);
+            body.extend_from_slice(&inner);
+            let ends = ((address(there(over_v6)), 7), (address(here(over_v6)), packet::tunnel::GENEVE_PORT));
+            let p = tagged(build::udp(Mac::ZERO, Mac::ZERO, ends.0, ends.1, 64, &body).expect("outer"), outer_tag);
+            let class = classify(&p, &underlay.local, false).expect("a kind");
+            let shape = &ALL[class.kind];
+            let layout = |p: &[u8]| Layout::of(&Headers::parse(p).expect("headers")).expect("layout");
+            assert_eq!((shape.outer, shape.inner), (layout(&p), layout(&inner)), "{n:#b}");
+            assert_eq!((shape.inner_at, class.end), (p.len() - inner.len(), p.len()), "{n:#b}");
+            assert!(kinds.insert(class.kind), "{n:#b}");
         }
     }
 }

@@ -14,20 +14,18 @@ use super::entry::Entry;
 use super::exec::{run, serve};
 use super::table::Table;
 use super::views::Views;
-use super::{Cache, Step, Tallies};
+use super::{Cache, Step, Tallies, told};
 use crate::bridge::meter::{Meter, SharedMeter};
 use crate::buf::PacketBuf;
 use crate::conntrack::Tuple;
 use crate::drops::DropReason;
 use crate::events::Outputs;
+use crate::extract::STAND_IN;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
 /// Most checks of an entry with meters.
 pub(super) const CHECKS: usize = u64::BITS as usize;
-
-/// Bytes that every frame has: those of Ethernet's header.
-const SHORTEST: i32 = 14;
 
 /// A meter of a cached flow.
 #[derive(Clone, Debug)]
@@ -62,16 +60,14 @@ impl Metered {
     }
 
     fn len(&self, lengths: [usize; 2]) -> usize {
-        let (which, difference) = self.length;
-        let len = lengths.get(usize::from(which)).copied().unwrap_or(0) as i64 + i64::from(difference);
-        len.max(0) as usize
+        told(self.length, 1, lengths.map(|n| n as u64)) as usize
     }
 
-    /// The sum of these lengths for so many packets, if none can be less than 0.
+    /// The sum of these lengths for so many packets, if none can be less than 0: every frame has Ethernet's header.
     fn sum(&self, (packets, sums): (usize, [usize; 2])) -> Option<usize> {
-        let (which, difference) = self.length;
-        let sum = sums.get(usize::from(which)).copied().unwrap_or(0) as i64 + packets as i64 * i64::from(difference);
-        (difference >= -SHORTEST).then_some(sum.max(0) as usize)
+        let (_, difference) = self.length;
+        let sum = || told(self.length, packets as u64, sums.map(|n| n as u64)) as usize;
+        (difference >= -(STAND_IN as i32)).then(sum)
     }
 }
 
