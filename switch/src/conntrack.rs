@@ -549,32 +549,48 @@ impl Conntrack {
     }
 
     /// Stores a connection. What is known of its original and its reply tuple: the hash, and that nobody has it.
-    fn store(&mut self, mut c: Connection, known: [Option<(Hash, bool)>; 2]) -> Option<ConnId> {
+    fn store(&mut self, mut c: Connection, known: [Option<(Hash, bool)>; 2], now: Duration) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
-        let key = (c.zone, c.original, c.reply);
         if self.len() >= self.limit {
             return None;
         }
+        let (zone, original, reply) = (c.zone, c.original, c.reply);
+        let tuples = [(reply, Direction::Reply, known[1]), (original, Direction::Original, known[0])]
+            .map(|(t, d, known)| (t, d, known.unwrap_or_else(|| (self.index.hash(zone, &t), false))));
+        for (t, _, (hash, free)) in &tuples {
+            if !*free {
+                self.take(*hash, (zone, t), now);
+            }
+        }
         let index = self.empty_slot()?;
         *self.count.get_mut() += 1;
-        self.zones.come(c.zone, 1);
+        self.zones.come(zone, 1);
         self.count_owner(c.owner, 1);
         if c.owner == 0 {
-            self.journal.content(index, c.zone);
+            self.journal.content(index, zone);
         }
         *self.slots.place(index)? = Some(c);
         self.publish(index);
-        // If both tuples are equal, packets count as original.
-        let (zone, original, reply) = key;
-        for (t, d, known) in [(&reply, Direction::Reply, known[1]), (&original, Direction::Original, known[0])] {
-            let (hash, free) = known.unwrap_or_else(|| (self.index.hash(zone, t), false));
-            if !free {
-                self.index.take(&mut self.slots, hash, (zone, t));
+        for (_, d, (hash, _)) in tuples {
+            // If both tuples are equal, packets count as original.
+            if d == Direction::Original || original != reply {
+                self.index.insert(hash, index, d);
             }
-            self.index.insert(hash, index, d);
         }
         Some(ConnId { index, generation: self.generation })
+    }
+
+    /// Takes a tuple from the connection that has it, if any. One that has expired goes: no two connections of the table
+    /// have a tuple because the sweep has not come to one of them. A reader is told of slots in their order, and could
+    /// take the dead one for the later.
+    fn take(&mut self, hash: Hash, (zone, t): (Zone, &Tuple), now: Duration) {
+        let Some((slot, d)) = self.find_alone(hash, zone, t) else { return };
+        if self.expires(slot) <= now {
+            self.delete(slot);
+        } else {
+            self.index.remove((zone, t), slot, d);
+        }
     }
 
     /// Tracks a packet.
@@ -619,6 +635,7 @@ impl Conntrack {
         hash: Hash,
         mut found: Option<(u32, Direction)>,
     ) -> Verdict {
+        let mut from = 0;
         if let Some((i, _)) = found
             && self.expires(i) <= now
         {
@@ -630,10 +647,11 @@ impl Conntrack {
             && req.force
             && req.commit
         {
-            self.delete(i);
+            from = self.delete_here(i);
             found = None;
         }
         if p.error {
+            self.follows(None, from, now);
             return self.related(p, req, found);
         }
         if let Some((i, dir)) = found {
@@ -657,12 +675,32 @@ impl Conntrack {
                 state::Update::Invalid => {
                     return Verdict { state: flag::TRK | flag::INV, conn: self.id(i), ..Default::default() };
                 }
-                state::Update::Reopen => {
-                    self.delete(i);
-                }
+                state::Update::Reopen => from = self.delete_here(i),
             }
         }
-        self.fresh(p, req, now, hash)
+        let v = self.fresh(p, req, now, hash);
+        self.follows(v.conn, from, now);
+        v
+    }
+
+    /// Removes a connection as a packet of it came that opens another; returns the chassis whose it was, 0 for this one.
+    fn delete_here(&mut self, index: u32) -> replica::Owner {
+        self.delete(index).map_or(0, |c| c.owner)
+    }
+
+    /// A new connection, if there is one, has taken the place of one of another chassis. That has to hear of it, as if
+    /// the connection had changed hands: it has the former one still.
+    fn follows(&mut self, new: Option<ConnId>, from: replica::Owner, now: Duration) {
+        if from == 0 {
+            return;
+        }
+        match new.and_then(|id| self.slots.get_mut(id.index)) {
+            Some(c) => {
+                c.from = from;
+                self.owners.packet_from(from, now);
+            }
+            None => self.unheard += 1,
+        }
     }
 
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
@@ -698,7 +736,7 @@ impl Conntrack {
         if req.nat.is_some() {
             c.translate(Direction::Original, &p.tuple, &mut v);
         }
-        match self.store(c, [Some((hash, p.tuple != reply)), None]) {
+        match self.store(c, [Some((hash, true)), None], now) {
             Some(id) => {
                 v.conn = Some(id);
                 self.habits.opened(&p.tuple, &reply);

@@ -412,14 +412,6 @@ impl Index {
         self.lines.find(hash.own, is).map(connection)
     }
 
-    /// Takes a tuple from the connection that has it, if any.
-    pub(super) fn take(&mut self, slots: &mut Slots, hash: Hash, (zone, t): (Zone, &Tuple)) {
-        let old = self.find_by(hash, |slot, d| slots.get(slot).is_some_and(|c| c.is(zone, t, d)));
-        if let Some((slot, d)) = old {
-            self.lines.remove(entry(hash.own, slot, d));
-        }
-    }
-
     /// Assigns a tuple that nobody has to a connection.
     pub(super) fn insert(&mut self, hash: Hash, slot: u32, d: Direction) {
         self.arrivals.bump_watched(hash.arrival);
@@ -553,7 +545,10 @@ mod tests {
             *self.slots.place(slot).expect("a slot") = Some(connection_of(zone, original, reply));
             for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
                 let hash = self.index.hash(zone, &t);
-                self.index.take(&mut self.slots, hash, (zone, &t));
+                let Both { index, slots, .. } = self;
+                if let Some((old, d)) = index.find_by(hash, |s, d| slots.get(s).is_some_and(|c| c.is(zone, &t, d))) {
+                    index.remove((zone, &t), old, d);
+                }
                 self.index.insert(hash, slot, d);
                 self.map.insert((zone, t), (slot, d));
             }

@@ -212,6 +212,9 @@ impl Replica {
                 match ct.put_remote((self.owner, self.keeps), self.epoch, c, now, &mut self.counters) {
                     Ok(id) => Held(id.index, id.generation as u32),
                     Err(NotTaken::Conflict(own)) => {
+                        if self.refused.get(&slot) != Some(&own) {
+                            self.forget_refusal(ct, slot);
+                        }
                         if self.refused.len() <= REFUSED {
                             self.refused.insert(slot, own);
                         }
@@ -224,7 +227,15 @@ impl Replica {
                 }
             }
         };
-        self.refused.remove(&slot);
+        self.forget_refusal(ct, slot);
+    }
+
+    /// What was refused of a slot is no longer there. The other chassis may have given up the connection that was
+    /// preferred for it, and then does not ask for it: it is told again.
+    fn forget_refusal(&mut self, ct: &mut Conntrack, slot: u32) {
+        if let Some(own) = self.refused.remove(&slot) {
+            ct.tell_content(own);
+        }
     }
 
     /// What this chassis lacks since it was asked last, and would take now if it were told again: a connection that was
@@ -243,11 +254,7 @@ impl Replica {
         match std::mem::take(&mut self.refused) {
             refused if refused.is_empty() => Lack::Nothing,
             refused => {
-                for own in refused.values() {
-                    if let Some(c) = ct.slots.get(*own) {
-                        ct.journal.content(*own, c.zone);
-                    }
-                }
+                refused.values().for_each(|own| ct.tell_content(*own));
                 let all: Vec<u32> = refused.into_keys().collect();
                 if all.len() > REFUSED { Lack::Much } else { Lack::Slots(all) }
             }
@@ -264,7 +271,7 @@ impl Replica {
     /// The connection of a slot gave way to one of this chassis. If that has given way to it in turn, it is this chassis'
     /// again.
     pub fn gave_way(&mut self, ct: &mut Conntrack, slot: u32, now: Duration) {
-        self.refused.remove(&slot);
+        self.forget_refusal(ct, slot);
         let before = self.slots.get_mut(slot as usize).map_or(NONE, |s| std::mem::replace(s, NONE));
         if let Some((i, _)) = ct.held(before, self.owner) {
             self.counters.crossed += 1;
@@ -274,7 +281,7 @@ impl Replica {
 
     /// A slot is empty.
     pub fn close(&mut self, ct: &mut Conntrack, slot: u32) {
-        self.refused.remove(&slot);
+        self.forget_refusal(ct, slot);
         let before = self.slots.get_mut(slot as usize).map_or(NONE, |s| std::mem::replace(s, NONE));
         if let Some((i, _)) = ct.held(before, self.owner) {
             ct.delete(i);
@@ -371,6 +378,11 @@ impl Owners {
     /// The same, by a packet that came here.
     pub(super) fn moves_here(&mut self, from: Owner, now: Duration) {
         self.inherits(from);
+        self.packet_from(from, now);
+    }
+
+    /// A packet came here for what was another chassis'.
+    pub(super) fn packet_from(&mut self, from: Owner, now: Duration) {
         if !self.lost.contains(&from) {
             self.moved = Some(now);
         }
@@ -392,6 +404,13 @@ impl Conntrack {
     fn held(&mut self, at: Held, owner: Owner) -> Option<(u32, &Connection)> {
         let c = self.slots.get(at.0)?;
         (c.generation as u32 == at.1 && c.owner == owner).then_some((at.0, c))
+    }
+
+    /// Has what is in a slot told to all readers.
+    fn tell_content(&mut self, index: u32) {
+        if let Some(c) = self.slots.get(index) {
+            self.journal.content(index, c.zone);
+        }
     }
 
     fn put_state(&mut self, index: u32, state: &RemoteState, epoch: Option<u8>) {
@@ -466,6 +485,7 @@ impl Conntrack {
                 version: 0,
             },
             [None, None],
+            now,
         );
         counters.refused += u64::from(id.is_none());
         id.ok_or(NotTaken::NoRoom)

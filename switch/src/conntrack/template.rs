@@ -453,7 +453,7 @@ impl Conntrack {
             (c.mark, c.label) = (commit.mark, commit.label);
             c.version = u32::from((c.mark, c.label) != (0, 0));
             // The plan has checked that there is room.
-            let _ = self.store(c, [Some((of_original, plain)), Some((of_reply, plain && free))]);
+            let _ = self.store(c, [Some((of_original, plain)), Some((of_reply, plain && free))], now);
             self.habits.opened(&original, &reply);
         }
     }

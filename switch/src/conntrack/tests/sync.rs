@@ -265,18 +265,69 @@ proptest! {
     /// Two chassis that both get packets: in the end each connection belongs to one of them, and the other has it.
     #[test]
     fn each_connection_has_one_owner(ops in proptest::collection::vec(op(2), 1..200)) {
-        let (mut pair, now) = run(ops);
-        settle(&mut pair, now);
-        // What was refused because of a connection that has itself been given up since is asked for again: chains of them
-        // are as long as there are addresses here.
-        for _ in 0..8 {
-            ask_again(&mut pair);
-            settle(&mut pair, now);
-        }
+        let (pair, now) = agreed(ops);
         for (a, b) in [(0, 1), (1, 0)] {
             prop_assert_eq!(pair[a].connections(true, now), pair[b].connections(false, now));
         }
     }
+}
+
+/// Both have told each other everything, and asked for what they lack.
+fn agreed(ops: Vec<Op>) -> ([Chassis; 2], Duration) {
+    let (mut pair, now) = run(ops);
+    settle(&mut pair, now);
+    // What was refused because of a connection that has itself been given up since is asked for again: chains of them
+    // are as long as there are addresses here.
+    for _ in 0..8 {
+        ask_again(&mut pair);
+        settle(&mut pair, now);
+    }
+    (pair, now)
+}
+
+/// A connection takes the place of one that another chassis had, and goes before that has heard of it.
+#[test]
+fn what_took_a_place_is_told_even_if_it_is_gone() {
+    let syn = |c| Op::Packet(c, 2, 3, 3, 2, false);
+    let reset = Op::Packet(1, 2, 3, 3, 0x14, false);
+    let (pair, now) = agreed(vec![syn(1), reset, Op::Speak(1, 2), Op::Hear(0, 3), syn(0), Op::Flush(0, 2)]);
+    let [had, has] = [pair[1].connections(true, now), pair[0].connections(false, now)];
+    assert_eq!((had.len(), &had), (1, &has), "whoever flushed is told what the other one still has");
+}
+
+/// A chassis that gave up its own connection as one of another was preferred has that one, although the stream that
+/// said so says by now that it is gone.
+#[test]
+fn what_was_preferred_is_told_to_who_gave_up() {
+    use Op::{Cut, Flush, Hear, Speak};
+    let syn = |c| Op::Packet(c, 1, 1, 3, 2, false);
+    let ops = vec![syn(0), Speak(0, 2), Hear(1, 3), syn(1), Speak(0, 1), syn(0), Cut(1), Speak(1, 1), Flush(1, 1)];
+    let (pair, now) = agreed(ops);
+    let [has, told] = [pair[0].connections(true, now), pair[1].connections(false, now)];
+    assert_eq!((has.len(), &has), (1, &told));
+}
+
+/// A connection that has expired, and that no sweep has found, is not told after the one that has its port.
+#[test]
+fn a_dump_has_no_dead_connection_in_a_living_ones_place() {
+    let mut pair = [Chassis::new(true), Chassis::new(false)];
+    pair.iter_mut().for_each(Chassis::connect);
+    let udp = |c: &mut Chassis, src, port, now| {
+        let nat = snat(77, Some((port, port)));
+        let req = Request { zone: Zone(1), commit: true, nat: Some(&nat), ..Default::default() };
+        assert!(c.ct.process(&packet(tuple(17, src, 5, 9, 53), 0), &req, now).conn.is_some());
+    };
+    udp(&mut pair[0], 1, 1, NOW);
+    udp(&mut pair[0], 2, 2, NOW);
+    let later = NOW + Duration::from_secs(1000);
+    // The first slot is free, the second one is not, and its port is wanted.
+    pair[0].ct.sweep(1, NOW);
+    pair[0].ct.sweep(1, later);
+    assert_eq!(pair[0].ct.len(), 1);
+    udp(&mut pair[0], 3, 2, later);
+    settle(&mut pair, later);
+    let [has, told] = [pair[0].connections(true, later), pair[1].connections(false, later)];
+    assert_eq!((has.len(), &has), (1, &told));
 }
 
 /// Packets at both chassis, streams that are slow and cut: all but what ends connections.
