@@ -1,23 +1,24 @@
-//! The recorder: notes what a walk did and compiles it into an entry.
+//! The recorder: notes what a walk did ([`tracked`] has what it found in connection tracking), which is compiled into an
+//! entry of the flow cache ([`compile`]).
 
-use super::ct_template::{CHOICES, Choice, CtTemplate, Meets, choice, said, said_quoting, settled};
+mod compile;
+mod tracked;
+
+pub(super) use compile::Learned;
+
+use super::ct_template::Choice;
 use super::depend::Looks;
-use super::dump::Installed;
-use super::entry::{Check, Entry};
 use super::example::Example;
-use super::key::{BLOCK, Layout, PackedKey};
-use super::megaflow::{DependencyMask, Layer, Mask, TupleBits, own_tuple_fields};
-use super::metered::{Marks, Metered, metered};
+use super::megaflow::{DependencyMask, Layer, TupleBits, own_tuple_fields};
+use super::metered::{Marks, Metered};
 use super::observer::CacheObserver;
 use super::patches::patches;
-use super::xcache::XlateCaches;
-use super::{At, Cache, Condition, Count, Encap, FlowCache, Step};
-use crate::bridge::Bridges;
+use super::{Condition, Count, Encap, Step};
 use crate::bridge::meter::SharedMeter;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::reassembly::Suspended;
-use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, SharedConntrack, Tuple, Zone};
+use crate::conntrack::{Expected, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
@@ -25,15 +26,12 @@ use crate::ids::{BridgeId, Target};
 use crate::netflow::{self, NetflowFlow};
 use crate::tunnel::Shim;
 use crate::xlate::controller::SoFar;
-use crate::xlate::quoted;
 use crate::xlate::sample::Sampler;
 use crate::xlate::segment::Segment;
-use crate::xlate::selection::Selection;
-use crate::xlate::{Backer, Counted, Observer, Xlate};
-use openflow_rs::{FieldId as F, FlowKey, GroupId, PortNo, TableId};
+use crate::xlate::{Counted, Observer, Xlate};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, TableId};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A recorded walk, and the reason if the packet was dropped.
 pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
@@ -125,18 +123,6 @@ struct Around {
     tuple: TupleBits,
 }
 
-/// Tuples that have no connection, by zone.
-type Absent = Vec<(Zone, Tuple)>;
-
-/// What the conditions of a walk are about: the connections, and the bridges with their learned addresses.
-#[derive(Clone, Copy)]
-pub(super) struct Learned<'a> {
-    pub(super) ct: &'a Conntrack,
-    /// When the walk was.
-    pub(super) now: Duration,
-    pub(super) bridges: &'a Bridges,
-}
-
 /// Addresses and ports of a packet.
 fn tuple(k: &FlowKey) -> TupleBits {
     TupleBits(own_tuple_fields(k.get(F::EthType) as u16 == ethertype::IPV6).map(|f| k.get(f)))
@@ -220,26 +206,6 @@ impl Recorder {
     /// Whether it passed meters.
     pub(super) fn is_metered(&self) -> bool {
         !self.meters.list.is_empty()
-    }
-
-    /// Completes what steps say of meters, once all that was noted is in its place. `own`: the checks are of connections, too;
-    /// `origins` are the conditions that checks are of.
-    fn complete_meters(&mut self, own: bool, origins: &[usize], xcaches: &mut XlateCaches) -> Option<()> {
-        let checked = |p: &&Expected| !own && matches!(p.outcome, Outcome::None | Outcome::Has { .. });
-        for (m, mark) in metered(&mut self.steps).zip(&self.meters.list) {
-            let counts = self.counts.get(..mark.counts)?;
-            let looks = counts.iter().filter(|c| c.look().is_some()).count();
-            m.path = xcaches.path(counts, &self.looks.first(looks), &self.needs)?;
-            m.checks = mark.checks(origins)?;
-            m.passes = mark.passes;
-            m.found = self.passes.iter().take(mark.passes).filter(checked).count();
-        }
-        Some(())
-    }
-
-    /// Where packets of this xlate cache are counted that its meters drop.
-    fn drops_at(&mut self, path: (u32, u32), xcaches: &mut XlateCaches) {
-        metered(&mut self.steps).for_each(|m| xcaches.drops_at(path, m.path));
     }
 
     /// The fragment waits from here on.
@@ -333,174 +299,6 @@ impl Recorder {
 
     pub(crate) fn read(&mut self, f: F) {
         self.flags_read |= f == F::TcpFlags;
-    }
-
-    /// The walk is at the packet that a template is of: as it arrived, or out of its tunnel.
-    fn is_here(&self) -> bool {
-        let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
-        [arrived, Layer::Translated].contains(&self.looked.layer)
-    }
-
-    /// Notes that a `select` group chose a bucket for the packet, which has this key. There is a template of packets that
-    /// choose by the tuple that they came with.
-    pub(crate) fn chooses(&mut self, (group, bucket): (GroupId, usize), selection: Selection, key: &FlowKey) {
-        let protocols = [ipproto::TCP, ipproto::UDP, ipproto::ICMP, ipproto::ICMPV6];
-        let ports = protocols.contains(&(key.get(F::IpProto) as u8)) && key.get(F::IpFrag) == 0;
-        let quotes = quoted::is_error(key.get(F::IpProto) as u8, key.get(F::IcmpType) as u8);
-        let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key) && !quotes;
-        self.looked.only &= own && ports && selection.is_of_tuple() && self.choices.len() < CHOICES;
-        if self.looked.only {
-            self.looked.field(F::IpProto);
-            self.choices.push(Choice { group, selection, bucket });
-        }
-    }
-
-    /// Notes what a pass through a zone found, for a template. False if there can be no template. `quotes`: it is an ICMP
-    /// error, whose tuple is that of the packet that it quotes.
-    pub(crate) fn expects(&mut self, zone: Zone, (t, quotes): (&Tuple, bool), outcome: Outcome) -> bool {
-        let here = self.is_here();
-        let own = if quotes { self.tuple.destination() == t.dst } else { self.tuple == said(t) };
-        // Whether it finds the connection that was just opened depends on the translation that was chosen.
-        let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
-        if !self.looked.only || !here || !own || !t.has_templates() || opened {
-            self.looked.only = false;
-            return false;
-        }
-        self.quotes |= quotes;
-        if quotes || t.is_icmp() {
-            // A question and its answer find something else, and so does an error.
-            [F::IpProto, F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
-        }
-        let before = self.passes.iter().rposition(|p| p.zone == zone);
-        let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
-        // A missing connection is looked up once per tuple.
-        match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
-            Some(_) if matches!(outcome, Outcome::None | Outcome::Unrelated) => return true,
-            Some(i) => {
-                self.passes.remove(i);
-                self.meters.pass_goes(i);
-            }
-            None => {}
-        }
-        self.passes.push(Expected { zone, outcome });
-        true
-    }
-
-    /// Notes that a packet is invalid as its key says. False if it was not so before.
-    pub(crate) fn is_malformed(&mut self) -> bool {
-        [F::IpProto, F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
-        self.passes.is_empty() && self.is_here()
-    }
-
-    /// Notes that a packet with this key was invalid by itself in a zone, for a template. False if there can be no template.
-    pub(crate) fn expects_broken(&mut self, zone: Zone, key: &FlowKey) -> bool {
-        let proto = key.get(F::IpProto) as u8;
-        let t = Tuple {
-            v6: key.get(F::EthType) as u16 == ethertype::IPV6,
-            proto,
-            icmp_type: key.get(F::IcmpType) as u8,
-            icmp_code: key.get(F::IcmpCode) as u8,
-            src: 0,
-            dst: 0,
-            sport: 0,
-            dport: 0,
-        };
-        // Where flows have written a port, one of 0 on arrival says nothing.
-        self.looked.only &= self.is_here()
-            && key.get(F::IpFrag) == 0
-            && t.has_templates()
-            && self.tuple == tuple(key)
-            && self.passes.iter().all(|p| p.outcome == Outcome::Broken);
-        if self.looked.only {
-            // Which checksums there are.
-            self.looked.field(F::IpProto);
-            if t.is_icmp() {
-                [F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.looked.field(f));
-            }
-            self.passes.push(Expected { zone, outcome: Outcome::Broken });
-        }
-        self.looked.only
-    }
-
-    /// Whether packets that match the last pass through a zone are translated in the same way.
-    pub(crate) fn expects_translation(&self, zone: Zone) -> bool {
-        let last = self.passes.iter().rfind(|p| p.zone == zone);
-        last.is_some_and(|p| match &p.outcome {
-            Outcome::None | Outcome::Unrelated | Outcome::Broken => false,
-            Outcome::Opens(_) | Outcome::Again { .. } => true,
-            Outcome::Has { nat, .. } => *nat,
-        })
-    }
-
-    /// Notes that a pass found the connection of the one before, and asked for its translation as that did not. False if
-    /// there can be no template.
-    pub(crate) fn expects_again(&mut self, zone: Zone, t: &Tuple, state: u32, translates: bool) -> bool {
-        let before = self.passes.last();
-        self.looked.only &= self.is_here()
-            && self.tuple == said(t)
-            && before.is_some_and(|p| p.zone == zone && matches!(p.outcome, Outcome::Has { nat: false, .. }));
-        if self.looked.only {
-            self.passes.push(Expected { zone, outcome: Outcome::Again { state, translates } });
-        }
-        self.looked.only
-    }
-
-    /// The packet's connection in a zone gets this mark and label.
-    pub(crate) fn marked(&mut self, zone: Zone, new: (u32, u128)) {
-        let of = |p: &&mut Expected| p.zone == zone && !matches!(p.outcome, Outcome::Again { .. });
-        match self.passes.iter_mut().rfind(of).map(|p| &mut p.outcome) {
-            Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
-            Some(Outcome::Has { mark, label, bits, .. }) => {
-                self.looked.only &= (*mark, *label) == new;
-                bits.all = true;
-            }
-            _ => self.looked.only = false,
-        }
-    }
-
-    /// The packet, which says `base`, is translated.
-    pub(crate) fn translate(&mut self, base: &FlowKey, pair: [Tuple; 2]) {
-        self.sync(base);
-        self.steps.push(Step::Translate { quoting: self.quotes });
-        let [_, to] = &pair;
-        let fields = own_tuple_fields(to.v6);
-        if self.quotes {
-            self.tuple = said_quoting(self.tuple, &pair);
-            let [src, dst, ..] = fields;
-            quoted::sender(&pair).into_iter().for_each(|hidden| self.has.set(src, hidden));
-            self.has.set(dst, to.dst);
-        } else {
-            self.tuple = said(to);
-            for (f, v) in fields.into_iter().zip(self.tuple.0) {
-                self.has.set(f, v);
-            }
-            if to.is_icmp() {
-                // It is a part of the translation.
-                self.icmp_id = Some(to.sport);
-            }
-        }
-        self.looked.layer = Layer::Translated;
-        self.translated.push(pair);
-        self.said.push(self.tuple);
-    }
-
-    /// Notes the check for a pass through connection tracking; `before` and `after` are the connections of the tuple.
-    /// False if the pass changed something.
-    pub(crate) fn tracked(
-        &mut self,
-        zone: Zone,
-        tuple: &Tuple,
-        before: Option<ConnSnapshot>,
-        after: Option<ConnSnapshot>,
-    ) -> bool {
-        match (before, after) {
-            (Some(a), Some(b)) if a == b => {
-                self.conditions.push(Condition::Connection(b));
-            }
-            (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: *tuple }),
-            _ => return false,
-        }
-        true
     }
 
     /// The packet, of so many bytes, is one of this flow of NetFlow's, of which each has a flow of its own here.
@@ -638,159 +436,6 @@ impl Recorder {
         (self.looked.layer, self.tuple) = (a.layer, a.tuple);
         self.steps.push(Step::Pop);
     }
-
-    /// The checks of an entry, the tuples without a connection, and the place of the condition that each check is of.
-    /// `own`: include the checks of connections.
-    fn checks(&self, own: bool, learned: Learned<'_>) -> Option<(Vec<Check>, Absent, Vec<usize>)> {
-        let mut conditions: Vec<(usize, &Condition)> = self.conditions.iter().enumerate().collect();
-        conditions.sort_by_key(|(_, c)| !matches!(c, Condition::Length { .. }));
-        let (mut checks, mut absent, mut origins) = (Vec::new(), Absent::new(), Vec::new());
-        for (origin, c) in conditions {
-            match c {
-                Condition::Connection(_) | Condition::NoConnection { .. } if !own => {}
-                Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
-                Condition::NoConnection { zone, tuple } => {
-                    absent.push((*zone, *tuple));
-                    let (place, arrivals) = learned.ct.arrivals(*zone, tuple);
-                    checks.push(Check::Absent { place, arrivals });
-                    origins.push(origin);
-                }
-                c => {
-                    let c = check(c, learned)?;
-                    // A packet may pass the same connection or address several times.
-                    if !checks.contains(&c) {
-                        checks.push(c);
-                        origins.push(origin);
-                    }
-                }
-            }
-        }
-        Some((checks, absent, origins))
-    }
-
-    /// Whether network or transport headers are rewritten; none if a packet enters a tunnel whose flow cannot be told from
-    /// its headers as they stand ([`crate::tunnel::entropy_of`]).
-    fn rewrites(&self, key: &PackedKey) -> Option<bool> {
-        let decapped = self.steps.iter().any(|s| matches!(s, Step::Decap { .. }));
-        let told = |l: Layout| matches!((l.ip, l.l4.checked_sub(l.l3)), (4, Some(20)) | (6, Some(40)));
-        let spreads = |s: &Step| matches!(s, Step::Encap { encap, .. } if matches!(encap.shim, Shim::Udp { .. }));
-        let encapped = self.steps.iter().any(spreads);
-        let tunnels = encapped && !(told(key.outer) && (!decapped || told(key.inner)));
-        let above = |s: &Step| match s {
-            Step::Rewrite(patches) => patches.iter().any(|p| p.at != At::Frame),
-            s => matches!(s, Step::IcmpId(_) | Step::Translate { .. }),
-        };
-        (!tunnels).then(|| self.steps.iter().any(above))
-    }
-
-    /// Removes steps at the end that have no effect.
-    fn trim(&mut self) {
-        while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
-            self.steps.pop();
-        }
-        mark_last(&mut self.steps);
-    }
-
-    /// Compiles the entry of this key, if the walk can be repeated.
-    pub(super) fn compile(
-        &mut self,
-        key: &PackedKey,
-        xcaches: &mut XlateCaches,
-        learned: Learned<'_>,
-        drop: Option<DropReason>,
-    ) -> Option<Entry> {
-        self.trim();
-        let (checks, absent, origins) = self.checks(true, learned)?;
-        self.complete_meters(true, &origins, xcaches)?;
-        let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
-        self.drops_at(path, xcaches);
-        let steps = settled(&self.steps, &self.translated);
-        let mut e = Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)?;
-        self.held.iter().for_each(|h| e.hold(h.rest.clone()));
-        Some(e)
-    }
-
-    /// Compiles a megaflow; checks of connections are added per packet. `hash` is that of the megaflow if it is to have
-    /// an xlate cache of its own, else 0.
-    fn compile_wide(
-        &mut self,
-        key: &PackedKey,
-        (mask, hash): (&Mask, impl Fn(&[[u64; BLOCK]]) -> u64),
-        xcaches: &mut XlateCaches,
-        learned: Learned<'_>,
-        drop: Option<DropReason>,
-    ) -> Option<Entry> {
-        self.looks.widen(&self.looked);
-        for s in &mut self.steps {
-            if let Step::Encap { encap, .. } = s {
-                encap.spread = true;
-            }
-        }
-        self.trim();
-        let (checks, absent, origins) = self.checks(false, learned)?;
-        self.complete_meters(false, &origins, xcaches)?;
-        let narrow = mask.of(key.blocks());
-        let blocks = narrow.get(..key.blocks().len())?;
-        let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
-        self.drops_at(path, xcaches);
-        Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
-    }
-}
-
-/// Compiles a condition to a check; `None` if it does not hold any more.
-fn check(c: &Condition, Learned { ct, bridges, now }: Learned<'_>) -> Option<Check> {
-    let macs = |b: BridgeId| Some((u16::try_from(b.index()).ok()?, &bridges.get(b)?.macs));
-    Some(match *c {
-        Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
-        Condition::Length { which, min, max } => Check::Length { which, min, max },
-        Condition::Address { bridge, vlan, mac, port } => {
-            let (bridge, macs) = macs(bridge)?;
-            match port {
-                Some(p) => Check::Known { bridge, place: macs.place(vlan, mac, p)? },
-                // The walk has learned it itself, behind the look: the next packet finds it.
-                None if macs.lookup(vlan, mac, now).is_some() => return None,
-                None => Check::Unknown { bridge, arrivals: macs.shared().arrivals() },
-            }
-        }
-        Condition::Source { bridge, vlan, mac, port } => {
-            let (bridge, macs) = macs(bridge)?;
-            Check::Source { bridge, place: macs.place(vlan, mac, port)? }
-        }
-        Condition::NoConnection { .. } => return None,
-    })
-}
-
-/// Marks the last use of each packet, which needs no copy.
-fn mark_last(steps: &mut [Step]) {
-    for i in 0..steps.len() {
-        let (head, rest) = steps.split_at_mut(i + 1);
-        let Some(step) = head.last_mut() else { return };
-        let (last, opens) = match step {
-            Step::Send { last, .. } | Step::Session { last, .. } => (last, false),
-            Step::Encap { encap, last } => {
-                let opens = encap.target.is_none();
-                (last, opens)
-            }
-            Step::Decap { last, .. } | Step::Cut { last, .. } => (last, true),
-            _ => continue,
-        };
-        let mut depth = i32::from(opens);
-        let mut used = false;
-        for s in rest.iter() {
-            match s {
-                Step::Pop if depth == 0 => break,
-                Step::Pop => depth -= 1,
-                _ if depth == 0 => {
-                    used = true;
-                    break;
-                }
-                Step::Decap { .. } | Step::Cut { .. } => depth += 1,
-                Step::Encap { encap, .. } if encap.target.is_none() => depth += 1,
-                _ => {}
-            }
-        }
-        *last = !used;
-    }
 }
 
 impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
@@ -884,150 +529,5 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         }
         carried.for_each(|c| put(self, rec, c));
         rec.meters.counts_come(&inserted);
-    }
-}
-
-impl FlowCache {
-    /// Keeps the storage of a record for the next one.
-    pub(super) fn put_back(&mut self, mut r: Box<Recorder>) {
-        r.clear();
-        self.spare = Some(r);
-    }
-
-    /// Compiles a recorded walk; of a megaflow the mask is returned, too.
-    pub(crate) fn entry(
-        &mut self,
-        backer: &mut Backer,
-        key: &PackedKey,
-        rec: Option<Record>,
-    ) -> Option<(Entry, Option<Mask>)> {
-        self.settle(backer);
-        let (mut rec, drop) = rec?;
-        if self.cache.table.masks.spent() {
-            self.purge(backer);
-            self.cache.table.masks.renumber();
-            return None;
-        }
-        if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
-            self.connection_predictor.none();
-        }
-        if rec.flags_read && !self.cache.views.exact_flags() {
-            // From now on keys hold all flags.
-            self.pay_out(backer);
-            self.cache.views.set_exact_flags();
-            self.purge(backer);
-            return None;
-        }
-        let lengths = rec.origin;
-        // A choice takes more than the bits of a megaflow, too.
-        let tracked = !rec.passes.is_empty() || !rec.choices.is_empty();
-        let FlowCache { cache, xcaches, .. } = self;
-        let Backer { conntrack, bridges, now, .. } = &*backer;
-        // Nothing comes or goes between what the entry says of connections and the look whether that is so.
-        let held = conntrack.lock();
-        let learned = Learned { ct: &held, bridges, now: *now };
-        let waits = rec.held.is_some();
-        let wide = match key.shape() {
-            _ if tracked || waits || !self.megaflows => None,
-            Some(s) => rec.looked.mask(s),
-            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
-        };
-        let mask = wide.and_then(|m| cache.table.masks.add(key, m));
-        let entry = match &mask {
-            Some(m) => {
-                let entry = rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, learned, drop);
-                // In Open vSwitch each such way is two flows.
-                if let Some(e) = entry.as_ref().filter(|_| rec.steps.iter().any(|s| matches!(s, Step::Decap { .. }))) {
-                    xcaches.keep_example((e.path, e.generation), || std::mem::take(&mut rec.example));
-                }
-                entry
-            }
-            None if rec.exact => rec.compile(key, xcaches, learned, drop),
-            None => None,
-        };
-        let now = now.as_nanos() as u64;
-        let entry = entry.filter(|e| super::exec::holds(e, &held, &cache.views, lengths, now));
-        std::mem::drop(held);
-        let alike = mask.is_some() || tracked && self.megaflows && self.keep_tracked(backer, key, &mut rec, drop);
-        self.megaflow_predictor.answer(alike);
-        self.put_back(rec);
-        Some((entry?, mask))
-    }
-
-    /// Keeps a recorded walk through connection tracking, or by a choice, as a template; false if it cannot be one.
-    fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
-        let FlowCache { cache, xcaches, ct_templates, .. } = self;
-        let Backer { conntrack, bridges, now, .. } = backer;
-        let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
-        let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
-        let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
-        // The connection's original tuple is not what an error says either.
-        let answers = rec.quotes || rec.passes.iter().any(answers);
-        let v6 = if rec.tunnel { key.inner.ip } else { key.outer.ip } == 6;
-        let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
-        let mask = match key.shape() {
-            Some(s) => rec.looked.mask(s),
-            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
-        };
-        let Some(mask) = mask else { return false };
-        // Templates are of many of NetFlow's flows.
-        let Some(kind) = key.kind().filter(|_| !rec.netflow) else { return false };
-        // Templates open connections and translate: no packet of a session needs that.
-        if rec.steps.iter().any(|s| matches!(s, Step::Session { .. })) {
-            return false;
-        }
-        // Each connection is translated to another port: a template that compares the port would serve one connection
-        // only.
-        let TupleBits([.., sport, _]) = tuple;
-        let icmp = rec.translated.iter().any(|[_, t]| t.is_icmp());
-        if sport != 0 && !icmp && rec.passes.iter().any(chosen) {
-            return false;
-        }
-        let learned = Learned { ct: &conntrack.lock(), bridges, now: *now };
-        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, learned, drop) else {
-            return false;
-        };
-        let values = rec.said.iter().map(|t| *t & tuple).collect();
-        let looked = rec.looked.marks();
-        for p in &mut rec.passes {
-            if let Outcome::Has { mark, label, bits, .. } = &mut p.outcome {
-                bits.looked = looked;
-                (*mark, *label) = bits.of(*mark, *label);
-            }
-        }
-        let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
-        let example = Arc::new(std::mem::take(&mut rec.example));
-        let flow = Arc::new(CtTemplate::new(entry, steps.into(), values, example));
-        if let Some(installed) = &mut cache.installed {
-            let chosen = rec.choices.iter().map(|c| choice(c.group, c.bucket)).collect();
-            let flow = super::ct_template::shown(&flow, &mask, (chosen, &passes), &cache.table.masks);
-            installed.extend(flow.map(|flow| Installed { flow, old: None }));
-        }
-        let choices = std::mem::take(&mut rec.choices).into();
-        ct_templates.keep(kind, mask, Meets { choices, passes: passes.into(), tuple }, flow, &cache.table);
-        cache.stats.inserted += 1;
-        true
-    }
-
-    /// Puts a recorded walk into the cache.
-    pub(crate) fn keep(&mut self, backer: &mut Backer, key: &PackedKey, rec: Option<Record>) {
-        let Some((entry, mask)) = self.entry(backer, key, rec) else {
-            self.cache.stats.refused += 1;
-            return;
-        };
-        let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
-        self.cache.insert(&backer.conntrack, backer.now, hash, entry);
-    }
-}
-
-impl Cache {
-    /// Puts a flow into the cache.
-    pub(crate) fn insert(&mut self, conntrack: &SharedConntrack, now: Duration, hash: u64, entry: Entry) {
-        self.note(hash, &entry, None);
-        let now = now.as_nanos() as u64;
-        let Cache { table, views, stats, .. } = self;
-        let holds = |e: &Entry| super::exec::holds_but_length(e, conntrack, views, now);
-        table.insert(hash, entry, |e| !holds(e));
-        stats.inserted += 1;
     }
 }
