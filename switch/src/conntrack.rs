@@ -4,6 +4,7 @@
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
 mod awaiting;
+mod connection;
 mod dump;
 mod index;
 mod joint;
@@ -22,6 +23,8 @@ mod window;
 mod zone;
 
 pub use awaiting::Awaiting;
+pub(crate) use connection::ConnSnapshot;
+pub use connection::{Connection, Direction, Translates, Tuple};
 pub(crate) use joint::{Joint, Stash};
 pub use limits::Refusal;
 pub(crate) use shared::Beside;
@@ -35,7 +38,6 @@ use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
-use packet::ipproto;
 use slots::Slots;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -61,186 +63,6 @@ pub mod flag {
     pub const SNAT: u32 = 64;
     /// Destination was translated.
     pub const DNAT: u32 = 128;
-}
-
-/// One direction of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct Tuple {
-    /// IPv6, else IPv4.
-    pub v6: bool,
-    /// Protocol.
-    pub proto: u8,
-    /// Source; IPv4 in the low 32 bits.
-    pub src: u128,
-    /// Destination.
-    pub dst: u128,
-    /// Source port, or ICMP id.
-    pub sport: u16,
-    /// Destination port, or ICMP id.
-    pub dport: u16,
-    /// ICMP type, as the request names it.
-    pub icmp_type: u8,
-    /// ICMP code.
-    pub icmp_code: u8,
-}
-
-impl Tuple {
-    /// ICMP, of either version.
-    pub(crate) fn is_icmp(&self) -> bool {
-        matches!(self.proto, ipproto::ICMP | ipproto::ICMPV6)
-    }
-
-    /// A template can say what becomes of such a packet: TCP, UDP, or a question of ICMP, or the answer to one.
-    pub(crate) fn has_templates(&self) -> bool {
-        match self.proto {
-            ipproto::TCP | ipproto::UDP => true,
-            ipproto::ICMP => !self.v6 && matches!(self.icmp_type, 0 | 8) && self.icmp_code == 0,
-            ipproto::ICMPV6 => self.v6 && matches!(self.icmp_type, 128 | 129) && self.icmp_code == 0,
-            _ => false,
-        }
-    }
-
-    /// The tuple of replies.
-    pub fn reversed(&self) -> Tuple {
-        let icmp_type = match (self.proto, self.icmp_type) {
-            (1, 8) => 0,
-            (1, 0) => 8,
-            (1, 13) => 14,
-            (1, 14) => 13,
-            (1, 15) => 16,
-            (1, 16) => 15,
-            (58, 128) => 129,
-            (58, 129) => 128,
-            (_, t) => t,
-        };
-        Tuple { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport, icmp_type, ..*self }
-    }
-}
-
-/// Whose address `nat` translates. `ct_state` says so even if the address stays the same, as in Open vSwitch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Translates {
-    /// Nobody's.
-    #[default]
-    Nothing,
-    /// The originator's.
-    Source,
-    /// The other end's.
-    Destination,
-}
-
-impl Translates {
-    fn asked(nat: Option<&NatSpec>) -> Translates {
-        match nat {
-            Some(n) if n.src => Translates::Source,
-            Some(n) if n.dst => Translates::Destination,
-            _ => Translates::Nothing,
-        }
-    }
-
-    /// Its bit of `ct_state` for a packet of this direction.
-    fn flag(self, dir: Direction) -> u32 {
-        match (self, dir) {
-            (Translates::Nothing, _) => 0,
-            (Translates::Source, Direction::Original) | (Translates::Destination, Direction::Reply) => flag::SNAT,
-            _ => flag::DNAT,
-        }
-    }
-}
-
-/// A tracked connection, as it is exported and imported.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Connection {
-    /// Zone.
-    pub zone: Zone,
-    /// First packet's tuple, before translation.
-    pub original: Tuple,
-    /// The tuple of replies, before they are translated back.
-    pub reply: Tuple,
-    /// What `nat` does.
-    pub translates: Translates,
-    /// Mark.
-    pub mark: u32,
-    /// Label.
-    pub label: u128,
-    /// A reply was seen.
-    pub replied: bool,
-    /// TCP state of both ends, the originator's first.
-    pub ends: [TcpState; 2],
-    /// Which timeout holds.
-    pub phase: Phase,
-    /// TCP windows, if they are tracked.
-    pub window: Option<Box<Window>>,
-    /// When it expires. For a connection in the table the time in `live` counts.
-    pub expires: Duration,
-    /// The chassis that saw its last packet; 0: this one ([`replica`]).
-    pub owner: replica::Owner,
-    /// The dump of its owner that told it last.
-    epoch: u8,
-    /// The chassis whose it was before, if that has not been told yet.
-    from: replica::Owner,
-    /// It is this chassis' as its owner was lost, and no packet of it has come since.
-    orphan: bool,
-    /// It was this chassis' until it gave way to its owner's. That one may have given way as well, whatever it told before.
-    gave_way: bool,
-    generation: u64,
-    /// Moves with state, mark and label.
-    version: u32,
-}
-
-impl Connection {
-    /// The verdict for one of its packets.
-    fn verdict(&self, dir: Direction, tuple: &Tuple, established: bool, nat: bool) -> Verdict {
-        let mut v = Verdict { state: flag::TRK, reply: dir == Direction::Reply, ..Default::default() };
-        // As in Open vSwitch, a connection that is not established has no reply direction.
-        v.state |= match (established, dir) {
-            (false, _) => flag::NEW,
-            (true, Direction::Original) => flag::EST,
-            (true, Direction::Reply) => flag::EST | flag::RPL,
-        };
-        if nat {
-            self.translate(dir, tuple, &mut v);
-        }
-        v
-    }
-
-    /// The verdict for an ICMP error about one of its packets; the tuple is that of packets that go the error's way.
-    fn related(&self, dir: Direction, tuple: &Tuple, nat: bool) -> Verdict {
-        let reply = dir == Direction::Reply;
-        let state = flag::TRK | flag::REL | if reply { flag::RPL } else { 0 };
-        let mut v = Verdict { state, reply, ..Default::default() };
-        if nat {
-            self.translate(dir, tuple, &mut v);
-        }
-        v
-    }
-
-    fn translate(&self, dir: Direction, tuple: &Tuple, v: &mut Verdict) {
-        let target = match dir {
-            Direction::Original => self.reply.reversed(),
-            Direction::Reply => self.original.reversed(),
-        };
-        v.state |= self.translates.flag(dir);
-        v.translated = Some(target).filter(|t| t != tuple);
-    }
-}
-
-/// A connection in the state in which a packet found it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ConnSnapshot {
-    pub(crate) id: ConnId,
-    pub(crate) version: u32,
-    /// How long it lives after a packet.
-    pub(crate) timeout: Duration,
-}
-
-/// A direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// As the first packet.
-    Original,
-    /// As replies.
-    Reply,
 }
 
 /// A packet as connection tracking sees it.
