@@ -204,6 +204,14 @@ impl Switch {
         self.backer.opened += 1;
     }
 
+    /// Whether a packet of which nothing leaves but samples counts as dropped (`other_config:explicit-sampled-drops` of
+    /// ovs-vswitchd.conf.db(5)); by default it does not.
+    pub fn set_sampled_drops(&mut self, on: bool) {
+        if std::mem::replace(&mut self.backer.sampled_drops, on) != on {
+            self.backer.opened += 1;
+        }
+    }
+
     /// Sets the timeouts of zones that have some of their own.
     pub fn set_timeouts(&mut self, timeouts: HashMap<Zone, Timeouts>) {
         self.backer.conntrack.lock().set_timeouts(timeouts);

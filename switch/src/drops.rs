@@ -31,6 +31,8 @@ reasons! {
     TableMiss = "table_miss",
     /// The flows drop it, or send it only to the port that it came from.
     Action = "action",
+    /// Nothing of it leaves but samples, which is no drop (`other_config:explicit-sampled-drops`).
+    Sampled = "sampled",
     /// More nested resubmits than allowed.
     TooDeep = "too_deep",
     /// More resubmits than allowed.

@@ -415,7 +415,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let _ = writeln!(text, "Megaflow: {}", trace.named(megaflow, bridge));
     trace.queue = 0;
     let done = without_last_copy(std::mem::take(&mut trace.datapath));
-    let done = if done.is_empty() || failure.is_some() { "drop".into() } else { done.join(",") };
+    let done = if failure.is_some() { "drop".into() } else { text::whole(done, x.backer.sampled_drops) };
     let done = if trace.names { names::of_datapath(&done, |n| x.backer.datapath_port_name(n)) } else { done };
     let _ = writeln!(text, "Datapath actions: {done}");
     if let Some(why) = failure {

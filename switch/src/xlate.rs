@@ -132,7 +132,18 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             self.pipeline.failed = true;
             self.pipeline.drop = Some(r);
         }
-        self.pipeline.drop.get_or_insert(r);
+        // What became of samples is no reason beside one of the packet itself, but for that it went nowhere.
+        let only_sampled = self.pipeline.drop == Some(D::Sampled) && !matches!(r, D::TableMiss | D::Action);
+        if self.pipeline.drop.is_none() || only_sampled {
+            self.pipeline.drop = Some(r);
+        }
+    }
+
+    /// Samples are made of the packet: it is no drop if nothing else leaves, unless an operator wants that it is.
+    pub(crate) fn is_sampled(&mut self) {
+        if !self.backer.sampled_drops {
+            self.pipeline.drop.get_or_insert(DropReason::Sampled);
+        }
     }
 
     /// Whether nothing is done with the packet behind what is being done, so that nothing of it has to be kept.

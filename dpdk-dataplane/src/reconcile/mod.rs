@@ -535,8 +535,10 @@ impl Reconciler {
             self.connections.set_bundle_idle(idle);
         }
         let isolate = other_config.is_none_or(|o| options::bool(o, "pmd-rxq-isolate", true));
+        let sampled_drops = other_config.is_some_and(|o| options::bool(o, "explicit-sampled-drops", false));
         self.pmd.post(move |w| {
             w.set_sleep_max(sleep);
+            w.switch.set_sampled_drops(sampled_drops);
             w.switch.underlay.set_tags(tags);
             w.switch.max_idle = idle.unwrap_or(switch::MAX_IDLE);
             w.limit_flows(flows);

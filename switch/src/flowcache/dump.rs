@@ -76,7 +76,7 @@ pub(crate) const PUSH: &str = "tnl_push()";
 fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> (String, Vec<Pushed>) {
     let (mut out, mut pushes) = (Vec::new(), Vec::new());
     let [outer, beneath] = layouts;
-    let (mut now, mut layout) = (k.clone(), outer);
+    let (mut now, mut layout, mut sampled) = (k.clone(), outer, false);
     let mut steps = e.steps();
     let (all, mut meters) = (steps.left(), e.meters().iter().peekable());
     let mut push = |words: &[u64], len: usize, csum: bool, target: Option<Target>| {
@@ -139,7 +139,10 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 out.push(push(o.words, o.len, o.csum, o.target));
             }
             op::CUT => out.push(format!("trunc({})", cut(head).1)),
-            op::SAMPLE => out.extend(steps.sampler(head).map(Sampler::text)),
+            op::SAMPLE => {
+                out.extend(steps.sampler(head).map(Sampler::text));
+                sampled = true;
+            }
             op::DECAP => {
                 out.push("tnl_pop".into());
                 layout = beneath;
@@ -150,7 +153,8 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
             _ => {}
         }
     }
-    if out.is_empty() {
+    // Samples do not end a way, where they are no reason that nothing else leaves.
+    if out.is_empty() || sampled && e.drop == Some(DropReason::Action) {
         out.push("drop".into());
     }
     (out.join(","), pushes)

@@ -8,6 +8,7 @@
 //! finds in connection tracking what it found before. A section ends where Open vSwitch's datapath goes on by another of its
 //! flows: behind a `ct` with a table, where a packet leaves its tunnel, and where a group hashes.
 
+use super::text::whole;
 use super::{Start, TraceRequest, Tracer, run};
 use crate::classifier::Wildcards;
 use crate::dpctl::{flow, without_last_copy};
@@ -64,6 +65,8 @@ pub(super) struct Again {
     /// The options of the tunnel that it came by.
     tlv: Vec<TlvMap>,
     done: Vec<Section>,
+    /// That nothing leaves but samples is told.
+    sampled_drops: bool,
 }
 
 /// A section: what its packets look like, and what is done with them.
@@ -167,7 +170,7 @@ impl Tracer {
         let Open { place, before, met } = &mut a.open;
         let looked = super::text::examined(before, after, &self.wildcards);
         let packets = packets(place, before, &looked, &a.tlv);
-        let actions = if done.is_empty() { "drop".into() } else { done.join(",") };
+        let actions = whole(done, a.sampled_drops);
         a.done.push(Section { bridge: place.arrival.bridge, packets, actions, met: std::mem::take(met) });
     }
 }
@@ -186,6 +189,7 @@ fn walk(backer: &mut Backer, device: DeviceId, example: &Arc<Example>) -> Option
         around: Vec::new(),
         tlv: Vec::new(),
         done: Vec::new(),
+        sampled_drops: backer.sampled_drops,
     }));
     let mut x = Xlate::new(backer, &mut out, example.packet(), bridge, tracer);
     x.packet.key.set(F::InPort, no.0.into());
@@ -219,7 +223,7 @@ pub(crate) fn of(backer: &mut Backer, f: &Shown) -> Vec<Shown> {
     let shown = |s: Section| Shown {
         bridge: Some(s.bridge),
         packets: s.packets,
-        drop: f.drop.filter(|_| s.actions == "drop"),
+        drop: f.drop.filter(|_| s.actions.ends_with("drop")),
         actions: s.actions,
         pushes: Vec::new(),
         met: Some(s.met.into()),

@@ -136,6 +136,15 @@ pub(super) fn flow(k: &FlowKey, queue: Option<u16>, recirculated: Option<u32>) -
     format!("{head}{}", behind_connection(&body, "eth"))
 }
 
+/// Actions of the datapath as one text. `sampled_drops`: where nothing leaves but samples, that is told.
+pub(super) fn whole(mut actions: Vec<String>, sampled_drops: bool) -> String {
+    let leaves = |a: &String| !["userspace(pid=0,flow_sample(", "sample(", "set("].iter().any(|s| a.starts_with(s));
+    if actions.is_empty() || sampled_drops && !actions.iter().any(leaves) {
+        actions.push("drop".into());
+    }
+    actions.join(",")
+}
+
 /// Why nothing of a packet is sent, in Open vSwitch's words.
 pub(super) fn failure(r: DropReason) -> Option<&'static str> {
     Some(match r {

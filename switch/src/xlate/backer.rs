@@ -97,6 +97,8 @@ pub struct Backer {
     pub drops: DropCounters,
     /// Packets that `sample` actions saw.
     pub samples: u64,
+    /// Packets of which nothing leaves but samples are dropped ones ([`crate::Switch::set_sampled_drops`]).
+    pub(crate) sampled_drops: bool,
     /// By which these choose some of them.
     pub(crate) draws: Draws,
     /// The packet at hand is observed.
@@ -140,6 +142,7 @@ impl Backer {
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
+            sampled_drops: false,
             draws: Draws::default(),
             observing: false,
             netflow: Vec::new(),

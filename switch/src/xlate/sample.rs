@@ -85,7 +85,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Receives a packet from outside the switch, or out of a tunnel.
     pub(crate) fn arrive_outside(&mut self) {
         let b = self.backer.bridges.get(self.pipeline.bridge);
-        let (observed, netflow) = b.map_or((false, false), |b| (b.observed && self.backer.observing, b.netflow));
+        let (exported, netflow) = b.map_or((false, false), |b| (b.observed, b.netflow));
+        let observed = exported && self.backer.observing;
+        if exported {
+            self.is_sampled();
+        }
         if !observed && !netflow {
             return self.arrive();
         }
@@ -183,6 +187,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.samples(&self.packet.base, &sampler);
         let sample = sampler.of(self.packet.buf.data(), port);
         self.pipeline.samples += usize::from(sample.is_some());
+        self.is_sampled();
         self.out.events.extend(sample);
     }
 
