@@ -26,6 +26,7 @@ use openflow_rs::{FieldId, FlowMod, Group, GroupMod, Message, PortNo};
 use rand::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use switch::conntrack::Flush;
 use switch::{BridgeId, DeviceId, Outputs, Port, PortKind, Switch};
 
 /// Ports of the bridge, from 1.
@@ -132,7 +133,7 @@ fn deep(r: &Recorded) -> (Vec<(DeviceId, Vec<u8>)>, u64) {
 
 /// Nanoseconds a packet, and lookups a packet.
 fn measure(s: &mut Switch, b: BridgeId, packets: &[(DeviceId, Vec<u8>)], fresh: bool) -> (f64, f64) {
-    let all = CtFlush::default();
+    let all = Flush::Filter(CtFlush::default());
     let wanted = std::env::var("TABLES_PACKETS").ok().and_then(|n| n.parse().ok()).unwrap_or(PACKETS);
     let rounds = (wanted / packets.len()).max(1);
     let mut out = Outputs::default();

@@ -6,6 +6,7 @@
 mod awaiting;
 mod connection;
 mod dump;
+mod flush;
 mod index;
 mod joint;
 pub mod journal;
@@ -25,6 +26,7 @@ mod zone;
 pub use awaiting::Awaiting;
 pub(crate) use connection::ConnSnapshot;
 pub use connection::{Connection, Direction, Translates, Tuple};
+pub use flush::Flush;
 pub(crate) use joint::{Joint, Stash};
 pub use limits::Refusal;
 pub(crate) use shared::Beside;
@@ -37,10 +39,8 @@ pub use zone::Zone;
 use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
-use openflow_rs::message::CtFlush;
 use slots::Slots;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -615,53 +615,16 @@ impl Conntrack {
         }
     }
 
-    fn delete_if(&mut self, cond: impl Fn(&Connection) -> bool) -> usize {
-        let hits: Vec<u32> = (0..self.slots.len() as u32).filter(|i| self.slots.get(*i).is_some_and(&cond)).collect();
-        for i in &hits {
-            self.unheard += u64::from(self.delete(*i).is_some_and(|c| c.owner != 0));
-        }
-        hits.len()
-    }
-
-    /// Removes all connections of a zone; returns their number.
-    pub fn flush_zone(&mut self, zone: Zone) -> usize {
-        self.delete_if(|c| c.zone == zone)
-    }
-
-    /// Removes the connections that pass a filter; returns their number.
-    pub fn flush(&mut self, f: &CtFlush) -> usize {
-        let number = |a: IpAddr| match a {
-            IpAddr::V4(a) => (false, u128::from(u32::from(a))),
-            IpAddr::V6(a) => (true, u128::from(a)),
-        };
-        let fits = |t: &Tuple, q: &openflow_rs::message::CtTuple| {
-            q.src.is_none_or(|a| number(a) == (t.v6, t.src))
-                && q.dst.is_none_or(|a| number(a) == (t.v6, t.dst))
-                && q.src_port.is_none_or(|p| p == t.sport)
-                && q.dst_port.is_none_or(|p| p == t.dport)
-                && q.icmp_id.is_none_or(|p| p == t.sport)
-                && q.icmp_type.is_none_or(|p| p == t.icmp_type)
-                && q.icmp_code.is_none_or(|p| p == t.icmp_code)
-        };
-        // A complete tuple is looked up in zone 0 if no zone is given (ovs-ofctl(8), ct-flush).
-        let o = &f.original;
-        let ports = matches!(f.proto, 1 | 58) || o.src_port.is_some() && o.dst_port.is_some();
-        let full = o.src.is_some() && o.dst.is_some() && ports && f.reply == Default::default();
-        let whole = full && f.mark.is_none() && f.label.is_none();
-        let zone = f.zone.map(Zone).or(whole.then_some(Zone::DEFAULT));
-        self.delete_if(|c| {
-            (f.proto == 0 || f.proto == c.original.proto)
-                && zone.is_none_or(|z| z == c.zone)
-                && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
-                && f.label.is_none_or(|(v, m)| c.label & m == v & m)
-                // The tuple of either direction names a connection.
-                && (fits(&c.original, &f.original) && fits(&c.reply, &f.reply) || full && fits(&c.reply, &f.original))
-        })
-    }
-
     /// All connections.
     pub fn export(&self) -> impl Iterator<Item = Connection> {
-        (0..self.slots.len() as u32)
+        self.export_part(0, self.slots.len())
+    }
+
+    /// Those in `n` slots from one on. Who asks for all, part by part, keeps nobody from the table for long; what comes and
+    /// goes meanwhile may be left out.
+    pub fn export_part(&self, from: usize, n: usize) -> impl Iterator<Item = Connection> {
+        let to = from.saturating_add(n).min(self.slots.len());
+        (from as u32..to as u32)
             .filter_map(|i| Some(Connection { expires: self.expires(i), ..self.slots.look(i, Connection::clone)? }))
     }
 }

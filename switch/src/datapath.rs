@@ -6,7 +6,7 @@ use crate::bridge::bond::{BUCKETS, Bond};
 use crate::bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
 use crate::bridge::{Bridge, Invalidation, Port};
 use crate::buf::PacketBuf;
-use crate::conntrack::{Timeouts, Zone};
+use crate::conntrack::{Flush, Timeouts, Zone};
 use crate::drops::DropReason;
 use crate::events::{Event, HeldPacket, Outputs};
 use crate::fastpath::{FastPath, Flow, News, Sums, Upcall, View};
@@ -494,16 +494,12 @@ impl Switch {
         self.backer.now = now;
         let missing = || OfError::RequestBadSubtype.because(format!("bridge {bridge} does not exist"));
         let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
-        match m {
-            Message::CtFlushZone(z) => {
-                self.backer.conntrack.lock().flush_zone(Zone(*z));
+        match Flush::asked(m) {
+            Some(what) => {
+                self.backer.conntrack.lock().flush(&what);
                 Ok(())
             }
-            Message::CtFlush(f) => {
-                self.backer.conntrack.lock().flush(f);
-                Ok(())
-            }
-            m => b.change(m, now),
+            None => b.change(m, now),
         }
     }
 
@@ -579,7 +575,7 @@ impl Switch {
     }
 
     /// Replaces the tables of a bridge by those of a transaction. Packets see the old tables or the new, nothing
-    /// between.
+    /// between. Connections that it is to flush are still there ([`Replaced::flushes`]).
     ///
     /// # Errors The bridge has changed since the transaction began: begin another.
     pub fn commit(&mut self, mut draft: Box<TableTransaction>, now: Duration) -> Result<Replaced, Replaced> {
@@ -595,10 +591,6 @@ impl Switch {
             flowcache.xcaches.tables_changed(draft.id, &draft.changes, &b.tables);
         }
         self.settle();
-        for m in &draft.flushes {
-            // A flush of something that is gone is no error.
-            let _ = self.apply(draft.id, m, now);
-        }
         Ok(Replaced { draft })
     }
 
@@ -627,8 +619,11 @@ impl Switch {
         };
         draft.apply(list, now)?;
         // The bridge cannot have changed in between.
-        let mut replaced = self.commit(Box::new(draft), now);
-        Ok(replaced.as_mut().map(Replaced::packet_outs).unwrap_or_default())
+        let Ok(mut replaced) = self.commit(Box::new(draft), now) else { return Ok(Vec::new()) };
+        for what in replaced.flushes() {
+            self.conntrack.lock().flush(&what);
+        }
+        Ok(replaced.packet_outs())
     }
 
     /// Changes a bridge through its own methods, which note what cached flows become stale.

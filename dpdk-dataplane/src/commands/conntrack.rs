@@ -1,10 +1,11 @@
 //! `dpctl/*` commands about tracked connections (ovs-dpctl(8), "CONNECTION TRACKING TABLE COMMANDS").
 
-use crate::pmd::MainPmd;
+use crate::pmd::{Handle, MainPmd};
+use daemon::Daemon;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
 use std::time::Duration;
-use switch::conntrack::Zone;
+use switch::conntrack::{Flush, Zone};
 
 type Answer = Result<String, String>;
 
@@ -12,9 +13,6 @@ type Answer = Result<String, String>;
 pub(super) type Row = (&'static str, &'static str, usize, fn(&mut MainPmd, &[String]) -> Answer);
 
 pub(super) const COMMANDS: &[Row] = &[
-    ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4, dump),
-    ("dpctl/flush-conntrack", "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]", 6, flush),
-    ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3, stats),
     ("dpctl/ct-get-nconns", "[dp]", 1, |w, args| {
         known_datapath(args)?;
         Ok(format!("{}\n", w.switch.conntrack.lock().len()))
@@ -38,6 +36,32 @@ pub(super) const COMMANDS: &[Row] = &[
     }),
 ];
 
+/// Adds the commands that look at all connections, which may be many: they work part by part.
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
+    fn add<F: Future<Output = Answer> + Send>(
+        (d, pmd): (&Daemon, &Handle),
+        (name, usage, most): (&'static str, &'static str, usize),
+        f: impl Fn(Handle, Vec<String>) -> F + Send + Sync + 'static,
+    ) where
+        F: 'static,
+    {
+        let pmd = pmd.clone();
+        d.commands().register_async(name, usage, 0, most, move |args| {
+            let answer = f(pmd.clone(), args);
+            async move { answer.await.map_err(|e| format!("ovs-vswitchd: {e}")) }
+        });
+    }
+    let to = (d, pmd);
+    add(
+        to,
+        ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4),
+        |pmd, args| async move { dump(&pmd, &args).await },
+    );
+    let usage = "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]";
+    add(to, ("dpctl/flush-conntrack", usage, 6), |pmd, args| async move { flush(&pmd, &args).await });
+    add(to, ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3), |pmd, args| async move { stats(&pmd, &args).await });
+}
+
 fn windows(w: &mut MainPmd, on: bool) -> Answer {
     w.switch.check_tcp_windows(on);
     Ok(format!("{} TCP sequence checking successful\n", if on { "enabling" } else { "disabling" }))
@@ -51,9 +75,18 @@ fn zone(args: &[String]) -> Result<Option<Zone>, String> {
     args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
 }
 
-fn dump(w: &mut MainPmd, args: &[String]) -> Answer {
-    let more = args.iter().any(|a| a == "-m" || a == "--more").then(|| w.now());
-    Ok(w.switch.conntrack.lock().dump(zone(args)?, more))
+async fn dump(pmd: &Handle, args: &[String]) -> Answer {
+    let more = match args.iter().any(|a| a == "-m" || a == "--more") {
+        true => Some(pmd.read(MainPmd::now).await?),
+        false => None,
+    };
+    let mut out = String::new();
+    pmd.connections(zone(args)?, |c| {
+        out.push_str(&c.line(more));
+        out.push('\n');
+    })
+    .await?;
+    Ok(out)
 }
 
 fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
@@ -120,18 +153,15 @@ fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     Ok((read(value)?, mask.map_or(Ok(all), read)?))
 }
 
-fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
-    let flushed = w.switch.conntrack.lock().flush(&flushed(args)?);
+async fn flush(pmd: &Handle, args: &[String]) -> Answer {
+    let flushed = pmd.flush(Flush::Filter(flushed(args)?)).await?;
     tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
 
-fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
-    let zone = zone(args)?;
+async fn stats(pmd: &Handle, args: &[String]) -> Answer {
     let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
-    let table = w.switch.conntrack.lock();
-    let list = table.export().filter(|c| zone.is_none_or(|z| z == c.zone));
-    list.for_each(|c| *counts.entry(c.original.proto).or_default() += 1);
+    pmd.connections(zone(args)?, |c| *counts.entry(c.original.proto).or_default() += 1).await?;
     let mut out = format!("Connections Stats:\n    Total: {}\n", counts.values().sum::<usize>());
     for (proto, n) in counts {
         let name = match proto {

@@ -60,6 +60,7 @@ pub fn register(
         dummy::register(d, pmd, dummies, requests);
     }
     coverage::register(d, pmd);
+    conntrack::register(d, pmd);
     flows::register(d, pmd);
     others::register(d);
     control::register(d, requests);

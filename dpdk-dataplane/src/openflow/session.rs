@@ -17,6 +17,7 @@ use openflow_rs::wire::DecodeError;
 use openflow_rs::{GroupId, Match, Message, OfError, PortNo, TableId};
 use std::collections::HashMap;
 use std::time::Duration;
+use switch::conntrack::{Flush, Zone};
 use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -239,7 +240,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     let e = OfError::RequestIsSecondary.because("the controller is secondary");
                     self.refuse(r.header.xid, &e, &r.raw);
                 }
-                Ok(mut m) if is_change(&m) && !sweeps(&m) => {
+                Ok(mut m) if is_change(&m) && !sweeps(&m) && Flush::asked(&m).is_none() => {
                     self.place(&mut m);
                     changes.push(Change { xid: r.header.xid, message: m, raw: r.raw });
                 }
@@ -269,6 +270,14 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Some(Received { header, message: Ok(m), raw }) if sweeps(&m) => {
                 self.sweep(header.xid, m, &raw).await;
+                Ok(None)
+            }
+            Some(Received { message: Ok(Message::CtFlushZone(zone)), .. }) => {
+                let _ = self.pmd.flush(Flush::Zone(Zone(zone))).await;
+                Ok(None)
+            }
+            Some(Received { message: Ok(Message::CtFlush(filter)), .. }) => {
+                let _ = self.pmd.flush(Flush::Filter(filter)).await;
                 Ok(None)
             }
             Some(Received {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use switch::classifier::Rule;
-use switch::{BridgeId, PacketOutThen, Replaced};
+use switch::{BridgeId, PacketOutThen};
 use tokio::sync::oneshot;
 
 /// A job: something to do in the main PMD thread.
@@ -160,10 +160,13 @@ impl Handle {
                 w.switch.commit(draft, now)
             });
             let mut done = done.await?;
-            let packets = done.as_mut().ok().map(Replaced::packet_outs);
+            let then = done.as_mut().ok().map(|r| (r.flushes(), r.packet_outs()));
             // The former tables are freed in another thread, as that takes time.
             tokio::task::spawn_blocking(move || drop(done)).await.map_err(|_| PmdEnded)?;
-            if let Some(packets) = packets {
+            if let Some((flushes, packets)) = then {
+                for what in flushes {
+                    self.flush(what).await?;
+                }
                 return Ok(Ok(packets));
             }
         }

@@ -21,6 +21,7 @@
 //! | [`idle`] | priority, processors and sleep of such threads |
 
 pub mod conn_sync;
+mod connections;
 mod deliver;
 pub mod devices;
 mod dump;

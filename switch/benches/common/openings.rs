@@ -13,6 +13,7 @@ use openflow_rs::{GroupMod, Message, PortNo};
 use packet::{build, checksum};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
+use switch::conntrack::Flush;
 use switch::{BridgeId, DeviceId, Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
 const BATCH: usize = 32;
@@ -203,7 +204,7 @@ fn lanes(n: u32) {
     r.send(0..n);
     let mut one = 0.0;
     for threads in [1, 2, 1, 2] {
-        r.switch.conntrack.lock().flush(&CtFlush::default());
+        r.switch.conntrack.lock().flush(&Flush::Filter(CtFlush::default()));
         let now = r.now;
         let of = |_| Lane { path: r.switch.fast_path(), out: Outputs::default(), spare: Vec::new() };
         let mut lanes: Vec<Lane> = (0..threads).map(of).collect();
@@ -240,7 +241,7 @@ pub fn main() {
         // Packets of connections that are there make cached flows, which are stale then.
         each("the next packet of each", r.send(0..n));
         each("one more of each", r.send(0..n));
-        r.switch.conntrack.lock().flush(&CtFlush::default());
+        r.switch.conntrack.lock().flush(&Flush::Filter(CtFlush::default()));
         each("after all went", r.open(0..n));
     }
 }

@@ -8,6 +8,7 @@ use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, validate};
 use crate::classifier::Classifier;
+use crate::conntrack::Flush;
 use crate::ids::BridgeId;
 use openflow_rs::message::{PacketOut, TlvMap};
 use openflow_rs::wire::DecodeError;
@@ -24,7 +25,7 @@ pub struct TableTransaction {
     base: u64,
     epoch: u64,
     /// Flushes of connections, to be done after the exchange.
-    pub(crate) flushes: Vec<Message>,
+    pub(crate) flushes: Vec<Flush>,
     pub(crate) changes: Changes,
     packet_outs: Vec<PacketOutThen>,
 }
@@ -52,6 +53,11 @@ impl Replaced {
     /// The packet-outs among the changes, in their order.
     pub fn packet_outs(&mut self) -> Vec<PacketOutThen> {
         std::mem::take(&mut self.draft.packet_outs)
+    }
+
+    /// Which connections are to be removed.
+    pub fn flushes(&mut self) -> Vec<Flush> {
+        std::mem::take(&mut self.draft.flushes)
     }
 }
 
@@ -85,8 +91,11 @@ impl TableTransaction {
     /// # Errors Which change failed, from 0, and why. The transaction must be dropped then.
     pub fn apply(&mut self, list: &[Message], now: Duration) -> Result<(), (usize, DecodeError)> {
         for (i, m) in list.iter().enumerate() {
+            if let Some(what) = Flush::asked(m) {
+                self.flushes.push(what);
+                continue;
+            }
             match m {
-                Message::CtFlushZone(_) | Message::CtFlush(_) => self.flushes.push(m.clone()),
                 Message::PacketOut(p) => {
                     self.bridge.check_packet_out(&p.actions).map_err(|e| (i, e))?;
                     let changes = list.iter().skip(i + 1).any(|m| !matches!(m, Message::PacketOut(_)));

@@ -35,7 +35,7 @@ fn protocol(n: u8) -> String {
 
 impl Connection {
     /// One line; with the time, what `-m` adds: when it expires, and the states of both ends.
-    fn line(&self, more: Option<Duration>) -> String {
+    pub fn line(&self, more: Option<Duration>) -> String {
         let proto = protocol(self.original.proto);
         let mut out = format!("{proto},orig=({}),reply=({})", self.original.text(), self.reply.text());
         if self.zone != Zone::DEFAULT {
@@ -64,14 +64,31 @@ impl Connection {
 }
 
 impl Conntrack {
-    /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
-    pub fn dump(&self, zone: Option<Zone>, more: Option<Duration>) -> String {
+    /// The connections in `n` slots from one on, of one zone or of all, and where to go on; none: there are no more. Those of
+    /// other chassis, which have no time here, have all of it from `now` on.
+    pub fn shown_part(
+        &self,
+        (from, n): (usize, usize),
+        zone: Option<Zone>,
+        now: Duration,
+    ) -> (Vec<Connection>, Option<usize>) {
+        let next = from.saturating_add(n);
+        if zone.is_some_and(|z| self.zones.is_empty(z)) {
+            return (Vec::new(), None);
+        }
         let time = |mut c: Connection| {
             if c.owner != 0 {
-                c.expires = more.unwrap_or_default() + self.timeout(c.zone, c.phase);
+                c.expires = now + self.timeout(c.zone, c.phase);
             }
             c
         };
-        self.export().filter(|c| zone.is_none_or(|z| z == c.zone)).map(|c| time(c).line(more) + "\n").collect()
+        let list = self.export_part(from, n).filter(|c| zone.is_none_or(|z| z == c.zone)).map(time).collect();
+        (list, Some(next).filter(|next| *next < self.slots.len()))
+    }
+
+    /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
+    pub fn dump(&self, zone: Option<Zone>, more: Option<Duration>) -> String {
+        let (list, _) = self.shown_part((0, usize::MAX), zone, more.unwrap_or_default());
+        list.iter().map(|c| c.line(more) + "\n").collect()
     }
 }

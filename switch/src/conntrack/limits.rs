@@ -46,6 +46,11 @@ impl Zones {
         }
     }
 
+    /// Whether the zone has no connection.
+    pub(super) fn is_empty(&self, zone: Zone) -> bool {
+        self.count(zone) == 0
+    }
+
     fn count(&self, zone: Zone) -> u32 {
         self.counts.get(zone.index()).copied().unwrap_or(0)
     }

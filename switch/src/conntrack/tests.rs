@@ -2,7 +2,8 @@ mod sync;
 
 use super::*;
 use openflow_rs::NatRange;
-use std::net::Ipv4Addr;
+use openflow_rs::message::CtFlush;
+use std::net::{IpAddr, Ipv4Addr};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -174,7 +175,7 @@ fn flush_and_bounds() {
     let copies: Vec<Connection> = ct.export().collect();
     assert_eq!(ct.flush_zone(Zone(1)), 1);
     let f = CtFlush { proto: 17, zone: Some(2), ..Default::default() };
-    assert_eq!(ct.flush(&f), 1);
+    assert_eq!(ct.flush(&Flush::Filter(f.clone())), 1);
     for c in copies {
         assert!(ct.restore(&replica::RemoteConnection::of(&c, Duration::ZERO), Duration::from_secs(60), NOW));
     }
@@ -184,10 +185,10 @@ fn flush_and_bounds() {
     let mut f = CtFlush { proto: 17, ..Default::default() };
     (f.original.src, f.original.dst) = (address(1), address(2));
     (f.original.src_port, f.original.dst_port) = (Some(1), Some(2));
-    assert_eq!(ct.flush(&f), 0);
-    assert_eq!(ct.flush(&CtFlush { zone: Some(1), ..f.clone() }), 1);
+    assert_eq!(ct.flush(&Flush::Filter(f.clone())), 0);
+    assert_eq!(ct.flush(&Flush::Filter(CtFlush { zone: Some(1), ..f.clone() })), 1);
     f.original.dst_port = None;
-    assert_eq!(ct.flush(&f), 1);
+    assert_eq!(ct.flush(&Flush::Filter(f.clone())), 1);
 }
 
 proptest::proptest! {
@@ -271,4 +272,45 @@ fn a_successor_takes_the_place_of_what_has_expired() {
     let plain = NatSpec::default();
     let v = ct.process(&packet(back, 0), &Request { nat: Some(&plain), ..Default::default() }, later);
     assert_eq!(v.translated, Some(tuple(17, 2, 53, 3, 7)));
+}
+
+/// A flush part by part removes what one at once does, and looks no further when the zone is empty; so it is with what is
+/// shown.
+#[test]
+fn parts_are_the_whole() {
+    let full = || {
+        let mut ct = Conntrack::new(1000);
+        for port in 0..100 {
+            let zone = Zone(port % 3);
+            let r = Request { zone, commit: true, ..Default::default() };
+            ct.process(&packet(tuple(17, port.into(), port, 2, 53), 0), &r, NOW);
+        }
+        ct
+    };
+    let filter = CtFlush {
+        proto: 17,
+        original: openflow_rs::message::CtTuple { src_port: Some(31), ..Default::default() },
+        ..Default::default()
+    };
+    for what in [Flush::Zone(Zone(1)), Flush::Zone(Zone(7)), Flush::Filter(CtFlush::default()), Flush::Filter(filter)] {
+        let (mut whole, mut parts) = (full(), full());
+        let (mut removed, mut next, mut looks) = (0, Some(0), 0);
+        while let Some(from) = next {
+            let (n, then) = parts.flush_part(&what, from, 9);
+            (removed, next, looks) = (removed + n, then, looks + 1);
+        }
+        assert_eq!(whole.flush(&what), removed, "{what:?}");
+        assert!(whole.export().eq(parts.export()), "{what:?}");
+        assert_eq!(looks == 1, matches!(what, Flush::Zone(Zone(7))), "{what:?}: {looks}");
+    }
+    let ct = full();
+    for zone in [None, Some(Zone(2)), Some(Zone(9))] {
+        let (mut shown, mut next) = (Vec::new(), Some(0));
+        while let Some(from) = next {
+            let (list, then) = ct.shown_part((from, 7), zone, NOW);
+            (shown, next) = ([shown, list].concat(), then);
+        }
+        let all: Vec<Connection> = ct.export().filter(|c| zone.is_none_or(|z| z == c.zone)).collect();
+        assert_eq!(shown, all);
+    }
 }
