@@ -7,6 +7,7 @@ use crate::field::{FieldId, Subfield};
 use crate::flow_match::Match;
 use crate::ids::{GroupId, MeterId, TableId};
 use crate::port::PortNo;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// An address and port range for [`NatSpec`].
@@ -678,6 +679,19 @@ pub fn outputs_to_group(actions: &[Action], want: GroupId) -> bool {
         Action::Clone(v) | Action::WriteActions(v) => outputs_to_group(v, want),
         _ => false,
     })
+}
+
+/// The groups that a list of actions sends packets to.
+pub fn groups_of(actions: &[Action]) -> BTreeSet<GroupId> {
+    let mut all = BTreeSet::new();
+    for a in actions {
+        match a {
+            Action::Group(g) => _ = all.insert(*g),
+            Action::Clone(v) | Action::WriteActions(v) => all.extend(groups_of(v)),
+            _ => {}
+        }
+    }
+    all
 }
 
 /// The match and actions that a `learn` action builds from a packet's key.

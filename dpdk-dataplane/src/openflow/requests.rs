@@ -169,7 +169,12 @@ impl Handle {
         request: MultipartRequest,
         version: Version,
     ) -> Answer<MultipartReply> {
-        self.run(move |w| reply::multipart(w, bridge, &request, version)).await
+        let mut answer = self.run(move |w| reply::multipart(w, bridge, &request, version)).await?;
+        if let Some(body) = answer.as_mut().ok().filter(|body| reply::counts_flows(body)) {
+            let (rules, _) = self.rules(bridge, TableId::ALL).await.unwrap_or_default();
+            reply::count_flows(body, &rules);
+        }
+        Ok(answer)
     }
 
     /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once.

@@ -21,10 +21,10 @@ pub struct Job {
     pub(super) run: Box<dyn FnOnce(&mut MainPmd) + Send>,
 }
 
-/// How often a bundle is applied to a draft of the tables that other changes overtake, before the main PMD thread
-/// applies it itself.
+/// How often something is begun that other changes of flows overtake, before the main PMD thread does it at once: a bundle
+/// on a draft of the tables, or a list of flows part by part.
 const DRAFTS: usize = 3;
-/// Flows that a dump takes from the main PMD thread in one job, if they are not all of one table.
+/// Flows that a dump takes from the main PMD thread in one job.
 const RULES: usize = 2000;
 
 /// The main PMD thread has ended: the daemon is about to end as well.
@@ -178,23 +178,25 @@ impl Handle {
         .await
     }
 
-    /// The flows of a table, or of all, as of one time, which comes with them; `None` where the bridge is gone. A dump
-    /// of all tables is taken in parts, so that packets do not wait for all of it, unless somebody changes flows
-    /// meanwhile.
+    /// The flows of a table, or of all, as of one time, which comes with them; `None` where the bridge is gone. They are
+    /// taken in parts, so that packets do not wait for all of them, unless somebody changes flows all the time.
     pub async fn rules(&self, bridge: BridgeId, table: TableId) -> Option<(Vec<Arc<Rule>>, Duration)> {
-        let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
-        while table == TableId::ALL && from < switch::bridge::N_TABLES {
-            let part = self.run(move |w| {
-                let b = w.switch.bridge(bridge)?;
-                Some((b.version(), b.rules_from(from, RULES), w.now()))
-            });
-            let (version, (part, next), now) = part.await.ok()??;
-            if *seen.get_or_insert(version) != version {
-                break;
-            }
-            (from, list) = (next, [list, part].concat());
-            if from >= switch::bridge::N_TABLES {
-                return Some((list, now));
+        for _ in 0..DRAFTS {
+            let (mut list, mut from, mut seen) = (Vec::new(), (0, 0), None);
+            loop {
+                let part = self.run(move |w| {
+                    let b = w.switch.bridge(bridge)?;
+                    Some((b.version(), b.rules_from(table, from, RULES), w.now()))
+                });
+                let (version, (part, next), now) = part.await.ok()??;
+                if *seen.get_or_insert(version) != version {
+                    break;
+                }
+                list.extend(part);
+                match next {
+                    Some(next) => from = next,
+                    None => return Some((list, now)),
+                }
             }
         }
         self.run(move |w| Some((w.switch.bridge(bridge)?.rules(table), w.now()))).await.ok()?

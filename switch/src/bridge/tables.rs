@@ -198,17 +198,24 @@ impl Bridge {
         self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
     }
 
-    /// The flows of all tables from `table` on, until there are `enough`; and the table to continue with.
-    pub fn rules_from(&self, table: usize, enough: usize) -> (Vec<Arc<Rule>>, usize) {
-        let (mut list, mut next) = (Vec::new(), table);
-        for t in self.tables.iter().skip(table) {
-            list.extend(t.iter().cloned());
-            next += 1;
-            if list.len() >= enough {
-                break;
+    /// At most `most` of these flows, from a place on, and the place to go on with: table, and how many of its flows come
+    /// before. None: there are no more. A change of flows moves them to other places.
+    pub fn rules_from(
+        &self,
+        which: TableId,
+        (mut table, mut before): (usize, usize),
+        most: usize,
+    ) -> (Vec<Arc<Rule>>, Option<(usize, usize)>) {
+        let mut list = Vec::new();
+        for t in self.tables_named(which).skip(table) {
+            let had = list.len();
+            list.extend(t.iter().skip(before).take(most - had).cloned());
+            if list.len() == most {
+                return (list, Some((table, before + most - had)));
             }
+            (table, before) = (table + 1, 0);
         }
-        (list, next)
+        (list, None)
     }
 
     pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {

@@ -220,3 +220,29 @@ fn clones_and_exits_mind_the_action_set() {
         assert_eq!(to(&mut s, 4), [] as [u32; 0]);
     }
 }
+
+/// Flows that are listed part by part are all of them, each once, of whatever number the parts are.
+#[test]
+fn flows_are_listed_part_by_part() {
+    let flows: Vec<String> = (0..60)
+        .map(|i| {
+            format!("table={},priority={},ip,nw_dst=10.0.{i}.0/{} actions=output:2", i % 7 * 3, 5 + i % 2, 24 + i % 4)
+        })
+        .collect();
+    let s = one(&flows.iter().map(String::as_str).collect::<Vec<_>>());
+    let b = s.bridge(BridgeId(0)).expect("bridge");
+    for (table, n) in [(TableId::ALL, 60), (TableId(3), 9), (TableId(1), 0), (TableId(18), 8)] {
+        for most in [1, 2, 9, 59, 60, 61] {
+            let (mut all, mut next) = (Vec::new(), Some((0, 0)));
+            while let Some(from) = next {
+                let (part, then) = b.rules_from(table, from, most);
+                assert!(part.len() <= most);
+                all.extend(part);
+                next = then;
+            }
+            let whole = b.rules(table);
+            assert_eq!((all.len(), whole.len()), (n, n), "{table:?}, {most}");
+            assert!(all.iter().zip(&whole).all(|(a, b)| std::sync::Arc::ptr_eq(a, b)), "{table:?}, {most}");
+        }
+    }
+}
