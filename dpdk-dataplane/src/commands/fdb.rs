@@ -1,17 +1,19 @@
 //! `fdb/*`, `mdb/*` and `bridge/dump-flows`, `stp/*` and `rstp/*` (ovs-vswitchd(8)).
 
 use super::{bridge, bridges, rstp, stp};
-use crate::pmd::{Command, MainPmd};
+use crate::pmd::{Command, Handle, MainPmd};
+use daemon::Daemon;
 use openflow_rs::mods::DEFAULT_PRIORITY;
 use openflow_rs::text::actions_to_string;
 use openflow_rs::{PortNo, TableId};
 use packet::{Mac, NotAVlanId, VlanId};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
-use switch::Bridge;
 use switch::bridge::mac::Known;
 use switch::classifier::Rule;
+use switch::{Bridge, BridgeId};
 
 type Answer = Result<String, String>;
 
@@ -25,12 +27,20 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("fdb/stats-clear", "[bridge]", 0, 1, clear_stats),
     ("mdb/show", "bridge", 1, 1, show_groups),
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
-    ("bridge/dump-flows", "bridge", 1, 2, flows),
     ("stp/show", "[bridge]", 0, 1, stp::show),
     ("stp/tcn", "[bridge]", 0, 1, stp::change),
     ("rstp/show", "[bridge]", 0, 1, rstp::show),
     ("rstp/tcn", "[bridge]", 0, 1, rstp::change),
 ];
+
+/// Adds `bridge/dump-flows`, whose text another thread makes, as it may be long.
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
+    let pmd = pmd.clone();
+    d.commands().register_async("bridge/dump-flows", "bridge", 1, 2, move |args| {
+        let pmd = pmd.clone();
+        async move { flows(&pmd, args).await }
+    });
+}
 
 fn add(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
@@ -176,13 +186,18 @@ fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok("table successfully flushed\n".into())
 }
 
-fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
-    let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
-    let now = w.now();
-    let b = w.switch.bridge(id).ok_or("no such bridge")?;
-    let flows = b.flows().map(|r| (u32::from(r.priority), r));
+async fn flows(pmd: &Handle, args: Vec<String>) -> Answer {
     // In-band control's are hidden from controllers.
-    Ok(b.hidden_flows().chain(flows).map(|(priority, r)| flow_text(r, priority, now) + "\n").collect())
+    let hidden = |w: &MainPmd, args: Vec<String>| -> Result<(BridgeId, Vec<(u32, Arc<Rule>)>), String> {
+        let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
+        let b = w.switch.bridge(id).ok_or("no such bridge")?;
+        Ok((id, b.hidden_flows().map(|(priority, r)| (priority, r.clone())).collect()))
+    };
+    let (id, mut list) = pmd.read_with(args, hidden).await??;
+    let (rules, now) = pmd.rules(id, TableId::ALL).await.ok_or("no such bridge")?;
+    list.extend(rules.into_iter().map(|r| (u32::from(r.priority), r)));
+    let text = move || list.iter().map(|(priority, r)| flow_text(r, *priority, now) + "\n").collect();
+    tokio::task::spawn_blocking(text).await.map_err(|e| e.to_string())
 }
 
 /// A flow of OpenFlow with its counters, in a line without its end.

@@ -61,6 +61,7 @@ pub fn register(
     }
     coverage::register(d, pmd);
     conntrack::register(d, pmd);
+    fdb::register(d, pmd);
     flows::register(d, pmd);
     others::register(d);
     control::register(d, requests);
