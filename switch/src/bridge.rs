@@ -15,6 +15,7 @@ pub(crate) mod queue_marks;
 pub mod snooping;
 pub(crate) mod tables;
 pub(crate) mod transaction;
+mod users;
 pub(crate) mod validate;
 pub(crate) mod vlan;
 
@@ -301,6 +302,8 @@ pub struct Bridge {
     pub(crate) timed: Vec<Weak<Rule>>,
     /// Flows that learn flows.
     pub(crate) learners: learned::Learners,
+    /// How many flows use each group and meter.
+    pub(crate) users: users::Users,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
     /// Changes of groups and ports that it has not seen yet.
@@ -367,6 +370,7 @@ impl Bridge {
             removed: Vec::new(),
             timed: Vec::new(),
             learners: learned::Learners::default(),
+            users: users::Users::default(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: 0,
@@ -382,7 +386,7 @@ impl Bridge {
         self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
-        self.learners = learned::Learners::default();
+        (self.learners, self.users) = (learned::Learners::default(), users::Users::default());
         (self.snooping, self.in_band, self.controlled) = (None, Classifier::default(), Default::default());
         self.epoch += 1;
     }
@@ -455,8 +459,12 @@ impl Bridge {
                 let new = BridgeMeter::new(m.meter.clone(), now, old, &self.meter_numbers);
                 self.meters.insert(id, new);
             }
-            MeterModCommand::Delete if id == MeterId::ALL => self.meters.clear(),
-            MeterModCommand::Delete => drop(self.meters.remove(&id)),
+            MeterModCommand::Delete => {
+                let gone: Vec<MeterId> =
+                    self.meters.keys().copied().filter(|m| id == MeterId::ALL || *m == id).collect();
+                self.meters.retain(|m, _| !gone.contains(m));
+                self.remove_users_of_meters(&gone, now);
+            }
         }
         self.version += 1;
         Ok(())

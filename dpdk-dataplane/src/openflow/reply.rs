@@ -4,7 +4,6 @@ use super::changes::NO_FLOOD;
 use crate::pmd::ipfix_statistics::IpfixStatistics;
 use crate::pmd::{MainPmd, custom_counters};
 use crate::ports::qos::shaper::Counts;
-use openflow_rs::action::{Action, groups_of};
 use openflow_rs::message::table_features::{self, not_permitted};
 use openflow_rs::message::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
@@ -13,10 +12,8 @@ use openflow_rs::message::{
 use openflow_rs::{GroupId, GroupType, MeterId, OfError, PortNo, TableId};
 
 use openflow_rs::wire::DecodeError;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
-use switch::classifier::Rule;
 use switch::{Bridge, BridgeId, Port, PortKind};
 
 fn age(created: Duration, now: Duration) -> (u32, u32) {
@@ -356,39 +353,6 @@ fn queue_stats(
     Ok(each_queue(w, bridge, port, queue)?.into_iter().map(stats).collect())
 }
 
-/// Whether an answer says how many flows use each of its groups or meters, which [`count_flows`] finds out.
-pub(super) fn counts_flows(body: &MultipartReply) -> bool {
-    match body {
-        MultipartReply::GroupStats(list) => !list.is_empty(),
-        MultipartReply::MeterStats(list) => !list.is_empty(),
-        _ => false,
-    }
-}
-
-/// Completes such an answer. Each flow is looked at once, whatever number of groups there is; not in the main PMD thread.
-pub(super) fn count_flows(body: &mut MultipartReply, rules: &[Arc<Rule>]) {
-    match body {
-        MultipartReply::GroupStats(list) => {
-            let uses = users(rules.iter().flat_map(|r| groups_of(&r.actions)));
-            list.iter_mut().for_each(|s| s.ref_count = uses.get(&s.id).copied().unwrap_or(0));
-        }
-        MultipartReply::MeterStats(list) => {
-            // Those that send to controllers through it do not count, as in Open vSwitch.
-            let meter = |a: &Action| if let Action::Meter(m) = a { Some(*m) } else { None };
-            let of = |r: &Arc<Rule>| r.actions.iter().filter_map(meter).collect::<BTreeSet<MeterId>>();
-            let uses = users(rules.iter().flat_map(of));
-            list.iter_mut().for_each(|s| s.flow_count = uses.get(&s.id).copied().unwrap_or(0));
-        }
-        _ => {}
-    }
-}
-
-fn users<T: Ord>(all: impl Iterator<Item = T>) -> BTreeMap<T, u32> {
-    let mut uses = BTreeMap::new();
-    all.for_each(|x| *uses.entry(x).or_default() += 1);
-    uses
-}
-
 fn groups(b: &Bridge, id: GroupId) -> impl Iterator<Item = &switch::bridge::GroupState> {
     b.groups().filter(move |g| id == GroupId::ALL || id == GroupId::ANY || g.group.id == id)
 }
@@ -404,7 +368,7 @@ fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
             };
             GroupStats {
                 id: g.group.id,
-                ref_count: 0,
+                ref_count: b.flows_of_group(g.group.id),
                 packets: once(|x| x.0),
                 bytes: once(|x| x.1),
                 duration_sec,
@@ -422,7 +386,7 @@ fn meter_stats(b: &Bridge, id: MeterId, now: Duration) -> Vec<MeterStats> {
             let (duration_sec, duration_nsec) = age(m.created, now);
             MeterStats {
                 id: m.config.id,
-                flow_count: 0,
+                flow_count: b.flows_of_meter(m.config.id),
                 packets: m.packets,
                 bytes: m.bytes,
                 duration_sec,

@@ -169,12 +169,7 @@ impl Handle {
         request: MultipartRequest,
         version: Version,
     ) -> Answer<MultipartReply> {
-        let mut answer = self.run(move |w| reply::multipart(w, bridge, &request, version)).await?;
-        if let Some(body) = answer.as_mut().ok().filter(|body| reply::counts_flows(body)) {
-            let (rules, _) = self.rules(bridge, TableId::ALL).await.unwrap_or_default();
-            reply::count_flows(body, &rules);
-        }
-        Ok(answer)
+        self.run(move |w| reply::multipart(w, bridge, &request, version)).await
     }
 
     /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once.

@@ -98,7 +98,7 @@ pub struct SwitchConfig {
 pub struct FlowRemoved {
     /// Table.
     pub table: TableId,
-    /// 0 idle, 1 hard, 2 delete, 3 group delete.
+    /// 0 idle, 1 hard, 2 delete, 3 group delete, 4 meter delete.
     pub reason: u8,
     /// Priority.
     pub priority: u16,
@@ -118,6 +118,13 @@ pub struct FlowRemoved {
     pub bytes: u64,
     /// Match.
     pub matches: Match,
+}
+
+impl FlowRemoved {
+    /// The reason as a version has it: before 1.4 a meter that was deleted is none.
+    pub(crate) fn reason_in(&self, v: Version) -> u8 {
+        if self.reason == 4 && v < Version::Of14 { 2 } else { self.reason }
+    }
 }
 
 /// A controller's role: 0 no change, 1 equal, 2 master, 3 slave.

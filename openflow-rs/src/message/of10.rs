@@ -80,7 +80,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
             of10::put_match(o, &r.matches);
             o.p64(r.cookie);
             o.p16(r.priority);
-            o.p8(r.reason);
+            o.p8(r.reason_in(Version::Of10));
             o.zeros(1);
             o.p32(r.duration_sec);
             o.p32(r.duration_nsec);
@@ -92,7 +92,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
         Message::FlowRemoved(r) => nx(14, |o| {
             o.p64(r.cookie);
             o.p16(r.priority);
-            o.p8(r.reason);
+            o.p8(r.reason_in(Version::Of10));
             o.p8(r.table.0.wrapping_add(1));
             o.p32(r.duration_sec);
             o.p32(r.duration_nsec);

@@ -419,7 +419,7 @@ pub(crate) fn pull_aggregate(mut r: Reader<'_>, v: Version) -> Result<(u64, u64,
 pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
     if v >= Version::Of15 {
         out.p8(m.table.0);
-        out.p8(m.reason);
+        out.p8(m.reason_in(v));
         out.p16(m.priority);
         out.p16(m.idle_timeout);
         out.p16(m.hard_timeout);
@@ -430,7 +430,7 @@ pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
     } else {
         out.p64(m.cookie);
         out.p16(m.priority);
-        out.p8(m.reason);
+        out.p8(m.reason_in(v));
         out.p8(m.table.0);
         out.p32(m.duration_sec);
         out.p32(m.duration_nsec);

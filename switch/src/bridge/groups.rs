@@ -3,7 +3,6 @@
 use crate::bridge::{Bridge, Invalidation, validate};
 use openflow_rs::OfError as E;
 use openflow_rs::action::{Action, MplsAction};
-use openflow_rs::message::FlowStatsRequest;
 
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Group, GroupId, GroupMod, GroupModCommand};
@@ -76,14 +75,11 @@ impl Bridge {
 
     fn delete_groups(&mut self, id: Option<GroupId>, now: Duration) {
         let ids: Vec<GroupId> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
-        for g in ids {
-            self.groups.remove(&g);
-            self.touched.push(Invalidation::Group(g));
-            let q = FlowStatsRequest { out_group: g, ..Default::default() };
-            for r in self.select(&q, None) {
-                self.remove_rule(&r, 3, now);
-            }
+        for g in &ids {
+            self.groups.remove(g);
+            self.touched.push(Invalidation::Group(*g));
         }
+        self.remove_users_of_groups(&ids, now);
     }
 
     /// A group with its actions as they are executed.

@@ -67,7 +67,11 @@ impl Bridge {
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
         self.learners.add(&rule);
-        old.iter().for_each(|r| self.learners.remove(r));
+        self.users.add(&rule);
+        if let Some(r) = &old {
+            self.learners.remove(r);
+            self.users.remove(r);
+        }
         if self.watched {
             self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
@@ -79,6 +83,7 @@ impl Bridge {
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
         self.learners.remove(&old);
+        self.users.remove(&old);
         if self.watched {
             self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
         }

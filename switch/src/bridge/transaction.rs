@@ -143,6 +143,7 @@ impl Bridge {
             removed: Vec::new(),
             timed: self.timed.clone(),
             learners: self.learners.clone(),
+            users: self.users.clone(),
             changes: Vec::new(),
             touched: Vec::new(),
             epoch: self.epoch,
@@ -181,6 +182,7 @@ impl Bridge {
         std::mem::swap(&mut self.tables, &mut other.tables);
         std::mem::swap(&mut self.groups, &mut other.groups);
         std::mem::swap(&mut self.meters, &mut other.meters);
+        std::mem::swap(&mut self.users, &mut other.users);
     }
 
     /// Exchanges tables, groups, meters and options with a copy. Groups and meters that are the same keep their
@@ -202,6 +204,7 @@ impl Bridge {
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
         std::mem::swap(&mut self.timed, &mut draft.timed);
         std::mem::swap(&mut self.learners, &mut draft.learners);
+        std::mem::swap(&mut self.users, &mut draft.users);
         self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);
         self.touched.append(&mut draft.touched);

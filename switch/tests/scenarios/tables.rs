@@ -246,3 +246,76 @@ fn flows_are_listed_part_by_part() {
         }
     }
 }
+
+/// Numbers of flows that use groups and meters follow from the flows, however these come and go; flows go with what they use.
+#[test]
+fn flows_go_with_their_groups_and_meters() {
+    let mut s = one(&[]);
+    let id = BridgeId(0);
+    let apply = |s: &mut Switch, m: Message| s.apply(id, &m, NOW).expect("applies");
+    let group = |n: u32| GroupMod {
+        command: GroupModCommand::Add,
+        command_bucket_id: 0,
+        group: parse_group(&format!("group_id={n},type=all,bucket=output:2")).expect("group"),
+    };
+    let meter = |n: u32| MeterMod {
+        command: MeterModCommand::Add,
+        meter: parse_meter(&format!("meter={n},pktps,bands=type=drop rate=9")).expect("meter"),
+    };
+    (1..=3).for_each(|n| apply(&mut s, Message::GroupMod(group(n))));
+    (1..=3).for_each(|n| apply(&mut s, Message::MeterMod(meter(n))));
+    let flow = |t: &str| Message::FlowMod(parse_flow(t).expect("flow"));
+    let flows = [
+        "table=0,priority=1 actions=group:1",
+        "table=1,priority=2 actions=group:1,clone(group:2),group:1",
+        "table=2,send_flow_rem,priority=3 actions=meter:1,write_actions(group:2)",
+        "table=3,send_flow_rem,priority=4 actions=meter:2,group:3",
+        "table=4,priority=5 actions=meter:2,output:2",
+        "table=5,priority=6 actions=output:2",
+    ];
+    flows.iter().for_each(|f| apply(&mut s, flow(f)));
+    let counts = |s: &Switch| {
+        let b = s.bridge(id).expect("bridge");
+        (
+            [1, 2, 3].map(|g| b.flows_of_group(GroupId(g))),
+            [1, 2, 3].map(|m| b.flows_of_meter(MeterId(m))),
+            b.flows().count(),
+        )
+    };
+    assert_eq!(counts(&s), ([2, 2, 1], [1, 2, 0], 6));
+    // A flow in the place of another one, other actions, a bundle, and packets sent in it.
+    apply(&mut s, flow("table=0,priority=1 actions=group:2"));
+    assert_eq!(counts(&s), ([1, 3, 1], [1, 2, 0], 6));
+    let modify = |t: &str, command| Message::FlowMod(FlowMod { command, ..parse_flow(t).expect("flow") });
+    apply(&mut s, modify("table=0 actions=meter:3,group:1", FlowModCommand::Modify));
+    assert_eq!(counts(&s), ([2, 2, 1], [1, 2, 1], 6));
+    let list = [flow("table=6 actions=group:3"), modify("table=4 actions=drop", FlowModCommand::Delete)];
+    s.apply_bundle(id, &list, NOW).expect("bundle");
+    assert_eq!(counts(&s), ([2, 2, 2], [1, 1, 1], 6));
+    s.apply_bundle(id, &[flow("table=7 actions=group:1"), flow("table=99 actions=group:9")], NOW)
+        .expect_err("no group 9");
+    assert_eq!(counts(&s), ([2, 2, 2], [1, 1, 1], 6));
+    // They go with what they use.
+    let delete = |n| GroupMod { command: GroupModCommand::Delete, ..group(n) };
+    apply(&mut s, Message::GroupMod(delete(1)));
+    assert_eq!(counts(&s), ([0, 1, 2], [1, 1, 0], 4));
+    let delete = |n| MeterMod { command: MeterModCommand::Delete, ..meter(n) };
+    apply(&mut s, Message::MeterMod(delete(2)));
+    assert_eq!(counts(&s), ([0, 1, 1], [1, 0, 0], 3), "as in Open vSwitch");
+    let mut all = delete(1);
+    all.meter.id = MeterId::ALL;
+    apply(&mut s, Message::MeterMod(all));
+    assert_eq!(counts(&s), ([0, 0, 1], [0, 0, 0], 2));
+    let mut out = Outputs::<Vec<u8>>::default();
+    s.tick(NOW, &mut out);
+    let reasons: Vec<u8> = out
+        .events
+        .iter()
+        .filter_map(|e| if let switch::Event::FlowRemoved { removed, .. } = e { Some(removed.reason) } else { None })
+        .collect();
+    assert_eq!(reasons, [4, 4]);
+    let mut all = GroupMod { command: GroupModCommand::Delete, ..group(1) };
+    all.group.id = GroupId::ALL;
+    apply(&mut s, Message::GroupMod(all));
+    assert_eq!(counts(&s), ([0, 0, 0], [0, 0, 0], 1));
+}

@@ -1,0 +1,83 @@
+//! How many flows use each group and each meter. It follows from the flows, and is kept as they come and go, so that nobody
+//! has to look through all of them for it.
+
+use super::Bridge;
+use crate::classifier::Rule;
+use openflow_rs::action::{Action, groups_of};
+use openflow_rs::{GroupId, MeterId};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The numbers of flows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Users {
+    groups: HashMap<GroupId, u32>,
+    meters: HashMap<MeterId, u32>,
+}
+
+/// The meters of a flow. One that it only sends to controllers through does not count, as in Open vSwitch.
+fn meters_of(r: &Rule) -> BTreeSet<MeterId> {
+    r.actions.iter().filter_map(|a| if let Action::Meter(m) = a { Some(*m) } else { None }).collect()
+}
+
+fn less<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
+    if let Some(n) = counts.get_mut(&key) {
+        *n -= 1;
+        if *n == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+impl Users {
+    /// A flow came.
+    pub(super) fn add(&mut self, r: &Rule) {
+        groups_of(&r.actions).into_iter().for_each(|g| *self.groups.entry(g).or_default() += 1);
+        meters_of(r).into_iter().for_each(|m| *self.meters.entry(m).or_default() += 1);
+    }
+
+    /// A flow went.
+    pub(super) fn remove(&mut self, r: &Rule) {
+        groups_of(&r.actions).into_iter().for_each(|g| less(&mut self.groups, g));
+        meters_of(r).into_iter().for_each(|m| less(&mut self.meters, m));
+    }
+}
+
+impl Bridge {
+    /// How many flows send packets to a group.
+    pub fn flows_of_group(&self, id: GroupId) -> u32 {
+        self.users.groups.get(&id).copied().unwrap_or(0)
+    }
+
+    /// How many flows have packets pass a meter.
+    pub fn flows_of_meter(&self, id: MeterId) -> u32 {
+        self.users.meters.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Groups have gone: the flows that use them go as well (OpenFlow 1.5, section 6.6).
+    pub(super) fn remove_users_of_groups(&mut self, gone: &[GroupId], now: Duration) {
+        /// OFPRR_GROUP_DELETE
+        const REASON: u8 = 3;
+        let used: BTreeSet<GroupId> = gone.iter().copied().filter(|g| self.flows_of_group(*g) > 0).collect();
+        self.remove_flows(used.is_empty(), |r| !groups_of(&r.actions).is_disjoint(&used), REASON, now);
+    }
+
+    /// Meters have gone: the flows that use them go as well (OpenFlow 1.5, section 6.6).
+    pub(super) fn remove_users_of_meters(&mut self, gone: &[MeterId], now: Duration) {
+        /// OFPRR_METER_DELETE
+        const REASON: u8 = 4;
+        let used: BTreeSet<MeterId> = gone.iter().copied().filter(|m| self.flows_of_meter(*m) > 0).collect();
+        self.remove_flows(used.is_empty(), |r| !meters_of(r).is_disjoint(&used), REASON, now);
+    }
+
+    /// Removes the flows that `uses` selects, if there are any.
+    fn remove_flows(&mut self, none: bool, uses: impl Fn(&Rule) -> bool, reason: u8, now: Duration) {
+        if none {
+            return;
+        }
+        let list: Vec<Arc<Rule>> = self.flows().filter(|r| uses(r)).cloned().collect();
+        list.iter().for_each(|r| self.remove_rule(r, reason, now));
+    }
+}
