@@ -19,10 +19,11 @@ use crate::ports::rstp::bridges::RstpPort;
 use crate::ports::stp::bridges::StpPort;
 use openflow_rs::action::Action;
 use openflow_rs::{
-    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, MeterConfig, MeterId, MeterMod, MeterModCommand, PortNo,
-    TableId,
+    FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, Message, MeterConfig, MeterId, MeterMod,
+    MeterModCommand, PortNo, TableId,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
 impl Reconciler {
@@ -356,6 +357,14 @@ impl Reconciler {
             self.close_port(&b, p).await;
         }
         let id = b.id;
+        let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
+        let meters = MeterMod {
+            command: MeterModCommand::Delete,
+            meter: MeterConfig { id: MeterId::ALL, ..Default::default() },
+        };
+        // Of many flows another thread empties the tables. A deletion of everything is never refused.
+        let all = [Message::FlowMod(FlowMod::delete_all()), Message::GroupMod(groups), Message::MeterMod(meters)];
+        let _ = self.pmd.apply_bundle(id, Arc::new(all.into())).await;
         let cleared = self.pmd.run(move |w| {
             let now = w.now();
             w.bfd.forget_bridge(id);
@@ -363,15 +372,6 @@ impl Reconciler {
             w.lldp.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
-            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
-            let meters = MeterMod {
-                command: MeterModCommand::Delete,
-                meter: MeterConfig { id: MeterId::ALL, ..Default::default() },
-            };
-            // A deletion of everything is never refused.
-            let _ = b.flow_mod(&FlowMod::delete_all(), now);
-            let _ = b.group_mod(&groups, now);
-            let _ = b.meter_mod(&meters, now);
             b.tlv_mod(2, &[]);
             b.set_mirrors(Vec::new());
             w.bonds.configure(id, Vec::new(), &mut w.switch, now);

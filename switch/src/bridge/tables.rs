@@ -287,17 +287,17 @@ impl Bridge {
         let mut gone = Vec::new();
         // Removed and replaced flows leave the list.
         self.timed.retain(|r| r.strong_count() != 0);
-        let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
-            let t = self.tables.get(r.table.index());
-            t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
-        });
-        for r in timed {
+        for r in self.timed.iter().filter_map(Weak::upgrade) {
             let (_, _, used) = r.counters();
             let [idle, hard] = [r.idle_timeout(), r.hard_timeout()];
-            if hard != 0 && r.modified() + Duration::from_secs(hard.into()) <= now {
-                gone.push((r.clone(), 1));
-            } else if idle != 0 && used + Duration::from_secs(idle.into()) <= now {
-                gone.push((r.clone(), 0));
+            let reason = match () {
+                () if hard != 0 && r.modified() + Duration::from_secs(hard.into()) <= now => 1,
+                () if idle != 0 && used + Duration::from_secs(idle.into()) <= now => 0,
+                () => continue,
+            };
+            let there = self.tables.get(r.table.index()).and_then(|t| t.find(&r.matches, r.priority));
+            if there.is_some_and(|x| Arc::ptr_eq(x, &r)) {
+                gone.push((r, reason));
             }
         }
         for (r, reason) in gone {
