@@ -462,7 +462,7 @@ impl Bridge {
             MeterModCommand::Delete => {
                 let gone: Vec<MeterId> =
                     self.meters.keys().copied().filter(|m| id == MeterId::ALL || *m == id).collect();
-                self.meters.retain(|m, _| !gone.contains(m));
+                gone.iter().for_each(|m| drop(self.meters.remove(m)));
                 self.remove_users_of_meters(&gone, now);
             }
         }

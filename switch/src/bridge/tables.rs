@@ -4,7 +4,7 @@ use crate::bridge::changes::Change;
 use crate::bridge::{Bridge, FlowUpdate, validate};
 use crate::classifier::{Classifier, Rule};
 use openflow_rs::OfError as E;
-use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
+use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest};
 use openflow_rs::mods::FlowFlags;
 use openflow_rs::wire::DecodeError;
@@ -248,33 +248,6 @@ impl Bridge {
             });
         }
         self.forget_what_it_learned(r, now);
-    }
-
-    /// Removes what a flow has learned, once the flow is gone or has other actions.
-    fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
-        for a in r.actions.iter() {
-            if let Action::Learn(l) = a
-                && l.delete_learned
-            {
-                self.forget_learned(l.table, l.cookie, now);
-            }
-        }
-    }
-
-    /// Removes learned flows once no flow that learns them is left.
-    fn forget_learned(&mut self, table: TableId, cookie: u64, now: Duration) {
-        let still = self.flows().any(|r| {
-            r.actions
-                .iter()
-                .any(|a| matches!(a, Action::Learn(l) if l.delete_learned && l.table == table && l.cookie == cookie))
-        });
-        if still {
-            return;
-        }
-        let q = FlowStatsRequest { table, cookie, cookie_mask: u64::MAX, ..Default::default() };
-        for r in self.select(&q, None) {
-            self.remove_rule(&r, 2, now);
-        }
     }
 
     /// Some flows end by themselves.

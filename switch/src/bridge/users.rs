@@ -1,10 +1,11 @@
-//! How many flows use each group and each meter. It follows from the flows, and is kept as they come and go, so that nobody
-//! has to look through all of them for it.
+//! How many flows use each group and each meter, and learn flows that go with them. It follows from the flows, and is kept as
+//! they come and go, so that nobody has to look through all of them for it.
 
 use super::Bridge;
 use crate::classifier::Rule;
 use openflow_rs::action::{Action, groups_of};
-use openflow_rs::{GroupId, MeterId};
+use openflow_rs::message::FlowStatsRequest;
+use openflow_rs::{GroupId, MeterId, TableId};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -15,6 +16,16 @@ use std::time::Duration;
 pub(crate) struct Users {
     groups: HashMap<GroupId, u32>,
     meters: HashMap<MeterId, u32>,
+    /// By table and cookie of what they learn, if that is to go with the last of them (`delete_learned`).
+    learners: HashMap<(TableId, u64), u32>,
+}
+
+/// Table and cookie of what a flow learns, if that is to go with it.
+fn learned_with(r: &Rule) -> impl Iterator<Item = (TableId, u64)> + '_ {
+    r.actions.iter().filter_map(|a| match a {
+        Action::Learn(l) if l.delete_learned => Some((l.table, l.cookie)),
+        _ => None,
+    })
 }
 
 /// The meters of a flow. One that it only sends to controllers through does not count, as in Open vSwitch.
@@ -36,12 +47,19 @@ impl Users {
     pub(super) fn add(&mut self, r: &Rule) {
         groups_of(&r.actions).into_iter().for_each(|g| *self.groups.entry(g).or_default() += 1);
         meters_of(r).into_iter().for_each(|m| *self.meters.entry(m).or_default() += 1);
+        learned_with(r).for_each(|key| *self.learners.entry(key).or_default() += 1);
     }
 
     /// A flow went.
     pub(super) fn remove(&mut self, r: &Rule) {
         groups_of(&r.actions).into_iter().for_each(|g| less(&mut self.groups, g));
         meters_of(r).into_iter().for_each(|m| less(&mut self.meters, m));
+        learned_with(r).for_each(|key| less(&mut self.learners, key));
+    }
+
+    /// Whether a flow is left that learns such flows.
+    fn learns(&self, key: (TableId, u64)) -> bool {
+        self.learners.contains_key(&key)
     }
 }
 
@@ -70,6 +88,20 @@ impl Bridge {
         const REASON: u8 = 4;
         let used: BTreeSet<MeterId> = gone.iter().copied().filter(|m| self.flows_of_meter(*m) > 0).collect();
         self.remove_flows(used.is_empty(), |r| !meters_of(r).is_disjoint(&used), REASON, now);
+    }
+
+    /// Removes what a flow has learned, once it is gone or has other actions and no other flow learns the same.
+    pub(super) fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
+        for key in learned_with(r) {
+            if self.users.learns(key) {
+                continue;
+            }
+            let (table, cookie) = key;
+            let q = FlowStatsRequest { table, cookie, cookie_mask: u64::MAX, ..Default::default() };
+            for r in self.select(&q, None) {
+                self.remove_rule(&r, 2, now);
+            }
+        }
     }
 
     /// Removes the flows that `uses` selects, if there are any.

@@ -154,7 +154,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
         }
     }
     // Samples do not end a way, where they are no reason that nothing else leaves.
-    if out.is_empty() || sampled && e.drop == Some(DropReason::Action) {
+    if out.is_empty() || sampled && matches!(e.drop, Some(DropReason::Action | DropReason::TableMiss)) {
         out.push("drop".into());
     }
     (out.join(","), pushes)
