@@ -38,28 +38,23 @@ pub(super) const COMMANDS: &[Row] = &[
 
 /// Adds the commands that look at all connections, which may be many: they work part by part.
 pub(super) fn register(d: &Daemon, pmd: &Handle) {
-    fn add<F: Future<Output = Answer> + Send>(
-        (d, pmd): (&Daemon, &Handle),
-        (name, usage, most): (&'static str, &'static str, usize),
-        f: impl Fn(Handle, Vec<String>) -> F + Send + Sync + 'static,
-    ) where
-        F: 'static,
-    {
-        let pmd = pmd.clone();
-        d.commands().register_async(name, usage, 0, most, move |args| {
-            let answer = f(pmd.clone(), args);
-            async move { answer.await.map_err(|e| format!("ovs-vswitchd: {e}")) }
-        });
-    }
-    let to = (d, pmd);
-    add(
-        to,
-        ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4),
-        |pmd, args| async move { dump(&pmd, &args).await },
-    );
-    let usage = "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]";
-    add(to, ("dpctl/flush-conntrack", usage, 6), |pmd, args| async move { flush(&pmd, &args).await });
-    add(to, ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3), |pmd, args| async move { stats(&pmd, &args).await });
+    let filter = "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]";
+    add(d, pmd, ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4), dump);
+    add(d, pmd, ("dpctl/flush-conntrack", filter, 6), flush);
+    add(d, pmd, ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3), stats);
+}
+
+fn add<F: Future<Output = Answer> + Send + 'static>(
+    d: &Daemon,
+    pmd: &Handle,
+    (name, usage, most): (&'static str, &'static str, usize),
+    f: fn(Handle, Vec<String>) -> F,
+) {
+    let pmd = pmd.clone();
+    d.commands().register_async(name, usage, 0, most, move |args| {
+        let answer = f(pmd.clone(), args);
+        async move { answer.await.map_err(|e| format!("ovs-vswitchd: {e}")) }
+    });
 }
 
 fn windows(w: &mut MainPmd, on: bool) -> Answer {
@@ -75,13 +70,13 @@ fn zone(args: &[String]) -> Result<Option<Zone>, String> {
     args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
 }
 
-async fn dump(pmd: &Handle, args: &[String]) -> Answer {
+async fn dump(pmd: Handle, args: Vec<String>) -> Answer {
     let more = match args.iter().any(|a| a == "-m" || a == "--more") {
         true => Some(pmd.read(MainPmd::now).await?),
         false => None,
     };
     let mut out = String::new();
-    pmd.connections(zone(args)?, |c| {
+    pmd.connections(zone(&args)?, |c| {
         out.push_str(&c.line(more));
         out.push('\n');
     })
@@ -153,15 +148,15 @@ fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     Ok((read(value)?, mask.map_or(Ok(all), read)?))
 }
 
-async fn flush(pmd: &Handle, args: &[String]) -> Answer {
-    let flushed = pmd.flush(Flush::Filter(flushed(args)?)).await?;
+async fn flush(pmd: Handle, args: Vec<String>) -> Answer {
+    let flushed = pmd.flush(Flush::Filter(flushed(&args)?)).await?;
     tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
 
-async fn stats(pmd: &Handle, args: &[String]) -> Answer {
+async fn stats(pmd: Handle, args: Vec<String>) -> Answer {
     let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
-    pmd.connections(zone(args)?, |c| *counts.entry(c.original.proto).or_default() += 1).await?;
+    pmd.connections(zone(&args)?, |c| *counts.entry(c.original.proto).or_default() += 1).await?;
     let mut out = format!("Connections Stats:\n    Total: {}\n", counts.values().sum::<usize>());
     for (proto, n) in counts {
         let name = match proto {

@@ -9,7 +9,6 @@ use openflow_rs::{PortNo, TableId};
 use packet::{Mac, NotAVlanId, VlanId};
 use serde_json::{Value, json};
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 use switch::bridge::mac::Known;
 use switch::classifier::Rule;
@@ -188,7 +187,7 @@ fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
 
 async fn flows(pmd: &Handle, args: Vec<String>) -> Answer {
     // In-band control's are hidden from controllers.
-    let hidden = |w: &MainPmd, args: Vec<String>| -> Result<(BridgeId, Vec<(u32, Arc<Rule>)>), String> {
+    let hidden = |w: &MainPmd, args: Vec<String>| -> Result<(BridgeId, Vec<_>), String> {
         let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
         let b = w.switch.bridge(id).ok_or("no such bridge")?;
         Ok((id, b.hidden_flows().map(|(priority, r)| (priority, r.clone())).collect()))
