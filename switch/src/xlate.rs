@@ -132,7 +132,7 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
             self.pipeline.failed = true;
             self.pipeline.drop = Some(r);
         }
-        // What became of samples is no reason beside one of the packet itself, but for that it went nowhere.
+        // That it was only sampled gives way to any reason but that flows send it nowhere.
         let only_sampled = self.pipeline.drop == Some(D::Sampled) && !matches!(r, D::TableMiss | D::Action);
         if self.pipeline.drop.is_none() || only_sampled {
             self.pipeline.drop = Some(r);

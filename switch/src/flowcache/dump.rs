@@ -153,7 +153,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
             _ => {}
         }
     }
-    // Samples do not end a way, where they are no reason that nothing else leaves.
+    // Where nothing leaves but samples the packet is dropped only if that counts as a drop.
     if out.is_empty() || sampled && matches!(e.drop, Some(DropReason::Action | DropReason::TableMiss)) {
         out.push("drop".into());
     }
