@@ -6,6 +6,38 @@ use crate::tunnel::{Egress, Route, Underlay};
 use packet::{Mac, build, ethertype, ipproto};
 use proptest::prelude::*;
 
+/// A frame of so many bytes with these values in its headers, whether they hold or not: the IP header's first byte, the
+/// protocol, the destination port, the word that says of what fragment it is, and lengths: of the IP payload, of UDP, of the
+/// TCP header.
+fn frame(
+    (v6, tags): (bool, usize),
+    (first, proto): (u8, u8),
+    (port, fragment): (u16, u16),
+    (payload, udp, data): (u16, u16, u8),
+    size: usize,
+) -> Vec<u8> {
+    let mut p = vec![0; 110];
+    let l3 = 14 + 4 * tags;
+    let l4 = l3 + ip_len(v6);
+    let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
+    put(12, ethertype::VLAN);
+    put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
+    put(l3 + if v6 { 4 } else { 2 }, if v6 { payload } else { payload + 20 });
+    if !v6 {
+        put(l3 + 6, fragment);
+    }
+    for (at, v) in [(2, port), (4, udp)] {
+        put(l4 + at, v);
+    }
+    p[l3] = first;
+    p[l3 + if v6 { 6 } else { 9 }] = proto;
+    if proto == ipproto::TCP {
+        p[l4 + 12] = data << 4;
+    }
+    p.truncate(size);
+    p
+}
+
 proptest! {
     /// Frames of a kind are found without a look at their EtherTypes, and no others.
     #[test]
@@ -20,30 +52,13 @@ proptest! {
         size in 40..110usize,
         exact_flags: bool,
     ) {
-        let mut p = vec![0; 110];
-        let l3 = 14 + 4 * tags;
-        let l4 = l3 + ip_len(v6);
-        let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
-        put(12, ethertype::VLAN);
-        put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
-        let lengths = if v6 { [(4, payload), (4, payload)] } else { [(2, payload + 20), (6, fragment)] };
-        for (at, v) in lengths {
-            put(l3 + at, v);
-        }
-        for (at, v) in [(2, port), (4, udp)] {
-            put(l4 + at, v);
-        }
-        p[l3] = match (v6, odd) {
+        let first = match (v6, odd) {
             (true, true) => 0x45,
             (true, false) => 0x61,
             (false, true) => 0x46,
             (false, false) => 0x45,
         };
-        p[l3 + if v6 { 6 } else { 9 }] = proto;
-        if proto == ipproto::TCP {
-            p[l4 + 12] = data << 4;
-        }
-        p.truncate(size);
+        let p = frame((v6, tags), (first, proto), (port, fragment), (payload, udp, data), size);
         let own = Own::default();
         let own_family = |k: usize| (k % FAMILY) / 3 == tags && (k >= FAMILY) == v6;
         for kind in (0..SHAPES).filter(|k| k % FAMILY >= ALONE_SHAPES || own_family(*k)) {
@@ -66,22 +81,8 @@ proptest! {
         (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
         size in 40..110usize,
     ) {
-        let mut p = vec![0; 110];
-        let l3 = 14 + 4 * tags;
-        let l4 = l3 + ip_len(v6);
-        let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
-        put(12, ethertype::VLAN);
-        put(l3 - 2, if v6 { ethertype::IPV6 } else { ethertype::IPV4 });
-        put(l3 + if v6 { 4 } else { 2 }, if v6 { payload } else { payload + 20 });
-        for (at, v) in [(2, 53), (4, udp)] {
-            put(l4 + at, v);
-        }
-        p[l3] = if v6 { 0x60 } else { 0x45 };
-        p[l3 + if v6 { 6 } else { 9 }] = proto;
-        if proto == ipproto::TCP {
-            p[l4 + 12] = data << 4;
-        }
-        p.truncate(size);
+        let first = if v6 { 0x60 } else { 0x45 };
+        let p = frame((v6, tags), (first, proto), (53, 0), (payload, udp, data), size);
         let class = classify(&p, &Own::default(), false);
         let h = Headers::parse(&p).filter(|h| h.ip_ok && crate::extract::length_holds(&p, h));
         let h = h.filter(|h| h.l4.is_some() && matches!(h.proto, ipproto::TCP | ipproto::UDP));
