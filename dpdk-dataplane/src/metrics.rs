@@ -74,7 +74,7 @@ fn engine(w: &MainPmd) -> Vec<Metric> {
     let mut flows = Metric::gauge("isthmus_flows", "OpenFlow flows of a bridge.");
     let mut packet_ins = Metric::counter("isthmus_packet_ins_total", "Packets sent to controllers.");
     for (_, b) in s.bridges() {
-        flows.add(&[("bridge", &b.name)], b.table_sizes().values().sum::<usize>() as u64);
+        flows.add(&[("bridge", &b.name)], b.flow_count() as u64);
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
     let mut limited =

@@ -300,9 +300,7 @@ pub struct Bridge {
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
     pub(crate) timed: Vec<Weak<Rule>>,
-    /// Flows that learn flows.
-    pub(crate) learners: learned::Learners,
-    /// How many flows use each group and meter.
+    /// How many flows use each group and meter, and learn flows.
     pub(crate) users: users::Users,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
@@ -369,7 +367,6 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: Vec::new(),
-            learners: learned::Learners::default(),
             users: users::Users::default(),
             changes: Vec::new(),
             touched: Vec::new(),
@@ -386,7 +383,7 @@ impl Bridge {
         self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
-        (self.learners, self.users) = (learned::Learners::default(), users::Users::default());
+        self.users = users::Users::default();
         (self.snooping, self.in_band, self.controlled) = (None, Classifier::default(), Default::default());
         self.epoch += 1;
     }
@@ -420,6 +417,11 @@ impl Bridge {
     /// All flows.
     pub fn flows(&self) -> impl Iterator<Item = &Arc<Rule>> {
         self.tables.iter().flat_map(|t| t.iter())
+    }
+
+    /// How many flows there are.
+    pub fn flow_count(&self) -> usize {
+        self.tables.iter().map(|t| t.len()).sum()
     }
 
     /// All groups.

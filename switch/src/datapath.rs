@@ -518,7 +518,7 @@ impl Switch {
 
     /// How many kinds of flows (table and cookie) flows here learn.
     pub fn learns(&self) -> usize {
-        self.backer.bridges.iter().map(|b| b.learners.len()).sum()
+        self.backer.bridges.iter().map(|b| b.users.kinds_learned()).sum()
     }
 
     /// Explains what would become of a packet (`ofproto/trace`). With effects, what it tells controllers goes to `events`.

@@ -146,7 +146,7 @@ fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
 }
 
 fn memory(w: &mut MainPmd, _: &[String]) -> Answer {
-    let rules: usize = w.switch.bridges().flat_map(|(_, b)| b.table_sizes().into_values()).sum();
+    let rules: usize = w.switch.bridges().map(|(_, b)| b.flow_count()).sum();
     let ports: usize = w.switch.bridges().map(|(_, b)| b.ports.len()).sum();
     let ((flows, _), connections) = (w.switch.cache_size(), w.switch.conntrack.lock().len());
     Ok(format!("cached-flows:{flows} connections:{connections} ports:{ports} rules:{rules}\n"))

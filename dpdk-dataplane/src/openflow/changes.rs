@@ -30,6 +30,11 @@ pub(super) fn sweeps(m: &Message) -> bool {
     matches!(m, Message::FlowMod(f) if matches!(f.command, FlowModCommand::Modify | FlowModCommand::Delete))
 }
 
+/// Whether a message removes connections, which may be many.
+pub(super) fn flushes(m: &Message) -> bool {
+    matches!(m, Message::CtFlushZone(_) | Message::CtFlush(_))
+}
+
 /// Applies a change, in the main PMD thread.
 ///
 /// # Errors

@@ -61,7 +61,7 @@ impl Handle {
 
     /// How many flows a bridge has.
     pub(super) async fn flow_count(&self, bridge: BridgeId) -> usize {
-        let count = self.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.table_sizes().values().sum::<usize>()));
+        let count = self.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.flow_count()));
         count.await.unwrap_or(0)
     }
 

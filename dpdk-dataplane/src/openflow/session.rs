@@ -1,6 +1,6 @@
 //! One OpenFlow connection: its messages, its bundles, its role.
 
-use super::changes::{is_change, is_write, sweeps};
+use super::changes::{flushes, is_change, is_write, sweeps};
 use super::connections::{Connections, Origin, SECONDARY, Told, Wants};
 use super::packet_in_queue::{self, PacketInQueues};
 use super::reply;
@@ -17,7 +17,7 @@ use openflow_rs::wire::DecodeError;
 use openflow_rs::{GroupId, Match, Message, OfError, PortNo, TableId};
 use std::collections::HashMap;
 use std::time::Duration;
-use switch::conntrack::{Flush, Zone};
+use switch::conntrack::Flush;
 use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -240,7 +240,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     let e = OfError::RequestIsSecondary.because("the controller is secondary");
                     self.refuse(r.header.xid, &e, &r.raw);
                 }
-                Ok(mut m) if is_change(&m) && !sweeps(&m) && Flush::asked(&m).is_none() => {
+                Ok(mut m) if is_change(&m) && !sweeps(&m) && !flushes(&m) => {
                     self.place(&mut m);
                     changes.push(Change { xid: r.header.xid, message: m, raw: r.raw });
                 }
@@ -272,12 +272,10 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.sweep(header.xid, m, &raw).await;
                 Ok(None)
             }
-            Some(Received { message: Ok(Message::CtFlushZone(zone)), .. }) => {
-                let _ = self.pmd.flush(Flush::Zone(Zone(zone))).await;
-                Ok(None)
-            }
-            Some(Received { message: Ok(Message::CtFlush(filter)), .. }) => {
-                let _ = self.pmd.flush(Flush::Filter(filter)).await;
+            Some(Received { message: Ok(m), .. }) if flushes(&m) => {
+                if let Some(what) = Flush::asked(&m) {
+                    let _ = self.pmd.flush(what).await;
+                }
                 Ok(None)
             }
             Some(Received {

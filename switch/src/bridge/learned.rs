@@ -6,59 +6,15 @@
 
 use super::{Bridge, validate};
 use crate::classifier::Rule;
-use openflow_rs::action::Action;
 use openflow_rs::{FlowMod, FlowModCommand, TableId};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How many flows learn flows of a table with a cookie.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Learners(HashMap<(TableId, u64), u32>);
-
-impl Learners {
-    /// A flow came.
-    pub(super) fn add(&mut self, r: &Rule) {
-        for key in learned_by(r) {
-            *self.0.entry(key).or_default() += 1;
-        }
-    }
-
-    /// A flow went.
-    pub(super) fn remove(&mut self, r: &Rule) {
-        for key in learned_by(r) {
-            if let Some(n) = self.0.get_mut(&key) {
-                *n -= 1;
-                if *n == 0 {
-                    self.0.remove(&key);
-                }
-            }
-        }
-    }
-
-    /// How many kinds of flows are learned.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn learns(&self, table: TableId, cookie: u64) -> bool {
-        self.0.contains_key(&(table, cookie))
-    }
-}
-
-/// Table and cookie of flows that a flow learns.
-fn learned_by(r: &Rule) -> impl Iterator<Item = (TableId, u64)> + '_ {
-    r.actions.iter().filter_map(|a| match a {
-        Action::Learn(l) => Some((l.table, l.cookie)),
-        _ => None,
-    })
-}
-
 impl Bridge {
     /// Whether a flow here learns such flows.
     pub(crate) fn learns(&self, f: &FlowMod) -> bool {
-        self.learners.learns(f.table, f.cookie)
+        self.users.learns(f.table, f.cookie)
     }
 
     fn find(&self, table: TableId, f: &FlowMod) -> Option<&Arc<Rule>> {
@@ -78,7 +34,7 @@ impl Bridge {
             t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
         };
         let all = self.timed.get(places).unwrap_or_default().iter().filter_map(Weak::upgrade);
-        let learned = all.filter(move |r| r.idle_timeout() != 0 && self.learners.learns(r.table, r.cookie) && there(r));
+        let learned = all.filter(move |r| r.idle_timeout() != 0 && self.users.learns(r.table, r.cookie) && there(r));
         learned.map(|r| {
             let (_, _, used) = r.counters();
             (r, used)

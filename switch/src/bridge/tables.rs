@@ -66,12 +66,8 @@ impl Bridge {
             self.timed.push(Arc::downgrade(&rule));
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
-        self.learners.add(&rule);
         self.users.add(&rule);
-        if let Some(r) = &old {
-            self.learners.remove(r);
-            self.users.remove(r);
-        }
+        old.iter().for_each(|r| self.users.remove(r));
         if self.watched {
             self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
@@ -82,7 +78,6 @@ impl Bridge {
     /// Removes a flow from its table.
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
-        self.learners.remove(&old);
         self.users.remove(&old);
         if self.watched {
             self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });

@@ -142,7 +142,6 @@ impl Bridge {
             told: Vec::new(),
             removed: Vec::new(),
             timed: self.timed.clone(),
-            learners: self.learners.clone(),
             users: self.users.clone(),
             changes: Vec::new(),
             touched: Vec::new(),
@@ -203,7 +202,6 @@ impl Bridge {
         std::mem::swap(&mut self.meters, &mut draft.meters);
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
         std::mem::swap(&mut self.timed, &mut draft.timed);
-        std::mem::swap(&mut self.learners, &mut draft.learners);
         std::mem::swap(&mut self.users, &mut draft.users);
         self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);

@@ -16,14 +16,19 @@ use std::time::Duration;
 pub(crate) struct Users {
     groups: HashMap<GroupId, u32>,
     meters: HashMap<MeterId, u32>,
-    /// By table and cookie of what they learn, if that is to go with the last of them (`delete_learned`).
-    learners: HashMap<(TableId, u64), u32>,
+    /// By table and cookie of what they learn.
+    learners: HashMap<Learned, u32>,
+    /// The same of those whose learned flows go with the last of them (`delete_learned`).
+    deleters: HashMap<Learned, u32>,
 }
 
-/// Table and cookie of what a flow learns, if that is to go with it.
-fn learned_with(r: &Rule) -> impl Iterator<Item = (TableId, u64)> + '_ {
+/// Table and cookie of learned flows.
+type Learned = (TableId, u64);
+
+/// What a flow learns, and whether that is to go with it.
+fn learned_by(r: &Rule) -> impl Iterator<Item = (Learned, bool)> + '_ {
     r.actions.iter().filter_map(|a| match a {
-        Action::Learn(l) if l.delete_learned => Some((l.table, l.cookie)),
+        Action::Learn(l) => Some(((l.table, l.cookie), l.delete_learned)),
         _ => None,
     })
 }
@@ -31,6 +36,10 @@ fn learned_with(r: &Rule) -> impl Iterator<Item = (TableId, u64)> + '_ {
 /// The meters of a flow. One that it only sends to controllers through does not count, as in Open vSwitch.
 fn meters_of(r: &Rule) -> BTreeSet<MeterId> {
     r.actions.iter().filter_map(|a| if let Action::Meter(m) = a { Some(*m) } else { None }).collect()
+}
+
+fn more<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
+    *counts.entry(key).or_default() += 1;
 }
 
 fn less<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
@@ -45,21 +54,36 @@ fn less<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
 impl Users {
     /// A flow came.
     pub(super) fn add(&mut self, r: &Rule) {
-        groups_of(&r.actions).into_iter().for_each(|g| *self.groups.entry(g).or_default() += 1);
-        meters_of(r).into_iter().for_each(|m| *self.meters.entry(m).or_default() += 1);
-        learned_with(r).for_each(|key| *self.learners.entry(key).or_default() += 1);
+        groups_of(&r.actions).into_iter().for_each(|g| more(&mut self.groups, g));
+        meters_of(r).into_iter().for_each(|m| more(&mut self.meters, m));
+        for (learned, deletes) in learned_by(r) {
+            more(&mut self.learners, learned);
+            if deletes {
+                more(&mut self.deleters, learned);
+            }
+        }
     }
 
     /// A flow went.
     pub(super) fn remove(&mut self, r: &Rule) {
         groups_of(&r.actions).into_iter().for_each(|g| less(&mut self.groups, g));
         meters_of(r).into_iter().for_each(|m| less(&mut self.meters, m));
-        learned_with(r).for_each(|key| less(&mut self.learners, key));
+        for (learned, deletes) in learned_by(r) {
+            less(&mut self.learners, learned);
+            if deletes {
+                less(&mut self.deleters, learned);
+            }
+        }
     }
 
-    /// Whether a flow is left that learns such flows.
-    fn learns(&self, key: (TableId, u64)) -> bool {
-        self.learners.contains_key(&key)
+    /// How many kinds of flows are learned.
+    pub(crate) fn kinds_learned(&self) -> usize {
+        self.learners.len()
+    }
+
+    /// Whether a flow learns flows of a table with a cookie.
+    pub(super) fn learns(&self, table: TableId, cookie: u64) -> bool {
+        self.learners.contains_key(&(table, cookie))
     }
 }
 
@@ -78,38 +102,38 @@ impl Bridge {
     pub(super) fn remove_users_of_groups(&mut self, gone: &[GroupId], now: Duration) {
         /// OFPRR_GROUP_DELETE
         const REASON: u8 = 3;
-        let used: BTreeSet<GroupId> = gone.iter().copied().filter(|g| self.flows_of_group(*g) > 0).collect();
-        self.remove_flows(used.is_empty(), |r| !groups_of(&r.actions).is_disjoint(&used), REASON, now);
+        let used = gone.iter().copied().filter(|g| self.flows_of_group(*g) > 0).collect();
+        self.remove_users(&used, |r| groups_of(&r.actions), REASON, now);
     }
 
     /// Meters have gone: the flows that use them go as well (OpenFlow 1.5, section 6.6).
     pub(super) fn remove_users_of_meters(&mut self, gone: &[MeterId], now: Duration) {
         /// OFPRR_METER_DELETE
         const REASON: u8 = 4;
-        let used: BTreeSet<MeterId> = gone.iter().copied().filter(|m| self.flows_of_meter(*m) > 0).collect();
-        self.remove_flows(used.is_empty(), |r| !meters_of(r).is_disjoint(&used), REASON, now);
+        let used = gone.iter().copied().filter(|m| self.flows_of_meter(*m) > 0).collect();
+        self.remove_users(&used, meters_of, REASON, now);
+    }
+
+    /// Removes the flows that use one of these, of which `of` tells those of a flow.
+    fn remove_users<T: Ord>(&mut self, used: &BTreeSet<T>, of: fn(&Rule) -> BTreeSet<T>, reason: u8, now: Duration) {
+        if used.is_empty() {
+            return;
+        }
+        let list: Vec<Arc<Rule>> = self.flows().filter(|r| !of(r).is_disjoint(used)).cloned().collect();
+        list.iter().for_each(|r| self.remove_rule(r, reason, now));
     }
 
     /// Removes what a flow has learned, once it is gone or has other actions and no other flow learns the same.
     pub(super) fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
-        for key in learned_with(r) {
-            if self.users.learns(key) {
+        for (learned, deletes) in learned_by(r) {
+            if !deletes || self.users.deleters.contains_key(&learned) {
                 continue;
             }
-            let (table, cookie) = key;
+            let (table, cookie) = learned;
             let q = FlowStatsRequest { table, cookie, cookie_mask: u64::MAX, ..Default::default() };
             for r in self.select(&q, None) {
                 self.remove_rule(&r, 2, now);
             }
         }
-    }
-
-    /// Removes the flows that `uses` selects, if there are any.
-    fn remove_flows(&mut self, none: bool, uses: impl Fn(&Rule) -> bool, reason: u8, now: Duration) {
-        if none {
-            return;
-        }
-        let list: Vec<Arc<Rule>> = self.flows().filter(|r| uses(r)).cloned().collect();
-        list.iter().for_each(|r| self.remove_rule(r, reason, now));
     }
 }
