@@ -252,14 +252,15 @@ pub struct Bridge {
     pub datapath_id: u64,
     /// Ports by number.
     pub ports: BTreeMap<PortNo, Port>,
-    /// Shared with transactions of this bridge; a shared table is copied when it is changed.
+    /// Transactions of this bridge share these tables, the groups and the meters; of what is shared as much is copied as is
+    /// changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
     /// Hidden flows before the first table ([`Bridge::set_in_band`]).
     pub(crate) in_band: Classifier,
     /// What they are made of.
     pub(crate) controlled: in_band::InBand,
-    pub(crate) groups: BTreeMap<GroupId, GroupState>,
-    pub(crate) meters: BTreeMap<MeterId, BridgeMeter>,
+    pub(crate) groups: Arc<BTreeMap<GroupId, GroupState>>,
+    pub(crate) meters: Arc<BTreeMap<MeterId, BridgeMeter>>,
     /// Where the numbers of meters come from.
     pub(crate) meter_numbers: MeterNumbers,
     /// Geneve options mapped to `tun_metadata` fields.
@@ -344,8 +345,8 @@ impl Bridge {
             tables: vec![Arc::default(); N_TABLES],
             in_band: Classifier::default(),
             controlled: in_band::InBand::default(),
-            groups: BTreeMap::new(),
-            meters: BTreeMap::new(),
+            groups: Arc::default(),
+            meters: Arc::default(),
             meter_numbers: MeterNumbers::default(),
             tlv: Vec::new(),
             macs: MacTable::default(),
@@ -459,12 +460,13 @@ impl Bridge {
             MeterModCommand::Add | MeterModCommand::Modify => {
                 let old = self.meters.get(&id);
                 let new = BridgeMeter::new(m.meter.clone(), now, old, &self.meter_numbers);
-                self.meters.insert(id, new);
+                Arc::make_mut(&mut self.meters).insert(id, new);
             }
             MeterModCommand::Delete => {
                 let gone: Vec<MeterId> =
                     self.meters.keys().copied().filter(|m| id == MeterId::ALL || *m == id).collect();
-                gone.iter().for_each(|m| drop(self.meters.remove(m)));
+                let meters = Arc::make_mut(&mut self.meters);
+                gone.iter().for_each(|m| drop(meters.remove(m)));
                 self.remove_users_of_meters(&gone, now);
             }
         }

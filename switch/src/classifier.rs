@@ -9,6 +9,7 @@
 
 mod part;
 mod rule;
+mod shards;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +27,9 @@ use std::sync::Arc;
 /// One table's rules.
 #[derive(Clone, Debug, Default)]
 pub struct Classifier {
-    /// Rules with exact metadata, by metadata; their sub-tables leave it out.
-    datapaths: HashTable<(u64, Part)>,
+    /// Rules with exact metadata, by metadata; their sub-tables leave it out. Copies of the table share those that are the
+    /// same.
+    datapaths: HashTable<(u64, Arc<Part>)>,
     /// All other rules.
     rest: Part,
     len: usize,
@@ -49,7 +51,7 @@ fn parted(m: &Match) -> (Option<u64>, Cow<'_, [MatchWord]>) {
     }
 }
 
-fn hash_of_datapath((metadata, _): &(u64, Part)) -> u64 {
+fn hash_of_datapath((metadata, _): &(u64, Arc<Part>)) -> u64 {
     hash(std::iter::once(*metadata))
 }
 
@@ -84,7 +86,7 @@ impl Classifier {
         if self.datapaths.is_empty() {
             return None;
         }
-        self.datapaths.find(hash(std::iter::once(metadata)), |d| d.0 == metadata).map(|d| &d.1)
+        self.datapaths.find(hash(std::iter::once(metadata)), |d| d.0 == metadata).map(|d| &*d.1)
     }
 
     /// The rule with exactly this match and priority.
@@ -106,7 +108,7 @@ impl Classifier {
             Some(v) => {
                 let h = hash(std::iter::once(v));
                 let e = self.datapaths.entry(h, |d| d.0 == v, hash_of_datapath);
-                e.or_insert_with(|| (v, Part::default())).into_mut().1.insert(&words, rule)
+                Arc::make_mut(&mut e.or_insert_with(|| (v, Arc::default())).into_mut().1).insert(&words, rule)
             }
         };
         match &old {
@@ -123,7 +125,7 @@ impl Classifier {
             None => self.rest.remove(&words, priority)?,
             Some(v) => {
                 let mut e = self.datapaths.find_entry(hash(std::iter::once(v)), |d| d.0 == v).ok()?;
-                let old = e.get_mut().1.remove(&words, priority)?;
+                let old = Arc::make_mut(&mut e.get_mut().1).remove(&words, priority)?;
                 if e.get().1.tables.is_empty() {
                     e.remove();
                 }

@@ -54,7 +54,7 @@ pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
     pending.retain(|_, since| since.elapsed() < FORGET);
     let known: Vec<Key> =
         pending.keys().copied().take(AT_ONCE).filter(|key| is_known(*key, input, now, plan)).collect();
-    pending.retain(|k, _| !known.contains(k));
+    known.iter().for_each(|k| _ = pending.remove(k));
 }
 
 fn text(mac: Mac) -> Str {

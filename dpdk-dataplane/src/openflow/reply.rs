@@ -361,10 +361,11 @@ fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
     groups(b, id)
         .map(|g| {
             let (duration_sec, duration_nsec) = age(g.created, now);
+            let buckets = g.buckets();
             // Of type `all`, each bucket counts each packet of the group.
             let once = |count: fn(&(u64, u64)) -> u64| match g.group.group_type {
-                GroupType::All => g.buckets.iter().map(count).max().unwrap_or(0),
-                _ => g.buckets.iter().map(count).sum(),
+                GroupType::All => buckets.iter().map(count).max().unwrap_or(0),
+                _ => buckets.iter().map(count).sum(),
             };
             GroupStats {
                 id: g.group.id,
@@ -373,7 +374,7 @@ fn group_stats(b: &Bridge, id: GroupId, now: Duration) -> Vec<GroupStats> {
                 bytes: once(|x| x.1),
                 duration_sec,
                 duration_nsec,
-                buckets: g.buckets.clone(),
+                buckets,
             }
         })
         .collect()

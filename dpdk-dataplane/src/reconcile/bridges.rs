@@ -1,6 +1,6 @@
 //! Makes the running bridges and ports those that the database asks for.
 
-use super::devices::{DeviceError, Made};
+use super::devices::{AT_ONCE, DeviceError, Made, OpenedAhead};
 use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::BridgeSpec;
 use crate::config::bond::{BondMember, BondSpec};
@@ -17,6 +17,7 @@ use crate::ports::bond::MemberSpec;
 use crate::ports::bond::lacp::LacpPort;
 use crate::ports::rstp::bridges::RstpPort;
 use crate::ports::stp::bridges::StpPort;
+use futures::{StreamExt, stream};
 use openflow_rs::action::Action;
 use openflow_rs::{
     FlowMod, Group, GroupId, GroupMod, GroupModCommand, Match, Message, MeterConfig, MeterId, MeterMod,
@@ -48,6 +49,7 @@ impl Reconciler {
                 self.bridges.insert(spec.name.clone(), b);
             }
         }
+        let mut ahead = self.open_ahead(&wanted).await;
         for spec in wanted {
             let mut b = match self.bridges.remove(&spec.name) {
                 Some(b) => b,
@@ -58,7 +60,7 @@ impl Reconciler {
             }
             self.configure_bridge(&mut b, &spec);
             for p in &spec.ports {
-                self.apply_port(&mut b, p).await;
+                self.apply_port(&mut b, p, &mut ahead).await;
             }
             if !b.configured {
                 tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
@@ -353,9 +355,7 @@ impl Reconciler {
         b.sockets.clear();
         b.controllers = Controllers::default();
         let ports = std::mem::take(&mut b.ports);
-        for p in ports.into_values() {
-            self.close_port(&b, p).await;
-        }
+        self.close_ports(&b, ports.into_values()).await;
         let id = b.id;
         let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GroupId::ALL, ..Default::default() });
         let meters = MeterMod {
@@ -398,15 +398,21 @@ impl Reconciler {
                     && !link_changed(p, &host)
             })
         };
-        let gone: Vec<String> = b.ports.iter().filter(|(_, p)| !keep(p)).map(|(n, _)| n.clone()).collect();
-        for name in gone {
-            if let Some(p) = b.ports.remove(&name) {
-                self.close_port(b, p).await;
-            }
+        let (stay, gone) = std::mem::take(&mut b.ports).into_iter().partition(|(_, p)| keep(p));
+        b.ports = stay;
+        self.close_ports(b, gone.into_values()).await;
+    }
+
+    /// Closes ports; those with devices of the kernel together.
+    async fn close_ports(&self, b: &RunningBridge, ports: impl Iterator<Item = RunningPort>) {
+        let (of_kernel, others): (Vec<_>, Vec<_>) = ports.partition(|p| p.spec.kind == Ok(Kind::System));
+        stream::iter(of_kernel).for_each_concurrent(AT_ONCE, |p| self.close_port(b, p)).await;
+        for p in others {
+            self.close_port(b, p).await;
         }
     }
 
-    pub(super) async fn close_port(&mut self, b: &RunningBridge, mut p: RunningPort) {
+    pub(super) async fn close_port(&self, b: &RunningBridge, mut p: RunningPort) {
         let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
         if let Some(index) = p.ifindex {
             let operators = p.spec.egress == Ok(Egress::Operators);
@@ -445,7 +451,7 @@ impl Reconciler {
     }
 
     /// Adds a port, or changes one that runs.
-    async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+    async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec, ahead: &mut OpenedAhead) {
         self.reconfigure_port(b, spec).await;
         if let Some(c) = spec.complaint.as_ref().filter(|_| b.ports.get(&spec.name).is_none_or(|p| p.spec != *spec)) {
             tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
@@ -501,7 +507,7 @@ impl Reconciler {
             lacp_current: None,
             traffic_control: Default::default(),
         };
-        match self.make(&b.spec, spec).await {
+        match self.make(&b.spec, spec, ahead).await {
             Ok(made) => match free_number(b, spec) {
                 Some(no) => self.start_port(b, &mut p, no, made).await,
                 None => p.error = Some(format!("bridge {}: no port number is free", b.spec.name)),

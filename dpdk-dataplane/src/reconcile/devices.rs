@@ -7,9 +7,11 @@ use crate::pmd::{Jobs, MainPmd, PmdEnded};
 use crate::ports::frame::memory;
 use crate::ports::netdev::{self, Device, DeviceSpec, Shown};
 use dpdk_rs::Port;
+use futures::{StreamExt, stream};
 use packet::Mac;
 use representors::devargs::{Devargs, NotOfDpdk};
 use representors::select::Missing;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use switch::{DeviceId, PortKind};
 
@@ -24,6 +26,21 @@ pub(super) struct Made {
     /// What of the port's row could not be done, for column `error`.
     pub complaint: Option<String>,
 }
+
+/// A device of the kernel that was opened.
+pub(super) struct SystemDevice {
+    device: Device,
+    /// The MTU for which it was opened.
+    room: u32,
+    complaint: Option<String>,
+}
+
+/// Devices of the kernel that were opened before their ports are made, by name.
+pub(super) type OpenedAhead = BTreeMap<String, Result<SystemDevice, DeviceError>>;
+
+/// Most devices of the kernel that are opened or closed at once. The kernel takes 10 ms and more for each, in which it
+/// waits until no processor looks at the packet sockets that were there before; all that wait are done together.
+pub(super) const AT_ONCE: usize = 64;
 
 /// Why what is behind a port could not be opened or reconfigured. The text stands in column `error`.
 #[derive(Debug, thiserror::Error)]
@@ -77,36 +94,45 @@ impl DeviceError {
 }
 
 impl Reconciler {
-    /// Opens what is behind a port.
-    pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, DeviceError> {
+    /// Opens the devices of the kernel that ports are made for.
+    pub(super) async fn open_ahead(&self, wanted: &[BridgeSpec]) -> OpenedAhead {
+        let runs =
+            |b: &BridgeSpec, p: &PortSpec| self.bridges.get(&b.name).is_some_and(|r| r.ports.contains_key(&p.name));
+        let new = wanted.iter().flat_map(|b| b.ports.iter().filter(move |p| p.kind == Ok(Kind::System) && !runs(b, p)));
+        let open = |p: &PortSpec| {
+            let spec = p.clone();
+            async move { (spec.name.clone(), self.open_system(&spec).await) }
+        };
+        stream::iter(new.map(open)).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// Opens what is behind a port, unless that was done ahead.
+    pub(super) async fn make(
+        &mut self,
+        bridge: &BridgeSpec,
+        spec: &PortSpec,
+        ahead: &mut OpenedAhead,
+    ) -> Result<Made, DeviceError> {
         let kind = spec.kind.clone()?;
         let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
-        let mut complaint = None;
-        // The kernel is asked, as the snapshot may still have a device that has just been deleted.
-        let there = matches!(kind, Kind::System | Kind::Internal) && self.kernel.link(&spec.name).await.is_ok();
         let device = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
             Kind::Dummy { internal } => return self.make_dummy(bridge, spec, internal).await,
             Kind::System => {
-                if !there {
-                    return Err(DeviceError::NoSuchDevice(spec.name.clone()));
-                }
-                if let Err(e) = self.kernel.bring_up(&spec.name).await {
-                    tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
-                }
-                if let Some(m) = spec.mtu {
-                    complaint = self.set_mtu(&spec.name, m).await;
-                }
-                let link = self.kernel.link(&spec.name).await;
-                let link = link.map_err(|error| DeviceError::Netlink { port: spec.name.clone(), error })?;
-                system(spec, link.mtu)
+                let opened = match ahead.remove(&spec.name) {
+                    Some(opened) => opened,
+                    None => self.open_system(spec).await,
+                };
+                return self.add_system(spec, opened?).await;
             }
             Kind::Internal => {
                 // A tap that is there already keeps its address, unless its row asks for another.
+                let there = self.is_there(&spec.name).await;
                 let stays = !local && spec.mac.is_none() && there;
-                DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
+                let mac = (!stays).then(|| own_address(bridge, spec, local));
+                return self.make_tap(spec, mac, there).await;
             }
             Kind::Dpdk(named) => {
                 let (opened, complaint) = self.open_dpdk(spec, named).await?;
@@ -117,16 +143,66 @@ impl Reconciler {
             }
             Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
         };
-        let tap = matches!(device, DeviceSpec::Tap(..));
-        let mut made = self.open(spec, device).await?;
-        if tap
-            && !there
-            && let Err(e) = self.kernel.mark(&spec.name).await
-        {
+        let opened = self.open_device(device, spec).await?;
+        let (mac, complaint) = (opened.port.mac(), refused_mtu(spec, &opened));
+        let number = self.pmd.run(move |w| w.add_device(opened)).await?;
+        let kind = PortKind::Device(number);
+        Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint })
+    }
+
+    /// Whether the kernel has a device. It is asked, as the snapshot may still have one that has just been deleted.
+    async fn is_there(&self, name: &str) -> bool {
+        self.kernel.link(name).await.is_ok()
+    }
+
+    /// Opens the device of the kernel that a port names.
+    async fn open_system(&self, spec: &PortSpec) -> Result<SystemDevice, DeviceError> {
+        if !self.is_there(&spec.name).await {
+            return Err(DeviceError::NoSuchDevice(spec.name.clone()));
+        }
+        if let Err(e) = self.kernel.bring_up(&spec.name).await {
+            tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
+        }
+        let complaint = match spec.mtu {
+            Some(m) => self.set_mtu(&spec.name, m).await,
+            None => None,
+        };
+        let link = self.kernel.link(&spec.name).await;
+        let link = link.map_err(|error| DeviceError::Netlink { port: spec.name.clone(), error })?;
+        let device = self.open_device(system(spec, link.mtu), spec).await?;
+        Ok(SystemDevice { device, room: link.mtu, complaint })
+    }
+
+    /// Has the switch know an open device of the kernel.
+    async fn add_system(&self, spec: &PortSpec, opened: SystemDevice) -> Result<Made, DeviceError> {
+        let SystemDevice { device, room, complaint } = opened;
+        device.port.limit(Some(room));
+        let mac = device.port.mac();
+        let number = self.pmd.run(move |w| w.add_device(device)).await?;
+        let (ifindex, mac) = self.facts_of(&spec.name).await.unwrap_or((None, mac));
+        Ok(Made { kind: PortKind::Device(number), device: Some(number), mac, ifindex, room, complaint })
+    }
+
+    /// Makes a tap, or takes the one that is there.
+    async fn make_tap(&self, spec: &PortSpec, mac: Option<Mac>, there: bool) -> Result<Made, DeviceError> {
+        let opened = self.open_device(DeviceSpec::Tap(spec.name.clone(), mac), spec).await?;
+        let mac = opened.port.mac();
+        let number = self.pmd.run(move |w| w.add_device(opened)).await?;
+        let complaint = match spec.mtu {
+            Some(m) => self.set_mtu(&spec.name, m).await,
+            None => None,
+        };
+        let (ifindex, mac) = self.facts_of(&spec.name).await.unwrap_or((None, mac));
+        if !there && let Err(e) = self.kernel.mark(&spec.name).await {
             tracing::warn!(target: "netdev", "{}: this tap cannot be marked as made by this switch: {e}", spec.name);
         }
-        made.complaint = complaint.or(made.complaint);
-        Ok(made)
+        Ok(Made { kind: PortKind::Internal(number), device: Some(number), mac, ifindex, room: 0, complaint })
+    }
+
+    /// What the kernel says of a device that a port has.
+    async fn facts_of(&self, name: &str) -> Option<(Option<u32>, Mac)> {
+        let link = self.kernel.link(name).await.ok()?;
+        Some((Some(link.index), link.mac))
     }
 
     /// Makes a dummy.
@@ -165,34 +241,6 @@ impl Reconciler {
     /// Sets the MTU of a dummy.
     pub(super) fn limit_dummy(&self, device: DeviceId, mtu: u32) {
         self.pmd.post(move |w| w.device(device).into_iter().for_each(|d| d.port.limit(Some(mtu))));
-    }
-
-    async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, DeviceError> {
-        let tap = matches!(device, DeviceSpec::Tap(..));
-        let room = match &device {
-            DeviceSpec::System { mtu, .. } => *mtu,
-            _ => 0,
-        };
-        let of_kernel = tap || matches!(device, DeviceSpec::System { .. });
-        let opened = self.open_device(device, spec).await?;
-        let mut mac = opened.port.mac();
-        if room > 0 {
-            opened.port.limit(Some(room));
-        }
-        let mut complaint = refused_mtu(spec, &opened);
-        let number = self.pmd.run(move |w| w.add_device(opened)).await?;
-        let mut ifindex = None;
-        if of_kernel {
-            if let (Some(m), true) = (spec.mtu, tap) {
-                complaint = self.set_mtu(&spec.name, m).await;
-            }
-            if let Ok(l) = self.kernel.link(&spec.name).await {
-                ifindex = Some(l.index);
-                mac = l.mac;
-            }
-        }
-        let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
-        Ok(Made { kind, device: Some(number), mac, ifindex, room, complaint })
     }
 
     pub(super) async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, DeviceError> {

@@ -7,17 +7,18 @@ use openflow_rs::action::{Action, MplsAction};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Group, GroupId, GroupMod, GroupModCommand};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A group and its counters.
+/// A group and its counters, which copies of it share.
 #[derive(Clone, Debug)]
 pub struct GroupState {
     /// Configuration.
     pub group: Arc<Group>,
     /// The actions of each bucket in the order of execution.
     pub(crate) sets: Arc<[Vec<Action>]>,
-    /// (packets, bytes) of each bucket.
-    pub buckets: Vec<(u64, u64)>,
+    /// Packets and bytes of each bucket.
+    counts: Arc<[[AtomicU64; 2]]>,
     /// When it was added.
     pub created: Duration,
 }
@@ -27,7 +28,21 @@ impl GroupState {
     pub(crate) fn new(group: Group, created: Duration) -> GroupState {
         // A bucket is an action set.
         let sets = group.buckets.iter().map(|b| ordered_action_set(b.actions.clone())).collect();
-        GroupState { buckets: vec![(0, 0); group.buckets.len()], group: Arc::new(group), sets, created }
+        let counts = group.buckets.iter().map(|_| Default::default()).collect();
+        GroupState { counts, group: Arc::new(group), sets, created }
+    }
+
+    /// (packets, bytes) of each bucket.
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        self.counts.iter().map(|[packets, bytes]| (read(packets), read(bytes))).collect()
+    }
+
+    /// Counts packets and bytes of a bucket, by its place.
+    pub(crate) fn count(&self, bucket: usize, packets: u64, bytes: u64) {
+        if let Some(c) = self.counts.get(bucket) {
+            c.iter().zip([packets, bytes]).for_each(|(c, n)| _ = c.fetch_add(n, Ordering::Relaxed));
+        }
     }
 }
 
@@ -59,7 +74,7 @@ impl Bridge {
             C::Delete => self.delete_groups(Some(id), now),
             C::Add | C::Modify | C::AddOrModify => {
                 let group = self.fitting(&m.group);
-                self.groups.insert(id, GroupState::new(group, now));
+                Arc::make_mut(&mut self.groups).insert(id, GroupState::new(group, now));
             }
             C::InsertBucket | C::RemoveBucket => {
                 if let Some(g) = self.groups.get(&id) {
@@ -76,7 +91,7 @@ impl Bridge {
     fn delete_groups(&mut self, id: Option<GroupId>, now: Duration) {
         let ids: Vec<GroupId> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in &ids {
-            self.groups.remove(g);
+            Arc::make_mut(&mut self.groups).remove(g);
             self.touched.push(Invalidation::Group(*g));
         }
         self.remove_users_of_groups(&ids, now);
@@ -95,7 +110,7 @@ impl Bridge {
 
     fn change_buckets(&mut self, m: &GroupMod) {
         let new = self.fitting(&m.group).buckets;
-        let Some(s) = self.groups.get_mut(&m.group.id) else { return };
+        let Some(s) = Arc::make_mut(&mut self.groups).get_mut(&m.group.id) else { return };
         let mut g = (*s.group).clone();
         let at = m.command_bucket_id;
         if m.command == GroupModCommand::InsertBucket {

@@ -13,6 +13,7 @@ use crate::ids::BridgeId;
 use openflow_rs::message::{PacketOut, TlvMap};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Message, OfError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,7 +116,8 @@ impl Bridge {
         Bridge {
             name: self.name.clone(),
             datapath_id: self.datapath_id,
-            ports: self.ports.clone(),
+            // Flows, groups and meters are checked without them.
+            ports: BTreeMap::new(),
             tables: self.tables.clone(),
             in_band: Classifier::default(),
             controlled: InBand::default(),
@@ -141,7 +143,8 @@ impl Bridge {
             watched: self.watched,
             told: Vec::new(),
             removed: Vec::new(),
-            timed: self.timed.clone(),
+            // Those that come.
+            timed: Vec::new(),
             users: self.users.clone(),
             changes: Vec::new(),
             touched: Vec::new(),
@@ -184,25 +187,21 @@ impl Bridge {
         std::mem::swap(&mut self.users, &mut other.users);
     }
 
-    /// Exchanges tables, groups, meters and options with a copy. Groups and meters that are the same keep their
-    /// counters.
+    /// Exchanges tables, groups, meters and options with a copy. Meters that are the same keep their state.
     fn exchange(&mut self, draft: &mut Bridge) {
-        for (id, new) in &mut draft.groups {
-            if let Some(old) = self.groups.get(id).filter(|old| Arc::ptr_eq(&old.group, &new.group)) {
-                new.clone_from(old);
-            }
-        }
-        for (id, new) in &mut draft.meters {
-            if let Some(old) = self.meters.get(id).filter(|old| old.shared.is_like(&new.shared)) {
-                new.clone_from(old);
+        if !Arc::ptr_eq(&self.meters, &draft.meters) {
+            for (id, new) in Arc::make_mut(&mut draft.meters) {
+                if let Some(old) = self.meters.get(id).filter(|old| old.shared.is_like(&new.shared)) {
+                    new.clone_from(old);
+                }
             }
         }
         std::mem::swap(&mut self.tables, &mut draft.tables);
         std::mem::swap(&mut self.groups, &mut draft.groups);
         std::mem::swap(&mut self.meters, &mut draft.meters);
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
-        std::mem::swap(&mut self.timed, &mut draft.timed);
         std::mem::swap(&mut self.users, &mut draft.users);
+        self.timed.append(&mut draft.timed);
         self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);
         self.touched.append(&mut draft.touched);

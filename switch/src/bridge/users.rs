@@ -11,9 +11,12 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The numbers of flows.
+/// The numbers of flows. Copies share them until they change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Users {
+pub(crate) struct Users(Arc<Counts>);
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
     groups: HashMap<GroupId, u32>,
     meters: HashMap<MeterId, u32>,
     /// By table and cookie of what they learn.
@@ -38,12 +41,11 @@ fn meters_of(r: &Rule) -> BTreeSet<MeterId> {
     r.actions.iter().filter_map(|a| if let Action::Meter(m) = a { Some(*m) } else { None }).collect()
 }
 
-fn more<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
-    *counts.entry(key).or_default() += 1;
-}
-
-fn less<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
-    if let Some(n) = counts.get_mut(&key) {
+/// Counts one more, or one less.
+fn count<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T, comes: bool) {
+    if comes {
+        *counts.entry(key).or_default() += 1;
+    } else if let Some(n) = counts.get_mut(&key) {
         *n -= 1;
         if *n == 0 {
             counts.remove(&key);
@@ -54,48 +56,50 @@ fn less<T: Hash + Eq>(counts: &mut HashMap<T, u32>, key: T) {
 impl Users {
     /// A flow came.
     pub(super) fn add(&mut self, r: &Rule) {
-        groups_of(&r.actions).into_iter().for_each(|g| more(&mut self.groups, g));
-        meters_of(r).into_iter().for_each(|m| more(&mut self.meters, m));
-        for (learned, deletes) in learned_by(r) {
-            more(&mut self.learners, learned);
-            if deletes {
-                more(&mut self.deleters, learned);
-            }
-        }
+        self.change(r, true);
     }
 
     /// A flow went.
     pub(super) fn remove(&mut self, r: &Rule) {
-        groups_of(&r.actions).into_iter().for_each(|g| less(&mut self.groups, g));
-        meters_of(r).into_iter().for_each(|m| less(&mut self.meters, m));
+        self.change(r, false);
+    }
+
+    fn change(&mut self, r: &Rule, comes: bool) {
+        let (groups, meters) = (groups_of(&r.actions), meters_of(r));
+        if groups.is_empty() && meters.is_empty() && learned_by(r).next().is_none() {
+            return;
+        }
+        let c = Arc::make_mut(&mut self.0);
+        groups.into_iter().for_each(|g| count(&mut c.groups, g, comes));
+        meters.into_iter().for_each(|m| count(&mut c.meters, m, comes));
         for (learned, deletes) in learned_by(r) {
-            less(&mut self.learners, learned);
+            count(&mut c.learners, learned, comes);
             if deletes {
-                less(&mut self.deleters, learned);
+                count(&mut c.deleters, learned, comes);
             }
         }
     }
 
     /// How many kinds of flows are learned.
     pub(crate) fn kinds_learned(&self) -> usize {
-        self.learners.len()
+        self.0.learners.len()
     }
 
     /// Whether a flow learns flows of a table with a cookie.
     pub(super) fn learns(&self, table: TableId, cookie: u64) -> bool {
-        self.learners.contains_key(&(table, cookie))
+        self.0.learners.contains_key(&(table, cookie))
     }
 }
 
 impl Bridge {
     /// How many flows send packets to a group.
     pub fn flows_of_group(&self, id: GroupId) -> u32 {
-        self.users.groups.get(&id).copied().unwrap_or(0)
+        self.users.0.groups.get(&id).copied().unwrap_or(0)
     }
 
     /// How many flows have packets pass a meter.
     pub fn flows_of_meter(&self, id: MeterId) -> u32 {
-        self.users.meters.get(&id).copied().unwrap_or(0)
+        self.users.0.meters.get(&id).copied().unwrap_or(0)
     }
 
     /// Groups have gone: the flows that use them go as well (OpenFlow 1.5, section 6.6).
@@ -126,7 +130,7 @@ impl Bridge {
     /// Removes what a flow has learned, once it is gone or has other actions and no other flow learns the same.
     pub(super) fn forget_what_it_learned(&mut self, r: &Rule, now: Duration) {
         for (learned, deletes) in learned_by(r) {
-            if !deletes || self.users.deleters.contains_key(&learned) {
+            if !deletes || self.users.0.deleters.contains_key(&learned) {
                 continue;
             }
             let (table, cookie) = learned;

@@ -1,8 +1,7 @@
 //! Tuple space search among the rules of one partition.
 
 use super::Rule;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use super::shards::Shards;
 use openflow_rs::flow_match::want_ethernet;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord, WORDS};
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub(super) struct SubTable {
     /// The only match, if there is one: then the common bits are its.
     only: Option<Same>,
     /// The matches, once there was more than one.
-    matches: HashTable<Same>,
+    matches: Shards<Same>,
     /// Priorities, ascending, and how many rules have them.
     priorities: Vec<(u16, usize)>,
     pub(super) max_priority: u16,
@@ -123,7 +122,7 @@ impl SubTable {
         let words = words.iter().map(|w| Word { word: w.word, mask: w.mask, same: w.mask, common: w.value }).collect();
         let (max_priority, priorities) = (rule.priority, vec![(rule.priority, 1)]);
         let only = Some(Same { values, rules: vec![rule] });
-        SubTable { words, only, matches: HashTable::new(), priorities, max_priority, ethernet }
+        SubTable { words, only, matches: Shards::default(), priorities, max_priority, ethernet }
     }
 
     pub(super) fn has_mask(&self, words: &[MatchWord]) -> bool {
@@ -132,7 +131,7 @@ impl SubTable {
     }
 
     fn all(&self) -> impl Iterator<Item = &Same> {
-        self.only.iter().chain(&self.matches)
+        self.only.iter().chain(self.matches.iter())
     }
 
     pub(super) fn find(&self, values: &[u64]) -> Option<&Same> {
@@ -153,18 +152,20 @@ impl SubTable {
         if let Some(s) = self.only.take_if(|s| s.values != values) {
             self.matches.insert_unique(again(&s), s, again);
         }
-        let list = match &mut self.only {
-            Some(s) => &mut s.rules,
-            None => match self.matches.entry(hash(values.iter().copied()), |s| s.values == values, again) {
-                Entry::Occupied(e) => &mut e.into_mut().rules,
-                Entry::Vacant(e) => &mut e.insert(Same { values, rules: Vec::with_capacity(1) }).into_mut().rules,
-            },
+        let there = match &mut self.only {
+            Some(s) => Some(s),
+            None => self.matches.find_mut(hash(values.iter().copied()), |s| s.values == values),
         };
-        let at = list.partition_point(|r| r.priority > priority);
-        if let Some(r) = list.get_mut(at).filter(|r| r.priority == priority) {
-            return Some(std::mem::replace(r, rule));
+        match there {
+            Some(Same { rules, .. }) => {
+                let at = rules.partition_point(|r| r.priority > priority);
+                if let Some(r) = rules.get_mut(at).filter(|r| r.priority == priority) {
+                    return Some(std::mem::replace(r, rule));
+                }
+                rules.insert(at, rule);
+            }
+            None => self.matches.insert_unique(hash(values.iter().copied()), Same { values, rules: vec![rule] }, again),
         }
-        list.insert(at, rule);
         match self.priorities.binary_search_by_key(&priority, |p| p.0) {
             Ok(i) => self.priorities.get_mut(i).into_iter().for_each(|p| p.1 += 1),
             Err(i) => self.priorities.insert(i, (priority, 1)),
@@ -181,10 +182,11 @@ impl SubTable {
         let old = match &mut self.only {
             Some(s) => out_of(&mut Some(s).filter(|s| *s.values == *values)?.rules)?,
             None => {
-                let mut e = self.matches.find_entry(hash(values.iter().copied()), |s| *s.values == *values).ok()?;
-                let old = out_of(&mut e.get_mut().rules)?;
-                if e.get().rules.is_empty() {
-                    e.remove();
+                let hash = hash(values.iter().copied());
+                let s = self.matches.find_mut(hash, |s| *s.values == *values)?;
+                let old = out_of(&mut s.rules)?;
+                if s.rules.is_empty() {
+                    self.matches.remove(hash, |s| *s.values == *values);
                 }
                 old
             }
@@ -233,7 +235,7 @@ impl SubTable {
     /// For each match, adds a bit in which the key differs, if none is there yet.
     #[cold]
     fn apart(&self, key: &FlowKey, wc: &mut Wildcards, chosen: &mut Wildcards) {
-        for s in &self.matches {
+        for s in self.matches.iter() {
             let differ = |(w, v): (&Word, &u64)| (w.word, word(key, w.word) & w.mask ^ v);
             let words = || self.words.iter().zip(&s.values).map(differ);
             let known = words().any(|(w, d)| wc.get(usize::from(w)).is_some_and(|x| x & d != 0));

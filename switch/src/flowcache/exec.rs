@@ -422,10 +422,8 @@ impl FlowCache {
                         }
                     }
                     Count::Bucket { bridge, group, index, length } => {
-                        let state = bridges.get_mut(*bridge).and_then(|b| b.groups.get_mut(group));
-                        if let Some(c) = state.and_then(|s| s.buckets.get_mut(*index)) {
-                            c.0 += n;
-                            c.1 += total(*length);
+                        if let Some(s) = bridges.get(*bridge).and_then(|b| b.groups.get(group)) {
+                            s.count(*index, n, total(*length));
                         }
                     }
                     Count::Bond { bridge, bond, bucket, length } => {

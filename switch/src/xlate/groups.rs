@@ -152,16 +152,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.observer.tell(Kind::Detail, || format!("using bucket {}", b.id));
             }
             let n = self.packet.buf.data().len() as u64;
-            if !dry
-                && let Some(c) = self
-                    .backer
-                    .bridges
-                    .get_mut(self.pipeline.bridge)
-                    .and_then(|b| b.groups.get_mut(&id))
-                    .and_then(|s| s.buckets.get_mut(i))
-            {
-                c.0 += 1;
-                c.1 += n;
+            if !dry && let Some(s) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id)) {
+                s.count(i, 1, n);
             }
             self.observer.counts(Counted::Bucket { bridge: self.pipeline.bridge, group: id.0, index: i }, n as usize);
             let saved = self.packet.key.clone();

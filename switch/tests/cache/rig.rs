@@ -295,7 +295,7 @@ pub fn state(s: &Switch) -> String {
     for b in (0..2).filter_map(|i| s.bridge(BridgeId(i))) {
         v.extend(b.flows().map(|r| format!("{} {} {} {:?}", r.table, r.priority, r.matches, r.counters())));
         v.extend(b.ports.values().map(|p| format!("{} {:?}", p.name, p.stats)));
-        v.extend(b.groups().map(|g| format!("{:?}", g.buckets)));
+        v.extend(b.groups().map(|g| format!("{:?}", g.buckets())));
         v.extend(b.meters().map(|m| format!("{} {:?}", m.packets, m.dropped)));
         v.extend(b.table_stats.iter().enumerate().filter(|(_, t)| t.0 != 0).map(|t| format!("{t:?}")));
         v.extend(b.macs.iter().map(|m| format!("{m:?}")));
