@@ -383,3 +383,46 @@ fn talk(theirs: &Switch, inner: &Namespace) {
     let with = flows.lines().filter(|l| l.contains("src=10.6.0.1") && l.contains("+csum")).count();
     assert!(with > 0 && !flows.contains("-csum"), "{flows}");
 }
+
+/// More ports than are opened at once, one of them without a device, come in one change of the database, and go in one.
+#[test]
+fn many_ports_come_and_go_together() {
+    const N: usize = 80;
+    if !able(&[]) {
+        return;
+    }
+    let ns = Namespace::new("mp");
+    let s = Switch::ours(&ns);
+    (0..N).for_each(|i| drop(ns.ip(&format!("link add m{i} type veth peer name n{i}"))));
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev");
+    let (a, b) = (ns.machine("va", "10.9.0.1/24"), ns.machine("vb", "10.9.0.2/24"));
+    let each = |f: &dyn Fn(usize) -> String| (0..N).map(f).collect::<Vec<_>>().join(" -- ");
+    let both = "add-port br0 va -- add-port br0 vb";
+    s.vsctl(&format!("{} -- add-port br0 gone -- {both}", each(&|i| format!("add-port br0 m{i}"))));
+    let numbers = || {
+        let all = s.vsctl("--columns=ofport,error --format=csv --data=bare --no-headings list interface");
+        let rows = all.lines().map(|l| l.split_once(',').expect("two columns"));
+        rows.map(|(n, e)| (n.to_string(), e.to_string())).collect::<Vec<_>>()
+    };
+    let all = numbers();
+    let running: BTreeSet<&String> = all.iter().filter(|(_, e)| e.is_empty()).map(|(n, _)| n).collect();
+    assert_eq!((all.len(), running.len()), (N + 4, N + 3), "each has a number of its own: {all:?}");
+    let failed: Vec<_> = all.iter().filter(|(_, e)| !e.is_empty()).collect();
+    assert_eq!(failed, [&("-1".to_string(), "could not open network device gone (No such device)".to_string())]);
+    a.reaches("10.9.0.2");
+    // Those that go and those that stay, and one that has another device meanwhile.
+    ns.ip("link del m3");
+    ns.ip("link add m3 type veth peer name n3");
+    let renewed = || {
+        let port = s.vsctl("--bare --columns=ifindex,error list interface m3");
+        let index = ns.exec("cat /sys/class/net/m3/ifindex")?;
+        if port.trim() == index.trim() { Ok(()) } else { Err(format!("{port} {index}")) }
+    };
+    eventually("m3 is the new device", SOON, renewed);
+    s.vsctl(&each(&|i| format!("del-port br0 m{i}")));
+    assert_eq!(numbers().len(), 4);
+    b.reaches("10.9.0.1");
+    s.vsctl(&each(&|i| format!("add-port br0 m{i}")));
+    assert_eq!(numbers().iter().filter(|(_, e)| e.is_empty()).count(), N + 3);
+    a.reaches("10.9.0.2");
+}

@@ -87,3 +87,45 @@ fn conjunctions_need_every_clause() {
     k.set(FieldId::TcpDst, 81);
     assert_eq!(c.lookup(&k, &mut wc).map(|r| r.priority), Some(1));
 }
+
+proptest! {
+    /// A copy that others change leaves the table as it was.
+    #[test]
+    fn a_copy_has_flows_of_its_own(
+        first in proptest::collection::vec((arb_match(), 0u16..6), 1..60),
+        then in proptest::collection::vec((arb_match(), 0u16..6, any::<bool>()), 1..40),
+    ) {
+        let mut c = Classifier::default();
+        first.iter().for_each(|(m, p)| _ = c.insert(rule(m, *p)));
+        let flows = |c: &Classifier| {
+            let mut all: Vec<_> = c.iter().map(|r| (r.priority, format!("{:?}", r.matches))).collect();
+            all.sort_unstable();
+            all
+        };
+        let (before, mut copy) = (flows(&c), c.clone());
+        for (m, p, remove) in &then {
+            if *remove {
+                copy.remove(m, *p);
+            } else {
+                copy.insert(rule(m, *p));
+            }
+        }
+        prop_assert_eq!(flows(&c), before);
+        prop_assert_eq!(c.len(), c.iter().count());
+        prop_assert_eq!(copy.len(), copy.iter().count());
+    }
+}
+
+/// A copy of a table shares the flows of all logical datapaths but those that it changes.
+#[test]
+fn a_copy_shares_what_it_does_not_change() {
+    let of = |metadata: u128, n: u128| Match::new().with(FieldId::Metadata, metadata).with(FieldId::Reg0, n);
+    let mut c = Classifier::default();
+    (0..300).for_each(|d| (0..9).for_each(|n| _ = c.insert(rule(&of(d, n), 1))));
+    let mut copy = c.clone();
+    copy.insert(rule(&of(7, 9), 1));
+    copy.remove(&of(8, 3), 1);
+    let shared = |d: &(u64, Arc<Part>)| copy.datapaths.iter().any(|e| Arc::ptr_eq(&e.1, &d.1));
+    let own: Vec<u64> = c.datapaths.iter().filter(|d| !shared(d)).map(|d| d.0).collect();
+    assert_eq!(own.iter().copied().collect::<std::collections::BTreeSet<u64>>(), [7, 8].into());
+}
