@@ -176,10 +176,12 @@ impl Reconciler {
     /// Has the switch know an open device of the kernel.
     async fn add_system(&self, spec: &PortSpec, opened: SystemDevice) -> Result<Made, DeviceError> {
         let SystemDevice { device, room, complaint } = opened;
-        device.port.limit(Some(room));
+        if room > 0 {
+            device.port.limit(Some(room));
+        }
         let mac = device.port.mac();
         let number = self.pmd.run(move |w| w.add_device(device)).await?;
-        let (ifindex, mac) = self.facts_of(&spec.name).await.unwrap_or((None, mac));
+        let (ifindex, mac) = self.index_and_address(&spec.name, mac).await;
         Ok(Made { kind: PortKind::Device(number), device: Some(number), mac, ifindex, room, complaint })
     }
 
@@ -192,17 +194,17 @@ impl Reconciler {
             Some(m) => self.set_mtu(&spec.name, m).await,
             None => None,
         };
-        let (ifindex, mac) = self.facts_of(&spec.name).await.unwrap_or((None, mac));
+        let (ifindex, mac) = self.index_and_address(&spec.name, mac).await;
         if !there && let Err(e) = self.kernel.mark(&spec.name).await {
             tracing::warn!(target: "netdev", "{}: this tap cannot be marked as made by this switch: {e}", spec.name);
         }
         Ok(Made { kind: PortKind::Internal(number), device: Some(number), mac, ifindex, room: 0, complaint })
     }
 
-    /// What the kernel says of a device that a port has.
-    async fn facts_of(&self, name: &str) -> Option<(Option<u32>, Mac)> {
-        let link = self.kernel.link(name).await.ok()?;
-        Some((Some(link.index), link.mac))
+    /// The kernel's index of a device, and its address; without the device none, and this one.
+    async fn index_and_address(&self, name: &str, mac: Mac) -> (Option<u32>, Mac) {
+        let link = self.kernel.link(name).await.ok();
+        link.map_or((None, mac), |l| (Some(l.index), l.mac))
     }
 
     /// Makes a dummy.
