@@ -99,16 +99,13 @@ impl Reconciler {
         let runs =
             |b: &BridgeSpec, p: &PortSpec| self.bridges.get(&b.name).is_some_and(|r| r.ports.contains_key(&p.name));
         let new = wanted.iter().flat_map(|b| b.ports.iter().filter(move |p| p.kind == Ok(Kind::System) && !runs(b, p)));
-        let open = |p: &PortSpec| {
-            let spec = p.clone();
-            async move { (spec.name.clone(), self.open_system(&spec).await) }
-        };
-        stream::iter(new.map(open)).buffer_unordered(AT_ONCE).collect().await
+        let opened = new.map(|p| async { (p.name.clone(), self.open_system(p).await) });
+        stream::iter(opened).buffer_unordered(AT_ONCE).collect().await
     }
 
     /// Opens what is behind a port, unless that was done ahead.
     pub(super) async fn make(
-        &mut self,
+        &self,
         bridge: &BridgeSpec,
         spec: &PortSpec,
         ahead: &mut OpenedAhead,
@@ -116,7 +113,7 @@ impl Reconciler {
         let kind = spec.kind.clone()?;
         let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
-        let device = match kind {
+        let (opened, complaint) = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
             Kind::Dummy { internal } => return self.make_dummy(bridge, spec, internal).await,
@@ -134,17 +131,14 @@ impl Reconciler {
                 let mac = (!stays).then(|| own_address(bridge, spec, local));
                 return self.make_tap(spec, mac, there).await;
             }
-            Kind::Dpdk(named) => {
-                let (opened, complaint) = self.open_dpdk(spec, named).await?;
-                let mac = opened.port.mac();
-                let number = self.pmd.run(move |w| w.add_device(opened)).await?;
-                let kind = PortKind::Device(number);
-                return Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint });
+            Kind::Dpdk(named) => self.open_dpdk(spec, named).await?,
+            Kind::VhostClient(path) => {
+                let opened = self.open_device(DeviceSpec::VhostClient(path), spec).await?;
+                let complaint = refused_mtu(spec, &opened);
+                (opened, complaint)
             }
-            Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
         };
-        let opened = self.open_device(device, spec).await?;
-        let (mac, complaint) = (opened.port.mac(), refused_mtu(spec, &opened));
+        let mac = opened.port.mac();
         let number = self.pmd.run(move |w| w.add_device(opened)).await?;
         let kind = PortKind::Device(number);
         Ok(Made { kind, device: Some(number), mac, ifindex: None, room: 0, complaint })
