@@ -576,6 +576,8 @@ impl<D: Derivation> Engine<D> {
         let old = std::mem::take(&mut u.outputs);
         let mut new: Vec<(u32, D::Value)> = outputs.into_iter().map(|(k, v)| (self.outputs.number(k), v)).collect();
         new.sort_by_key(|(key, _)| *key);
+        // What a unit puts out for each of hundreds of datapaths may be the same.
+        new.dedup();
         let mut keys = Vec::with_capacity(new.len());
         for same in new.chunk_by(|a, b| a.0 == b.0) {
             if let Some((key, _)) = same.first() {

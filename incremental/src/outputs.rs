@@ -91,7 +91,12 @@ impl<K, V> Entry<K, V> {
     where
         V: Ord + Clone,
     {
-        let mut values: Values<V> = self.from.iter().map(|(_, v)| v.clone()).collect();
+        let mut values = Values::new();
+        for (_, v) in &self.from {
+            if values.last() != Some(v) {
+                values.push(v.clone());
+            }
+        }
         values.sort_unstable();
         values.dedup();
         values
@@ -139,7 +144,10 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     }
 
     /// Sets what one unit puts out under the key of a number. A key under which many units put something out is not gone through
-    /// as long as nothing changes.
+    /// as long as nothing changes. What others put out there already is held once where the value is shared ([`Arc`]), so that
+    /// values of thousands of units, as the group of a backend that thousands of services have, are compared by where they are.
+    ///
+    /// [`Arc`]: std::sync::Arc
     pub(crate) fn set(&mut self, id: u32, unit: u32, values: impl Iterator<Item = V> + Clone) {
         let Some(e) = self.entry(id) else { return };
         let place = e.of(unit);
@@ -151,7 +159,8 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
             let start = place.start;
             e.from.drain(place);
             for (i, v) in values.enumerate() {
-                e.from.insert(start + i, (unit, v));
+                let held = e.from.first().map(|(_, first)| first).filter(|first| **first == v).cloned();
+                e.from.insert(start + i, (unit, held.unwrap_or(v)));
             }
         }
     }
@@ -297,5 +306,19 @@ mod tests {
         assert_eq!((o.id(&100), o.values(100)), (Some(100), smallvec::smallvec![7]));
         let again = o.number(5);
         assert!(again <= 101, "{again}");
+    }
+
+    /// What several units put out under a key is held once where it is equal.
+    #[test]
+    fn equal_values_are_shared() {
+        use std::sync::Arc;
+        let mut o: Outputs<u32, Arc<u32>> = Outputs::new();
+        let id = o.number(1);
+        (1..=3).for_each(|unit| o.set(id, unit, [Arc::new(unit / 3)].into_iter()));
+        let [(_, first), (_, second), (_, third)] = o.sources(&1) else {
+            unreachable!("three units put something out")
+        };
+        assert!(Arc::ptr_eq(first, second));
+        assert_eq!((**third, o.values(id)), (1, smallvec::smallvec![Arc::new(0), Arc::new(1)]));
     }
 }

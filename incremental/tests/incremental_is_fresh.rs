@@ -82,6 +82,8 @@ impl Derivation for Toy {
                 let extra = view.fact(&Unit::Extra(*link)).copied();
                 let half = view.fact(&Unit::Half(*link)).copied();
                 view.emit(format!("pair {class:?} {extra:?} {half:?}"), *k);
+                // Twice the same: it counts once.
+                view.emit("all".to_string(), *k);
                 view.emit("all".to_string(), *k);
             }
             Unit::Half(_) => unreachable!("it is given"),
@@ -166,6 +168,8 @@ fn why_names_unit_and_rows() {
     assert_eq!(why.len(), 1);
     assert_eq!(*why[0].unit, Unit::Class(1));
     assert_eq!(why[0].reads, [&Read::Row(1)]);
+    let all: Vec<&Unit> = engine.why(&"all".to_string()).iter().map(|o| o.unit).collect();
+    assert_eq!(all, [&Unit::Pair(1), &Unit::Pair(2)]);
     let pair = engine.why(&"pair Some(2) None None".to_string());
     assert_eq!(
         (pair[0].unit, &pair[0].facts[..]),
