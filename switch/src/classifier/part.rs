@@ -4,14 +4,19 @@ use super::Rule;
 use super::shards::Shards;
 use openflow_rs::flow_match::want_ethernet;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord, WORDS};
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Rules with the same match, the highest priority first.
+/// Rules with the same match, the highest priority first. Copies of a table share it, so that nothing is allocated for each
+/// match of a piece that is copied.
 #[derive(Clone, Debug)]
 pub(super) struct Same {
-    values: Box<[u64]>,
-    pub(super) rules: Vec<Arc<Rule>>,
+    values: Values,
+    pub(super) rules: SmallVec<[Arc<Rule>; 1]>,
 }
+
+/// The words of a match, of which most have few.
+type Values = SmallVec<[u64; 4]>;
 
 /// A word of a mask, and the bits that all matches have in common in it.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +33,9 @@ struct Word {
 pub(super) struct SubTable {
     words: Box<[Word]>,
     /// The only match, if there is one: then the common bits are its.
-    only: Option<Same>,
+    only: Option<Arc<Same>>,
     /// The matches, once there was more than one.
-    matches: Shards<Same>,
+    matches: Shards<Arc<Same>>,
     /// Priorities, ascending, and how many rules have them.
     priorities: Vec<(u16, usize)>,
     pub(super) max_priority: u16,
@@ -117,11 +122,11 @@ impl Looked<'_> {
 
 impl SubTable {
     /// A sub-table with its first rule.
-    fn new(words: &[MatchWord], values: Box<[u64]>, rule: Arc<Rule>) -> SubTable {
+    fn new(words: &[MatchWord], values: Values, rule: Arc<Rule>) -> SubTable {
         let ethernet = want_ethernet(words);
         let words = words.iter().map(|w| Word { word: w.word, mask: w.mask, same: w.mask, common: w.value }).collect();
         let (max_priority, priorities) = (rule.priority, vec![(rule.priority, 1)]);
-        let only = Some(Same { values, rules: vec![rule] });
+        let only = Some(Arc::new(Same { values, rules: smallvec![rule] }));
         SubTable { words, only, matches: Shards::default(), priorities, max_priority, ethernet }
     }
 
@@ -131,24 +136,24 @@ impl SubTable {
     }
 
     fn all(&self) -> impl Iterator<Item = &Same> {
-        self.only.iter().chain(self.matches.iter())
+        self.only.iter().chain(self.matches.iter()).map(|s| &**s)
     }
 
     pub(super) fn find(&self, values: &[u64]) -> Option<&Same> {
         match &self.only {
             Some(s) => (*s.values == *values).then_some(s),
-            None => self.matches.find(hash(values.iter().copied()), |s| *s.values == *values),
+            None => self.matches.find(hash(values.iter().copied()), |s| *s.values == *values).map(|s| &**s),
         }
     }
 
     /// Adds a rule; returns the one with the same match and priority that it replaces.
-    fn insert(&mut self, values: Box<[u64]>, rule: Arc<Rule>) -> Option<Arc<Rule>> {
+    fn insert(&mut self, values: Values, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         for (w, v) in self.words.iter_mut().zip(&values) {
             w.same &= !(w.common ^ v);
             w.common &= w.same;
         }
         let priority = rule.priority;
-        let again = |s: &Same| hash(s.values.iter().copied());
+        let again = |s: &Arc<Same>| hash(s.values.iter().copied());
         if let Some(s) = self.only.take_if(|s| s.values != values) {
             self.matches.insert_unique(again(&s), s, again);
         }
@@ -157,14 +162,18 @@ impl SubTable {
             None => self.matches.find_mut(hash(values.iter().copied()), |s| s.values == values),
         };
         match there {
-            Some(Same { rules, .. }) => {
+            Some(s) => {
+                let rules = &mut Arc::make_mut(s).rules;
                 let at = rules.partition_point(|r| r.priority > priority);
                 if let Some(r) = rules.get_mut(at).filter(|r| r.priority == priority) {
                     return Some(std::mem::replace(r, rule));
                 }
                 rules.insert(at, rule);
             }
-            None => self.matches.insert_unique(hash(values.iter().copied()), Same { values, rules: vec![rule] }, again),
+            None => {
+                let new = Arc::new(Same { values, rules: smallvec![rule] });
+                self.matches.insert_unique(again(&new), new, again);
+            }
         }
         match self.priorities.binary_search_by_key(&priority, |p| p.0) {
             Ok(i) => self.priorities.get_mut(i).into_iter().for_each(|p| p.1 += 1),
@@ -175,16 +184,16 @@ impl SubTable {
     }
 
     fn remove(&mut self, values: &[u64], priority: u16) -> Option<Arc<Rule>> {
-        let out_of = |list: &mut Vec<Arc<Rule>>| {
-            let at = list.iter().position(|r| r.priority == priority)?;
-            Some(list.remove(at))
+        let out_of = |s: &mut Arc<Same>| {
+            let at = s.rules.iter().position(|r| r.priority == priority)?;
+            Some(Arc::make_mut(s).rules.remove(at))
         };
         let old = match &mut self.only {
-            Some(s) => out_of(&mut Some(s).filter(|s| *s.values == *values)?.rules)?,
+            Some(s) => out_of(Some(s).filter(|s| *s.values == *values)?)?,
             None => {
                 let hash = hash(values.iter().copied());
                 let s = self.matches.find_mut(hash, |s| *s.values == *values)?;
-                let old = out_of(&mut s.rules)?;
+                let old = out_of(s)?;
                 if s.rules.is_empty() {
                     self.matches.remove(hash, |s| *s.values == *values);
                 }
@@ -254,7 +263,7 @@ pub(super) struct Part {
     pub(super) flags: u64,
 }
 
-pub(super) fn values_of(words: &[MatchWord]) -> Box<[u64]> {
+pub(super) fn values_of(words: &[MatchWord]) -> Values {
     words.iter().map(|w| w.value).collect()
 }
 

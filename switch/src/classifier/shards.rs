@@ -1,5 +1,5 @@
 //! A hash table in pieces that its copies share: a copy takes over the pieces, and copies one of them only when it
-//! changes it. So a change to the copy of a table of 100,000 flows costs what some hundred flows do.
+//! changes it. So a change to the copy of a table of 100,000 flows costs what some dozens of flows do.
 //!
 //! ```text
 //!   hash ──► upper half: which piece ──► lower half, and the upper bits: where in it
@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 use std::sync::Arc;
 
 /// Mean number of entries of a piece above which one is split.
-const LOAD: usize = 128;
+const LOAD: usize = 32;
 
 /// See the module. Whoever adds entries says how they are hashed.
 #[derive(Clone, Debug)]
