@@ -24,7 +24,7 @@ kinds! {
     "logical_switch_port" = Lsp;
     "port_keys" = PortKeys | PortKey | UsedKey;
     "lr_nat" = RouterNats | NatAnswers | NatShares | NatDistributed;
-    "lb_data" = Lb | LbAddresses | LbGroup | DatapathLbs | LbUsers | LbUse;
+    "lb_data" = Lb | LbAddresses | LbGroup | LbKinds | DatapathLbs | RouterVips | RouterLbs | LbUsers | LbUse;
     "ls_stateful" = SwitchState;
     "ipam" = Ipam;
     "port_group" = PortGroup | PortGroupsBySwitch;
@@ -36,7 +36,7 @@ kinds! {
     "lflow_lb" = SwitchLbFlows | LbInSwitches | RouterLbFlows | LbInRouters;
     "lflow_router" = RouterBase | LrpFlows;
     "lflow_nat" = NatFlows;
-    "lflow_route" = RouteFlows;
+    "lflow_route" = RouteTables | RouteFlows;
     "lflow_policy" = PolicyFlows;
     "multicast_group" = SwitchGroups;
     "sync_to_sb_pb" = LspBinding | LrpBinding;

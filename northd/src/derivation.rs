@@ -27,7 +27,7 @@ impl Derivation for Northd {
             Unit::Lsp(_) | Unit::LbGroup(_) => 4,
             Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
             Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) | Unit::LbUsers(_) => 6,
-            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) => 7,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::RouteTables(_) | Unit::LbUse(_) => 7,
             _ => 8,
         }
     }
@@ -70,6 +70,7 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
         // Others give them.
         Unit::PortKey(..) | Unit::UsedKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
+        Unit::LbKinds(_) | Unit::RouterVips(_) | Unit::RouterLbs(_) => {}
         Unit::SwitchState(u) => facts::switch::state(ctx, *u),
         Unit::SwitchBase(u) => switch::base::run(ctx, *u),
         Unit::LspFlows(u) => switch::port::run(ctx, *u),
@@ -82,6 +83,7 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::LrpFlows(u) => router::port::run(ctx, *u),
         Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
         Unit::NatFlows(u) => router::nat::run(ctx, *u),
+        Unit::RouteTables(u) => router::routes::tables(ctx, *u),
         Unit::RouteFlows(u) => router::routes::run(ctx, *u),
         Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
         Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),

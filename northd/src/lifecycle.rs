@@ -84,6 +84,7 @@ fn of(table: nb::TableId, u: Uuid) -> Vec<Unit> {
             Unit::AdvertisedRoutes(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
+            Unit::RouteTables(u),
             Unit::RouteFlows(u),
             Unit::PolicyFlows(u),
             Unit::RouterLbFlows(u),

@@ -36,8 +36,14 @@ pub enum Unit {
     LbAddresses(Uuid),
     /// The virtual addresses of the load balancers of a group.
     LbGroup(Uuid),
-    /// The virtual addresses of a switch or router.
+    /// What a load balancer or a group of them says of datapaths that have it; given by `LbAddresses` and `LbGroup`.
+    LbKinds(Uuid),
+    /// What the load balancers of a switch or router say of it.
     DatapathLbs(Uuid),
+    /// What a router's virtual addresses mean for its ports and neighbours; given by `DatapathLbs`.
+    RouterVips(Uuid),
+    /// A router's load balancers and groups; given by `DatapathLbs`.
+    RouterLbs(Uuid),
     /// The switches and routers that name a load balancer, or a group of them.
     LbUsers(Uuid),
     /// The switches and routers that a load balancer is in.
@@ -80,6 +86,8 @@ pub enum Unit {
     LrpBinding(Uuid),
     /// The flows of a router's address translation.
     NatFlows(Uuid),
+    /// The numbers of a router's route tables.
+    RouteTables(Uuid),
     /// Static and connected routes of a router.
     RouteFlows(Uuid),
     /// Policies of a router.
@@ -142,7 +150,10 @@ impl Unit {
             | NatDistributed(u)
             | LbAddresses(u)
             | LbGroup(u)
+            | LbKinds(u)
             | DatapathLbs(u)
+            | RouterVips(u)
+            | RouterLbs(u)
             | LbUsers(u)
             | LbUse(u)
             | Lsp(u)
@@ -163,6 +174,7 @@ impl Unit {
             | LrpFlows(u)
             | LrpBinding(u)
             | NatFlows(u)
+            | RouteTables(u)
             | RouteFlows(u)
             | PolicyFlows(u)
             | RouterLbFlows(u)

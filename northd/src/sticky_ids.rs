@@ -11,6 +11,7 @@ use const_format::formatcp;
 use incremental::Changes;
 use ovn_schema::{Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 const STAGES: [Stage; 5] =
     [Stage::LrInIpRoutingPre, Stage::LrInIpRouting, Stage::LrInIpRoutingEcmp, Stage::LrInPolicy, Stage::LrInPolicyEcmp];
@@ -69,6 +70,21 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
     let rest = &text[text.find(prefix)? + prefix.len()..];
     let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
     digits.parse().ok()
+}
+
+/// The decimal number that follows a prefix at a text's start, and what is joined to both.
+fn number_then<'t>(text: &'t str, prefix: &str) -> Option<(u16, &'t str)> {
+    let (number, rest) = text.strip_prefix(prefix)?.split_once(" && ")?;
+    Some((number.parse().ok()?, rest))
+}
+
+/// The numbers of policies with one priority and match.
+#[derive(Debug, Default)]
+pub struct Policy {
+    /// The chains that these policies are in, but for the main one.
+    pub chains: BTreeSet<u16>,
+    /// The chain that one of them jumps to.
+    pub jump: Option<u16>,
 }
 
 impl StickyIds {
@@ -148,9 +164,10 @@ impl StickyIds {
     /// The member of a group that has these actions.
     pub fn member(&self, router: Uuid, stage: Stage, group: u16, actions: &str) -> Option<u16> {
         let prefix = format!("{REG_ECMP_GROUP_ID} == {group} && {REG_ECMP_MEMBER_ID} == ");
-        self.of(router, stage)
-            .find(|(m, _, a)| &***a == actions && m.starts_with(&prefix))
-            .and_then(|(m, ..)| number_after(m, &prefix))
+        let from = self.flows.get(&(router, stage))?.range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded));
+        let mut members = from.take_while(|(m, _)| m.starts_with(&prefix));
+        let (matches, _) = members.find(|(_, all)| all.iter().any(|(_, a)| &**a == actions))?;
+        number_after(matches, &prefix)
     }
 
     /// The route table of a port.
@@ -159,32 +176,30 @@ impl StickyIds {
         all.iter().find_map(|(_, a)| number_after(a, formatcp!("{REG_ROUTE_TABLE_ID} = ")))
     }
 
-    /// The route tables that have a route with this match.
-    pub fn tables_of_route(&self, router: Uuid, matches: &str) -> BTreeSet<u16> {
-        let all = self.of(router, Stage::LrInIpRouting).filter_map(|(m, ..)| {
-            let table = number_after(m, formatcp!("{REG_ROUTE_TABLE_ID} == "))?;
-            (m.split_once(" && ").map(|(_, rest)| rest) == Some(matches)).then_some(table)
-        });
-        all.filter(|t| *t != 0).collect()
+    /// The route tables that have a route with a match, by the match. All are gone through once: whoever has thousands of
+    /// routes asks once.
+    pub fn tables_by_route(&self, router: Uuid) -> HashMap<&str, BTreeSet<u16>> {
+        let mut by_match: HashMap<&str, BTreeSet<u16>> = HashMap::new();
+        for (m, ..) in self.of(router, Stage::LrInIpRouting) {
+            if let Some((table, rest)) = number_then(m, formatcp!("{REG_ROUTE_TABLE_ID} == ")).filter(|(t, _)| *t != 0)
+            {
+                by_match.entry(rest).or_default().insert(table);
+            }
+        }
+        by_match
     }
 
-    /// The policy chain that a policy with this match jumps to.
-    pub fn jump_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> Option<u16> {
-        let wanted = format!("({matches})");
-        let here = |m: &str| m.split_once(" && ").is_some_and(|(_, rest)| rest == wanted);
-        self.of(router, Stage::LrInPolicy)
-            .filter(|(m, p, _)| *p == priority && here(m))
-            .find_map(|(_, _, a)| number_after(a, formatcp!("{REG_POLICY_CHAIN_ID}=")))
-    }
-
-    /// The policy chains that have a policy with this match.
-    pub fn chains_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> BTreeSet<u16> {
-        let wanted = format!("({matches})");
-        let all = self.of(router, Stage::LrInPolicy).filter(|(_, p, _)| *p == priority).filter_map(|(m, ..)| {
-            let chain = number_after(m, formatcp!("{REG_POLICY_CHAIN_ID} == "))?;
-            (m.split_once(" && ").map(|(_, rest)| rest) == Some(&wanted)).then_some(chain)
-        });
-        all.filter(|c| *c != 0).collect()
+    /// What is known of each policy, by priority and match. All are gone through once.
+    pub fn policies(&self, router: Uuid) -> HashMap<(i64, &str), Policy> {
+        let mut all: HashMap<(i64, &str), Policy> = HashMap::new();
+        for (m, priority, actions) in self.of(router, Stage::LrInPolicy) {
+            let Some((chain, rest)) = number_then(m, formatcp!("{REG_POLICY_CHAIN_ID} == ")) else { continue };
+            let Some(matches) = rest.strip_prefix('(').and_then(|m| m.strip_suffix(')')) else { continue };
+            let policy = all.entry((priority, matches)).or_default();
+            policy.chains.extend(Some(chain).filter(|c| *c != 0));
+            policy.jump = policy.jump.or_else(|| number_after(actions, formatcp!("{REG_POLICY_CHAIN_ID}=")));
+        }
+        all
     }
 }
 

@@ -291,3 +291,37 @@ fn a_port_wakes_no_learned_address() {
     };
     assert_eq!(ran(1), ran(50));
 }
+
+/// A service more in a group concerns routers, whose addresses it may have, and no switch and no other service.
+#[test]
+fn a_service_more_in_a_group_runs_as_much_among_many() {
+    let ran = |switches: usize, services: usize| {
+        let mut db = network(switches, 2);
+        let service = |n: usize| {
+            let vip = text(format!("10.254.{}.{}:80", n / 200, n % 200));
+            let vips = Map::from([(vip, text("10.0.0.10:80,10.0.0.11:80"))]);
+            nb::LoadBalancer { name: text(format!("s{n}")), vips, ..Default::default() }
+        };
+        db.load_balancer.extend((1..=services).map(|n| (id(9, n), Arc::new(service(n)))));
+        let load_balancer = (1..=services).map(|n| id(9, n)).collect();
+        let group = nb::LoadBalancerGroup { name: text("all"), load_balancer, ..Default::default() };
+        db.load_balancer_group.insert(id(12, 0), Arc::new(group));
+        for ls in db.logical_switch.values_mut() {
+            Arc::make_mut(ls).load_balancer_group.insert(id(12, 0));
+        }
+        Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap()).load_balancer_group.insert(id(12, 0));
+        let mut c = Compiler::new(db, sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        let name = |c: &mut Compiler, u| {
+            let change = |g: &mut nb::LoadBalancerGroup| _ = g.load_balancer.insert(u);
+            edit(c, id(12, 0), nb::AnyChange::LoadBalancerGroup, |d| &mut d.load_balancer_group, change)
+        };
+        add(&mut c, service(9999), nb::AnyChange::LoadBalancer, |d| &mut d.load_balancer, name).0
+    };
+    let few = ran(5, 5);
+    assert_eq!((ran(50, 5), ran(5, 50)), (few, few));
+}

@@ -10,20 +10,46 @@ use crate::context::{Ctx, flag, flag_or};
 use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
+use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The virtual addresses of a load balancer, of a group or of a datapath.
+/// The virtual addresses of a load balancer or of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Balanced {
+    /// The virtual addresses. Groups share those of their load balancers: a service more among thousands copies no address.
+    pub addresses: Vec<Arc<Address>>,
+    /// Those of them that somebody may ask for, or has a route to.
+    sought: Vec<Arc<Address>>,
+    /// The addresses alone, sorted, each once.
+    ips: Box<[IpAddr]>,
+}
+
+/// What load balancers say of the datapaths that they are in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Kinds {
     /// Whether any virtual address is written, be it a bad one.
     pub any: bool,
     /// Whether backends are used on their own chassis only.
     pub distributed: bool,
-    /// The virtual addresses.
-    pub addresses: BTreeSet<Address>,
+}
+
+/// What a router's virtual addresses mean for its ports and its neighbours. A virtual address more changes it only where it is
+/// a part of it, so that most routers have nothing to do for a new service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouterVips {
+    /// Those for which the router answers ARP and ND requests.
+    pub answered: BTreeSet<IpAddr>,
+    /// The variables of templates that stand for such addresses.
+    pub variables: BTreeSet<Str>,
+    /// The addresses of the router's ports that are virtual addresses too.
+    pub shares: BTreeSet<IpAddr>,
+    /// Those that the router also translates.
+    pub translated: BTreeSet<Arc<Address>>,
+    /// Those that neighbouring routers get a route to.
+    pub routable: BTreeSet<IpAddr>,
 }
 
 /// A virtual address without its backends.
@@ -160,44 +186,68 @@ impl Address {
 }
 
 impl Balanced {
-    /// The virtual addresses.
-    pub fn ips(&self) -> BTreeSet<IpAddr> {
-        self.addresses.iter().filter_map(|a| a.ip).collect()
+    fn new(addresses: Vec<Arc<Address>>) -> Balanced {
+        let sought = addresses.iter().filter(|a| a.responder != Responder::None || a.routable).cloned().collect();
+        let mut ips: Vec<IpAddr> = addresses.iter().filter_map(|a| a.ip).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        Balanced { addresses, sought, ips: ips.into() }
     }
 
-    /// The virtual addresses for which a router answers ARP requests.
-    pub fn answered(&self, router: &Router) -> BTreeSet<IpAddr> {
-        let reachable = |ip: IpAddr| router.ports.iter().any(|p| p.ip_in_network_of(ip).is_some());
-        let answers = |a: &Address, ip: IpAddr| match a.responder {
-            Responder::All => true,
-            Responder::None => false,
-            Responder::Reachable => reachable(ip),
-        };
-        self.addresses.iter().filter_map(|a| a.ip.filter(|ip| answers(a, *ip))).collect()
+    fn has(&self, ip: IpAddr) -> bool {
+        self.ips.binary_search(&ip).is_ok()
     }
 }
 
-/// Derives [`Fact::Balanced`] of a load balancer.
+impl RouterVips {
+    fn new(ctx: &mut Ctx<'_, '_>, router: &Router, parts: &[Arc<Balanced>]) -> RouterVips {
+        let mut all = RouterVips::default();
+        let reachable = |ip: IpAddr| router.ports.iter().any(|p| p.ip_in_network_of(ip).is_some());
+        for a in parts.iter().flat_map(|p| &p.sought) {
+            match (a.responder, a.ip) {
+                (Responder::All, Some(ip)) => _ = all.answered.insert(ip),
+                (Responder::Reachable, Some(ip)) if reachable(ip) => _ = all.answered.insert(ip),
+                (Responder::All, None) => _ = all.variables.insert(a.text.clone()),
+                _ => {}
+            }
+            all.routable.extend(a.ip.filter(|_| a.routable));
+        }
+        let has = |ip: &IpAddr| parts.iter().any(|p| p.has(*ip));
+        let v4 = router.ports.iter().flat_map(|p| &p.v4).map(|n| IpAddr::from(n.addr));
+        let v6 = router.ports.iter().flat_map(|p| &p.v6).map(|n| IpAddr::from(n.addr));
+        all.shares = v4.chain(v6).filter(has).collect();
+        let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return all };
+        for external in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).map(|n| &n.external_ip) {
+            if external.parse().is_ok_and(|ip| has(&ip)) {
+                let same = parts.iter().flat_map(|p| &p.addresses).filter(|a| a.text == *external);
+                all.translated.extend(same.cloned());
+            }
+        }
+        all
+    }
+}
+
+/// Derives [`Fact::Balanced`] of a load balancer, and gives its [`Fact::Kinds`].
 pub fn addresses(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
-    let balanced =
-        Balanced { any: !lb.row.vips.is_empty(), distributed: lb.distributed, addresses: Address::all(lb).collect() };
+    let kinds = Kinds { any: !lb.row.vips.is_empty(), distributed: lb.distributed };
+    ctx.give(Unit::LbKinds(uuid), Fact::Kinds(kinds));
+    ctx.derive(Fact::Balanced(Arc::new(Balanced::new(Address::all(lb).map(Arc::new).collect()))));
+}
+
+/// Derives [`Fact::Balanced`] of a group, and gives its [`Fact::Kinds`].
+pub fn group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LoadBalancerGroup>(uuid) else { return };
+    let addresses = row.load_balancer.iter().filter_map(|l| ctx.lb_addresses(*l)).flat_map(|p| &p.addresses);
+    let balanced = Balanced::new(addresses.cloned().collect());
+    let any = row.load_balancer.iter().any(|l| ctx.lb_kinds(*l).is_some_and(|k| k.any));
+    // What a router gets by a group leaves its gateway ports as they are.
+    ctx.give(Unit::LbKinds(uuid), Fact::Kinds(Kinds { any, distributed: false }));
     ctx.derive(Fact::Balanced(Arc::new(balanced)));
 }
 
-/// Derives [`Fact::Balanced`] of a group.
-pub fn group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LoadBalancerGroup>(uuid) else { return };
-    let parts = row.load_balancer.iter().filter_map(|l| ctx.lb_addresses(*l)).collect();
-    let mut all = united(parts);
-    if all.distributed {
-        // What a router gets by a group leaves its gateway ports as they are.
-        Arc::make_mut(&mut all).distributed = false;
-    }
-    ctx.derive(Fact::Balanced(all));
-}
-
-/// Derives [`Fact::Balanced`] of a switch or router.
+/// Derives [`Fact::Kinds`] of a switch or router, and gives what a router's virtual addresses are and mean. A switch needs no
+/// addresses, so that a service more in a group concerns none.
 pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let (lbs, groups) = if let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) {
         (&row.load_balancer, &row.load_balancer_group)
@@ -206,23 +256,20 @@ pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     } else {
         return;
     };
-    let mut parts: Vec<_> = lbs.iter().filter_map(|l| ctx.lb_addresses(*l)).collect();
-    parts.extend(groups.iter().filter_map(|g| ctx.lb_group(*g)));
-    ctx.derive(Fact::Balanced(united(parts)));
-}
-
-/// The virtual addresses of several parts in one list; a single part is shared, not copied.
-fn united(parts: Vec<&Arc<Balanced>>) -> Arc<Balanced> {
-    if let [only] = parts[..] {
-        return only.clone();
+    if lbs.is_empty() && groups.is_empty() {
+        return;
     }
-    let mut all = Balanced::default();
-    for part in parts {
-        all.any |= part.any;
-        all.distributed |= part.distributed;
-        all.addresses.extend(part.addresses.iter().cloned());
+    let kinds = lbs.iter().chain(groups).filter_map(|l| ctx.lb_kinds(*l));
+    let both = |a: Kinds, b: &Kinds| Kinds { any: a.any || b.any, distributed: a.distributed || b.distributed };
+    let kinds = kinds.fold(Kinds::default(), both);
+    ctx.derive(Fact::Kinds(kinds));
+    if let Some(router) = ctx.router(uuid) {
+        let mut parts: Vec<_> = lbs.iter().filter_map(|l| ctx.lb_addresses(*l)).cloned().collect();
+        parts.extend(groups.iter().filter_map(|g| ctx.lb_group(*g)).cloned());
+        let means = RouterVips::new(ctx, router, &parts);
+        ctx.give(Unit::RouterVips(uuid), Fact::RouterVips(Box::new(means)));
+        ctx.give(Unit::RouterLbs(uuid), Fact::RouterLbs(parts));
     }
-    Arc::new(all)
 }
 
 /// Derives [`Fact::LbUsers`] of what names a load balancer or a group.
@@ -282,9 +329,8 @@ fn switches_of(ctx: &mut Ctx<'_, '_>, router: Uuid) -> BTreeSet<Uuid> {
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut parts: Vec<&Arc<Users>> = Vec::new();
     for user in ctx.read(Read::LbUsers(uuid)).lb_users(uuid) {
-        if ctx.nb::<nb::LoadBalancerGroup>(user).is_some() {
-            parts.extend(ctx.lb_users(user));
-        }
+        // Of switches and routers nothing has derived users. A group's row is not looked at: it changes with each member.
+        parts.extend(ctx.lb_users(user));
     }
     // What is named itself counts where a group names it too.
     parts.extend(ctx.lb_users(uuid));
@@ -299,15 +345,20 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::LbUsers(all));
 }
 
-/// The virtual addresses of a datapath without load balancers: none.
-pub fn none() -> &'static Arc<Balanced> {
-    static NONE: std::sync::OnceLock<Arc<Balanced>> = std::sync::OnceLock::new();
-    NONE.get_or_init(Arc::default)
-}
-
 impl<'a> Ctx<'_, 'a> {
-    /// The virtual addresses of a datapath, none where it has no load balancers.
-    pub fn vips(&mut self, datapath: Uuid) -> &'a Balanced {
-        self.balanced(datapath).unwrap_or(none())
+    /// What the load balancers of a datapath say of it.
+    pub fn kinds(&mut self, datapath: Uuid) -> Kinds {
+        self.datapath_kinds(datapath).copied().unwrap_or_default()
+    }
+
+    /// What a router's virtual addresses mean for its ports and its neighbours.
+    pub fn vips(&mut self, router: Uuid) -> &'a RouterVips {
+        static NONE: std::sync::LazyLock<RouterVips> = std::sync::LazyLock::new(RouterVips::default);
+        self.router_vips(router).map_or(&NONE, |v| v)
+    }
+
+    /// A router's virtual addresses, all of them: who asks has to do again whatever it does for each one that comes or goes.
+    pub fn all_vips(&mut self, router: Uuid) -> impl Iterator<Item = &'a Arc<Address>> {
+        self.router_lbs(router).into_iter().flatten().flat_map(|p| &p.addresses)
     }
 }

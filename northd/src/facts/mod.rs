@@ -36,8 +36,14 @@ pub enum Fact {
     Router(Box<router::Router>),
     /// Of [`Unit::RouterNats`].
     Nats(Vec<nat::Nat>),
-    /// Of [`Unit::LbAddresses`], [`Unit::LbGroup`], [`Unit::DatapathLbs`].
+    /// Of [`Unit::LbAddresses`], [`Unit::LbGroup`].
     Balanced(Arc<lb_use::Balanced>),
+    /// Of [`Unit::LbKinds`], [`Unit::DatapathLbs`].
+    Kinds(lb_use::Kinds),
+    /// Of [`Unit::RouterVips`].
+    RouterVips(Box<lb_use::RouterVips>),
+    /// Of [`Unit::RouterLbs`].
+    RouterLbs(Vec<Arc<lb_use::Balanced>>),
     /// Of [`Unit::LbUsers`], [`Unit::LbUse`].
     LbUsers(Arc<lb_use::Users>),
     /// Of [`Unit::Lsp`].
@@ -58,6 +64,8 @@ pub enum Fact {
     NatDistributed,
     /// Of [`Unit::Ipam`]: the dynamic addresses of ports.
     Ipam(BTreeMap<Uuid, Str>),
+    /// Of [`Unit::RouteTables`]: the numbers of route tables by name.
+    RouteTables(BTreeMap<Str, u16>),
     /// Of [`Unit::RouterBfd`].
     BfdUse(BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
@@ -112,12 +120,20 @@ accessors! {
     lb_addresses(LbAddresses) -> Balanced Arc<lb_use::Balanced>;
     /// The virtual addresses of a group of load balancers.
     lb_group(LbGroup) -> Balanced Arc<lb_use::Balanced>;
-    /// The virtual addresses of a datapath.
-    balanced(DatapathLbs) -> Balanced Arc<lb_use::Balanced>;
+    /// What a load balancer or a group says of datapaths that have it.
+    lb_kinds(LbKinds) -> Kinds lb_use::Kinds;
+    /// What the load balancers of a datapath say of it; none where it has none.
+    datapath_kinds(DatapathLbs) -> Kinds lb_use::Kinds;
+    /// What a router's virtual addresses mean; none where it has no load balancers.
+    router_vips(RouterVips) -> RouterVips lb_use::RouterVips;
+    /// A router's load balancers and groups of them.
+    router_lbs(RouterLbs) -> RouterLbs Vec<Arc<lb_use::Balanced>>;
     /// The datapaths that name a load balancer, or a group of them.
     lb_users(LbUsers) -> LbUsers Arc<lb_use::Users>;
     /// The datapaths that a load balancer is in.
     lb_use(LbUse) -> LbUsers Arc<lb_use::Users>;
+    /// The numbers of a router's route tables; none where it has the main one only.
+    route_tables(RouteTables) -> RouteTables BTreeMap<Str, u16>;
     /// A switch port.
     lsp(Lsp) -> Lsp lsp::Lsp;
     /// A switch.

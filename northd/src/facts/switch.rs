@@ -199,6 +199,6 @@ pub fn state(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             *tier = acl.tier.max(*tier);
         }
     }
-    state.has_lb = ctx.vips(uuid).any;
+    state.has_lb = ctx.kinds(uuid).any;
     ctx.derive(Fact::SwitchState(Box::new(state)));
 }

@@ -241,7 +241,7 @@ fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {
 fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
     let nats = ctx.nb::<nb::LogicalRouter>(u).is_some_and(|r| !r.nat.is_empty());
-    let lbs = ctx.vips(u).any;
+    let lbs = ctx.kinds(u).any;
     if lbs {
         ctx.flow(
             u,

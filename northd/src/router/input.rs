@@ -131,31 +131,31 @@ fn unreachable(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 
 /// The addresses of a router that packets may still have when they leave for it: those that it translates to, and those
 /// of its load balancers.
-fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
-    let mut snat = ctx.nat_shares(router.uuid).cloned().unwrap_or_default();
-    snat.extend(&router.lb_force_snat.ips);
-    snat.extend(&router.dnat_force_snat.ips);
-    let lb = ctx.vips(router.uuid).ips();
-    (snat, lb)
+fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> BTreeSet<IpAddr> {
+    let mut all = ctx.nat_shares(router.uuid).cloned().unwrap_or_default();
+    all.extend(&router.lb_force_snat.ips);
+    all.extend(&router.dnat_force_snat.ips);
+    all.extend(&ctx.vips(router.uuid).shares);
+    all
 }
 
 /// Drops what is still addressed to the router.
 fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let u = lrp.router;
     let drop = ctx.global().drop.clone();
-    let (snat, lb) = shared(ctx, router);
+    let shared = shared(ctx, router);
     let v4: Vec<IpAddr> = lrp.v4.iter().map(|n| n.addr.into()).collect();
     let v6: Vec<IpAddr> = lrp.v6.iter().map(|n| n.addr.into()).collect();
     for (family, all) in [("ip4", v4), ("ip6", v6)] {
         let list = |keep: &dyn Fn(&IpAddr) -> bool| -> String {
             all.iter().filter(|ip| keep(ip)).map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
         };
-        let plain = list(&|ip| !snat.contains(ip) && !lb.contains(ip));
+        let plain = list(&|ip| !shared.contains(ip));
         // Every address of a port may be translated to where that of the port which a packet leaves by is.
         if !plain.is_empty() && !router.lb_force_snat.router_ip {
             ctx.flow(u, LrInIpInput, 60, format!("{family}.dst == {{{plain}}}"), &*drop);
         }
-        let translated = list(&|ip| snat.contains(ip) || lb.contains(ip));
+        let translated = list(&|ip| shared.contains(ip));
         if !translated.is_empty() {
             ctx.flow(u, LrInArpResolve, 2, format!("{family}.dst == {{{translated}}}"), &*drop);
         }

@@ -4,24 +4,15 @@ use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::facts::global::copp;
 use crate::facts::lb::{Lb, Vip};
-use crate::facts::lb_use::{Balanced, Responder, RouterShape};
-use crate::facts::lrp::Lrp;
+use crate::facts::lb_use::{RouterShape, RouterVips};
 use crate::facts::router::Router;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
 use const_format::formatcp;
-use ovn_schema::{Set, Str, Uuid, nb, sb};
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use ovn_schema::{Set, Str, Uuid, sb};
 use std::sync::Arc;
-
-/// The answered virtual addresses in the networks of one port.
-pub fn answered_vips(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> {
-    let all = ctx.vips(router.uuid).answered(router);
-    all.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()).collect()
-}
 
 /// Whether and to what the source of load-balanced packets is translated.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,11 +44,9 @@ impl Source {
 /// The answers for a router's virtual addresses, and what sets them apart from its translated ones.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
-    let balanced = ctx.vips(uuid);
-    if balanced.any {
-        address_sets(ctx, router, balanced);
-        not_translated(ctx, router, balanced);
-    }
+    let vips = ctx.vips(uuid);
+    address_sets(ctx, router, vips);
+    not_translated(ctx, router, vips);
 }
 
 /// The flows of a load balancer in all its routers.
@@ -101,11 +90,8 @@ fn defrag(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip) {
 }
 
 /// What is for a virtual address that is a translated one too is no reply to something translated.
-fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
-    let external: BTreeSet<Str> =
-        row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).map(|n| n.external_ip.clone()).collect();
-    for a in balanced.addresses.iter().filter(|a| external.contains(&a.text)) {
+fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, vips: &RouterVips) {
+    for a in &vips.translated {
         let f = if a.v6 { "ip6" } else { "ip4" };
         let protocol = &a.protocol;
         let port = a.port.as_ref().map_or(String::new(), |port| format!(" && {protocol}.dst == {port}"));
@@ -237,17 +223,15 @@ fn stateless(
 }
 
 /// The virtual addresses that a router answers for, as address sets, and the answers.
-fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
+fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, vips: &RouterVips) {
     let u = router.uuid;
     let Some(Fact::DatapathKeys(keys)) = ctx.fact(Unit::DatapathKeys) else { return };
     let Some(key) = keys.get(&u) else { return };
-    let all = balanced.answered(router);
     let meter = copp(&router.copp, "nd-na", ctx.global());
     // What a variable stands for only chassis know; they find it in the set. OVN has all variables in that of IPv6.
-    let variables = || balanced.addresses.iter().filter(|a| a.ip.is_none() && a.responder == Responder::All);
     for v4 in [true, false] {
-        let known = all.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string()));
-        let members: Set<Str> = known.chain(variables().filter(|_| !v4).map(|a| a.text.clone())).collect();
+        let known = vips.answered.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string()));
+        let members: Set<Str> = known.chain(vips.variables.iter().filter(|_| !v4).cloned()).collect();
         if members.is_empty() {
             continue;
         }

@@ -64,7 +64,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         selected(ctx, router, nats, last);
     }
     let stateful = nats.iter().any(|n| !n.stateless)
-        || ctx.vips(uuid).any
+        || ctx.kinds(uuid).any
         || router.dnat_force_snat.any()
         || router.lb_force_snat.any();
     if translates && stateful && commits_all(router) && ctx.global().features.zones() {

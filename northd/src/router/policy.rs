@@ -93,18 +93,22 @@ fn chains<'p>(
     policies: impl Iterator<Item = &'p nb::LogicalRouterPolicy>,
 ) -> BTreeMap<Str, u16> {
     let mut wishes: BTreeMap<Str, BTreeMap<u16, usize>> = BTreeMap::new();
-    let numbers = ctx.numbers();
     let policies: Vec<_> = policies.collect();
-    for policy in &policies {
-        let Some(chain) = policy.chain.as_ref().filter(|c| !c.is_empty()) else { continue };
-        let votes = wishes.entry(chain.clone()).or_default();
-        for number in numbers.chains_of_policy(u, policy.priority, &policy.r#match) {
-            *votes.entry(number).or_default() += 1;
+    let in_chain = |p: &nb::LogicalRouterPolicy| p.chain.as_ref().filter(|c| !c.is_empty()).cloned();
+    if policies.iter().all(|p| in_chain(p).is_none()) {
+        return BTreeMap::new();
+    }
+    let numbers = ctx.numbers().policies(u);
+    let known = |p: &'p nb::LogicalRouterPolicy| numbers.get(&(p.priority, &*p.r#match));
+    for (policy, chain) in policies.iter().filter_map(|p| Some((p, in_chain(p)?))) {
+        let votes = wishes.entry(chain).or_default();
+        for number in known(policy).into_iter().flat_map(|k| &k.chains) {
+            *votes.entry(*number).or_default() += 1;
         }
     }
     for policy in policies {
         let votes = policy.jump_chain.as_ref().and_then(|c| wishes.get_mut(c));
-        if let (Some(votes), Some(number)) = (votes, numbers.jump_of_policy(u, policy.priority, &policy.r#match)) {
+        if let (Some(votes), Some(number)) = (votes, known(policy).and_then(|k| k.jump)) {
             // A jump tells for certain.
             *votes.entry(number).or_default() += 1000;
         }

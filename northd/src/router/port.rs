@@ -19,7 +19,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(lrp.router) else { return };
     let resident =
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
-    let own = if ctx.vips(router.uuid).distributed { "" } else { &resident };
+    let own = if ctx.kinds(router.uuid).distributed { "" } else { &resident };
     checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
     let ctx = &mut ctx.about(uuid);
     too_big(ctx, lrp, router);
@@ -43,7 +43,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     mtu::run(ctx, lrp, router);
     dhcp_relay::lrp(ctx, lrp);
     protocol::redirect(ctx, lrp);
-    if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
+    let table = lrp.row.options.get("route_table").filter(|t| !t.is_empty());
+    if let Some(table) = table.and_then(|t| super::routes::table_id(ctx, router.uuid, t)) {
         let matches = format!("inport == {}", lrp.json);
         ctx.about_none().flow(
             lrp.router,
@@ -220,7 +221,7 @@ pub fn solicited(ip: std::net::Ipv6Addr) -> String {
 /// Whether a port answers only on the gateway chassis, as its switch leads to a physical network.
 pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> Option<String> {
     let gateways: Vec<_> = router.gateway_ports().collect();
-    if gateways.is_empty() || ctx.vips(router.uuid).distributed || !leads_outside(ctx, lrp) {
+    if gateways.is_empty() || ctx.kinds(router.uuid).distributed || !leads_outside(ctx, lrp) {
         return None;
     }
     if router.is_gateway_port(lrp) {

@@ -2,6 +2,7 @@
 
 use crate::addresses::{Mac, Net6, parse_net};
 use crate::context::{Ctx, flag};
+use crate::facts::Fact;
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::Kind;
 use crate::facts::router::Router;
@@ -199,8 +200,7 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
         }
     }
     here.extend(left_out(ctx, router, port, several));
-    let balanced = ctx.vips(router.uuid).addresses.iter().filter(|a| a.routable).filter_map(|a| a.ip);
-    let balanced: BTreeSet<IpAddr> = balanced.collect();
+    let balanced = &ctx.vips(router.uuid).routable;
     for v4 in [true, false] {
         let listed = crate::order::listed(balanced.iter().filter(|ip| ip.is_ipv4() == v4).map(IpAddr::to_string));
         here.extend(listed.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()));
@@ -277,7 +277,6 @@ fn parse(
     {
         return Ok(None);
     }
-    let table = table_id(ctx, router, Some(&row.route_table)).unwrap_or(0);
     let hop = if &*row.nexthop == "discard" {
         Hop::Discard
     } else {
@@ -286,6 +285,7 @@ fn parse(
             None => return Ok(None),
         }
     };
+    let Some(table) = table_id(ctx, router.uuid, &row.route_table) else { return Ok(None) };
     let origin = match row.options.get("origin").map(|o| &**o) {
         Some("connected") => Origin::ZoneConnected,
         Some("connected-dynamic") => Origin::Zone,
@@ -399,48 +399,48 @@ fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// The number of a route table; none for the main one.
-pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> Option<u32> {
-    let name = name.filter(|n| !n.is_empty())?;
+/// The number of a route table: 0 is the main one; none where no port and no route that leads anywhere is in it.
+pub fn table_id(ctx: &mut Ctx<'_, '_>, router: Uuid, name: &Str) -> Option<u32> {
+    if name.is_empty() {
+        return Some(0);
+    }
+    ctx.route_tables(router)?.get(name).map(|n| u32::from(*n))
+}
+
+/// Derives [`Fact::RouteTables`]: the numbers of a router's route tables, all at once, as what each route says of its table's
+/// number counts.
+pub fn tables(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(router) = ctx.router(uuid) else { return };
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
     let numbers = ctx.numbers();
     // How much speaks for each number: that of a port for certain, a prefix that has it alone more than one that has several.
     let mut wishes: BTreeMap<Str, BTreeMap<u16, usize>> = BTreeMap::new();
     for port in &router.ports {
-        if let Some(table) = port.row.options.get("route_table") {
+        if let Some(table) = port.row.options.get("route_table").filter(|t| !t.is_empty()) {
             let votes = wishes.entry(table.clone()).or_default();
-            numbers
-                .table_of_port(router.uuid, &port.json)
-                .into_iter()
-                .for_each(|n| *votes.entry(n).or_default() += 1000);
+            numbers.table_of_port(uuid, &port.json).into_iter().for_each(|n| *votes.entry(n).or_default() += 1000);
         }
     }
     let known: BTreeSet<Str> = wishes.iter().filter(|(_, w)| !w.is_empty()).map(|(name, _)| name.clone()).collect();
-    if let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) {
-        for r in &row.static_routes {
-            let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| !r.route_table.is_empty()) else {
-                continue;
-            };
-            let hop = route.nexthop.parse::<IpAddr>().ok();
-            let leads = match route.output_port.as_ref().filter(|p| !p.is_empty()) {
-                _ if &*route.nexthop == "discard" => true,
-                Some(name) => named_port(ctx, router, name).is_some(),
-                None => hop.is_some_and(|ip| router.port_towards(ip).is_some()),
-            };
-            if !leads && !known.contains(&route.route_table) {
-                continue; // A table of such routes alone has no number.
-            }
-            let votes = wishes.entry(route.route_table.clone()).or_default();
-            if let (false, Some(prefix)) = (known.contains(&route.route_table), parse_net(&route.ip_prefix)) {
-                let side = if route.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
-                let matches = format!("{}.{side} == {}", family(prefix.0), network(prefix));
-                let all = numbers.tables_of_route(router.uuid, &matches);
-                let weight = if all.len() == 1 { 10 } else { 1 };
-                all.into_iter().for_each(|n| *votes.entry(n).or_default() += weight);
-            }
+    let mut by_route = None;
+    for r in &row.static_routes {
+        let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| !r.route_table.is_empty()) else {
+            continue;
+        };
+        if known.contains(&route.route_table) || !leads(ctx, router, route) {
+            continue; // A table of routes that lead nowhere has no number.
         }
+        let votes = wishes.entry(route.route_table.clone()).or_default();
+        let Some(prefix) = parse_net(&route.ip_prefix) else { continue };
+        let side = if route.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
+        let matches = format!("{}.{side} == {}", family(prefix.0), network(prefix));
+        let all = by_route.get_or_insert_with(|| numbers.tables_by_route(uuid)).get(&*matches);
+        let weight = if all.is_some_and(|all| all.len() == 1) { 10 } else { 1 };
+        all.into_iter().flatten().for_each(|n| *votes.entry(*n).or_default() += weight);
     }
-    wishes.entry(name.clone()).or_default();
-    wishes.remove("");
+    if wishes.is_empty() {
+        return;
+    }
     // Those that know best choose first.
     let mut wishes: Vec<_> = wishes.into_iter().collect();
     wishes.sort_by_key(|(_, votes)| Reverse(votes.values().max().copied().unwrap_or(0)));
@@ -452,7 +452,16 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
         best
     };
     let wishes = wishes.into_iter().map(|(name, votes)| (name, choose(votes))).collect();
-    crate::sticky_ids::assign(wishes).get(name).map(|n| u32::from(*n))
+    ctx.derive(Fact::RouteTables(crate::sticky_ids::assign(wishes)));
+}
+
+/// Whether a static route leads to a port, or drops what it is for.
+fn leads(ctx: &mut Ctx<'_, '_>, router: &Router, route: &nb::LogicalRouterStaticRoute) -> bool {
+    match &route.output_port {
+        _ if &*route.nexthop == "discard" => true,
+        Some(name) => named_port(ctx, router, name).is_some(),
+        None => parse_net(&route.nexthop).is_some_and(|(ip, _)| router.port_towards(ip).is_some()),
+    }
 }
 
 impl Hop {

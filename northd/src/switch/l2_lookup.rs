@@ -157,7 +157,7 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
         Some(mac) => format!("eth.dst == {{ {mac}, {} }}", lrp.mac),
         None => format!("eth.dst == {}", lrp.mac),
     };
-    let central = router.gateway_ports().next().is_some() && !ctx.vips(router.uuid).distributed;
+    let central = router.gateway_ports().next().is_some() && !ctx.kinds(router.uuid).distributed;
     if central && !switch.localnets.is_empty() {
         if let Some(gateway) = redirect_to(lrp, router) {
             matches.push_str(&format!(" && is_chassis_resident({gateway})"));
@@ -264,7 +264,7 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     let mut all: BTreeSet<IpAddr> = BTreeSet::new();
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
-    let balanced = ctx.vips(router.uuid).answered(router);
+    let balanced = &ctx.vips(router.uuid).answered;
     let mut snat = BTreeSet::new();
     for (external, source_only, gateway_port) in ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.addresses) {
         if *source_only {
@@ -277,7 +277,7 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
             all.insert(*external);
         }
     }
-    all.extend(balanced.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()));
+    all.extend(balanced.iter().filter(|ip| lrp.ip_in_network_of(**ip).is_some()));
     all
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// What a switch with virtual addresses always has.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    if ctx.switch(uuid).is_some() && ctx.vips(uuid).any {
+    if ctx.switch(uuid).is_some() && ctx.kinds(uuid).any {
         common(ctx, uuid);
     }
 }

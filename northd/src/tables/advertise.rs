@@ -221,7 +221,7 @@ fn nats(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, out: &mut Routes) {
 
 /// The virtual addresses of a router's load balancers.
 fn balancers(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, tracked: Option<&Str>, out: &mut Routes) {
-    for ip in ctx.vips(router.uuid).addresses.iter().filter(|a| a.advertised).filter_map(|a| a.ip) {
+    for ip in ctx.all_vips(router.uuid).filter(|a| a.advertised).filter_map(|a| a.ip) {
         out.insert((port.name.clone(), ip.to_string(), tracked.cloned()));
     }
 }

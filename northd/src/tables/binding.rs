@@ -426,7 +426,7 @@ fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -
         }
     }
     if !lsp.option("exclude-lb-vips-from-garp") {
-        let vips = ctx.vips(router.uuid).ips();
+        let vips: BTreeSet<IpAddr> = ctx.all_vips(router.uuid).filter_map(|a| a.ip).collect();
         for v4 in [true, false] {
             central.extend(crate::order::listed(vips.iter().filter(|ip| ip.is_ipv4() == v4).map(IpAddr::to_string)));
         }
@@ -513,7 +513,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             let switch = ctx.lsp(*p).map(|l| l.switch);
             switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
         });
-        let balanced = ctx.vips(lrp.router).distributed;
+        let balanced = ctx.kinds(lrp.router).distributed;
         if !balanced && !distributed && !vtep && redirect_type.is_none_or(|t| &**t != "bridged") {
             options.insert(text("always-redirect"), text("true"));
         }
