@@ -304,7 +304,7 @@ fn a_service_more_in_a_group_runs_as_much_among_many() {
         };
         db.load_balancer.extend((1..=services).map(|n| (id(9, n), Arc::new(service(n)))));
         let load_balancer = (1..=services).map(|n| id(9, n)).collect();
-        let group = nb::LoadBalancerGroup { name: text("all"), load_balancer, ..Default::default() };
+        let group = nb::LoadBalancerGroup { name: text("all"), load_balancer };
         db.load_balancer_group.insert(id(12, 0), Arc::new(group));
         for ls in db.logical_switch.values_mut() {
             Arc::make_mut(ls).load_balancer_group.insert(id(12, 0));
