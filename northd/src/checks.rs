@@ -4,6 +4,7 @@
 use crate::addresses::{Mac, PortAddresses};
 use crate::context::{Ctx, flag};
 use crate::facts::lsp::Lsp;
+use crate::model::RouterColumn;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -164,27 +165,22 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 
 /// Reports a router's options, and address translation that nothing reaches.
 pub fn router(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
-    options(ctx, &format!("logical router {}", row.name), &row.options, ROUTER);
-    let ports: Vec<_> = row.ports.iter().filter_map(|p| ctx.lrp(*p)).collect();
-    let bound = row.options.get("chassis").is_some_and(|c| !c.is_empty());
-    if ports.is_empty() || row.nat.is_empty() {
-        return;
-    }
-    let gateways: Vec<_> = ports.iter().filter(|p| bound || p.gateway).collect();
-    for nat in &row.nat {
+    let Some(router) = ctx.router(uuid) else { return };
+    options(ctx, &format!("logical router {}", router.name), &router.options, ROUTER);
+    let gateways: Vec<_> = router.ports.iter().filter(|p| router.is_gateway() || p.gateway).collect();
+    for nat in ctx.rows_of(uuid, RouterColumn::Nat).iter().filter(|_| !router.ports.is_empty()) {
         let Some(nat) = ctx.nb::<nb::Nat>(*nat) else { continue };
         let Ok(external) = nat.external_ip.parse::<IpAddr>() else { continue };
         let why = if gateways.is_empty() {
             "the router has no gateway: set options:chassis, or gateway chassis on the outer port"
-        } else if !flag(&row.options, "dynamic-routing")
+        } else if !flag(&router.options, "dynamic-routing")
             && gateways.iter().all(|p| p.ip_in_network_of(external).is_none())
         {
             "external_ip is in no network of the router's gateway ports; it works only where others route it here"
         } else {
             continue;
         };
-        ctx.problem(format!("NAT rule {} {} of logical router {}: {why}", nat.r#type, nat.external_ip, row.name));
+        ctx.problem(format!("NAT rule {} {} of logical router {}: {why}", nat.r#type, nat.external_ip, router.name));
     }
 }
 

@@ -18,7 +18,7 @@ macro_rules! kinds {
 
 kinds! {
     "global_config" = Global;
-    "datapath" = Datapath | Router | Switch;
+    "datapath" = Datapath | Router | RouterRows | RowsOf | Switch;
     "datapath_keys" = DatapathKeys;
     "logical_router_port" = Lrp;
     "logical_switch_port" = Lsp;
@@ -30,13 +30,13 @@ kinds! {
     "port_group" = PortGroup | PortGroupsBySwitch;
     "queue_ids" = QueueIds;
     "ha_chassis_groups" = SwitchChassis | HaReferences;
-    "bfd" = RouterBfd;
+    "bfd" = RouterBfd | BfdPorts | BfdPort;
     "lflow_switch" = SwitchBase | LspFlows;
     "lflow_acl" = AclFlows;
     "lflow_lb" = SwitchLbFlows | LbInSwitches | RouterLbFlows | LbInRouters;
     "lflow_router" = RouterBase | LrpFlows;
     "lflow_nat" = NatFlows;
-    "lflow_route" = RouteTables | RouteFlows;
+    "lflow_route" = RouteList | RouteTables | Route | RouteGroups | RouteShares | RouteFlow | RouteFlows;
     "lflow_policy" = PolicyFlows;
     "multicast_group" = SwitchGroups;
     "sync_to_sb_pb" = LspBinding | LrpBinding;

@@ -21,13 +21,17 @@ impl Derivation for Northd {
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
-            Unit::Datapath(_) => 1,
-            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
+            Unit::Datapath(_) | Unit::RouterRows(_) | Unit::BfdPorts => 1,
+            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) | Unit::RouteList(_) => 2,
             Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
-            Unit::Lsp(_) | Unit::LbGroup(_) => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
-            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) | Unit::LbUsers(_) => 6,
-            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::RouteTables(_) | Unit::LbUse(_) => 7,
+            Unit::Lsp(_) | Unit::LbGroup(_) | Unit::RouteTables(_) => 4,
+            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) | Unit::Route(..) => 5,
+            Unit::PortGroupsBySwitch
+            | Unit::PortKeys(_)
+            | Unit::RouterNats(_)
+            | Unit::LbUsers(_)
+            | Unit::RouteGroups(_) => 6,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) => 7,
             _ => 8,
         }
     }
@@ -70,7 +74,8 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
         // Others give them.
         Unit::PortKey(..) | Unit::UsedKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
-        Unit::LbKinds(_) | Unit::RouterVips(_) | Unit::RouterLbs(_) => {}
+        Unit::LbKinds(_) | Unit::RouterVips(_) | Unit::RouterLbs(_) | Unit::RouteShares(..) => {}
+        Unit::RowsOf(..) | Unit::BfdPort(_) => {}
         Unit::SwitchState(u) => facts::switch::state(ctx, *u),
         Unit::SwitchBase(u) => switch::base::run(ctx, *u),
         Unit::LspFlows(u) => switch::port::run(ctx, *u),
@@ -83,7 +88,12 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::LrpFlows(u) => router::port::run(ctx, *u),
         Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
         Unit::NatFlows(u) => router::nat::run(ctx, *u),
-        Unit::RouteTables(u) => router::routes::tables(ctx, *u),
+        Unit::RouteTables(u) => facts::route::tables(ctx, *u),
+        Unit::RouterRows(u) => facts::router::rows(ctx, *u),
+        Unit::RouteList(u) => facts::route::list(ctx, *u),
+        Unit::Route(router, u) => facts::route::route(ctx, *router, *u),
+        Unit::RouteGroups(u) => facts::route::groups(ctx, *u),
+        Unit::RouteFlow(router, u) => router::routes::alone(ctx, *router, *u),
         Unit::RouteFlows(u) => router::routes::run(ctx, *u),
         Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
         Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
@@ -94,6 +104,7 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::AddressSet(u) => tables::names::address_set(ctx, *u),
         Unit::StaticMac(u) => tables::names::static_mac(ctx, *u),
         Unit::Ipam(u) => facts::ipam::run(ctx, *u),
+        Unit::BfdPorts => facts::bfd::ports(ctx),
         Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
         Unit::AdvertisedRoutes(u) => {
             tables::advertise::routes(ctx, *u);

@@ -26,6 +26,7 @@ const NORTHBOUND: [nb::TableId; 14] = [
 /// The units that there are whatever the databases have.
 pub fn always() -> Vec<Unit> {
     let mut all = vec![Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::QueueIds, Unit::HaReferences];
+    all.push(Unit::BfdPorts);
     all.extend(CopyKind::ALL.iter().map(|kind| Unit::Copy(*kind)));
     all
 }
@@ -84,7 +85,10 @@ fn of(table: nb::TableId, u: Uuid) -> Vec<Unit> {
             Unit::AdvertisedRoutes(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
+            Unit::RouterRows(u),
+            Unit::RouteList(u),
             Unit::RouteTables(u),
+            Unit::RouteGroups(u),
             Unit::RouteFlows(u),
             Unit::PolicyFlows(u),
             Unit::RouterLbFlows(u),

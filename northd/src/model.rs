@@ -88,7 +88,21 @@ pub enum Unit {
     NatFlows(Uuid),
     /// The numbers of a router's route tables.
     RouteTables(Uuid),
-    /// Static and connected routes of a router.
+    /// The rows that a router names.
+    RouterRows(Uuid),
+    /// Those of one column; given by `RouterRows`.
+    RowsOf(Uuid, RouterColumn),
+    /// Makes a unit of each static route of a router.
+    RouteList(Uuid),
+    /// A router's static route, parsed.
+    Route(Uuid, Uuid),
+    /// The routes of a router that share their traffic.
+    RouteGroups(Uuid),
+    /// That a router's static route shares its traffic; given by `RouteGroups`.
+    RouteShares(Uuid, Uuid),
+    /// The flows of a router's static route that is alone.
+    RouteFlow(Uuid, Uuid),
+    /// The flows of a router's other routes.
     RouteFlows(Uuid),
     /// Policies of a router.
     PolicyFlows(Uuid),
@@ -108,6 +122,10 @@ pub enum Unit {
     StaticMac(Uuid),
     /// The dynamic addresses of a switch's ports.
     Ipam(Uuid),
+    /// The router ports that have BFD sessions.
+    BfdPorts,
+    /// That the router port of this name has BFD sessions; given by `BfdPorts`.
+    BfdPort(Str),
     /// The BFD sessions that a router's routes and policies depend on.
     RouterBfd(Uuid),
     /// The routes that a router advertises.
@@ -139,7 +157,8 @@ impl Unit {
     pub fn subject(&self) -> Option<Uuid> {
         use Unit::*;
         match self {
-            Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Watch(..) | QueueIds | HaReferences => None,
+            Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Watch(..) | QueueIds | HaReferences | BfdPorts
+            | BfdPort(_) => None,
             Datapath(u)
             | Lrp(u)
             | Lb(u)
@@ -176,6 +195,13 @@ impl Unit {
             | NatFlows(u)
             | RouteTables(u)
             | RouteFlows(u)
+            | RouterRows(u)
+            | RowsOf(u, _)
+            | RouteList(u)
+            | Route(_, u)
+            | RouteGroups(u)
+            | RouteShares(_, u)
+            | RouteFlow(_, u)
             | PolicyFlows(u)
             | RouterLbFlows(u)
             | LbInRouters(u)
@@ -195,6 +221,21 @@ impl Unit {
             | MatchCheck(_, u) => Some(*u),
         }
     }
+}
+
+/// A column of `Logical_Router` that may name thousands of rows: each change of one would concern whatever looks at the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RouterColumn {
+    /// `static_routes`.
+    StaticRoutes,
+    /// `policies`.
+    Policies,
+    /// `nat`.
+    Nat,
+    /// `load_balancer`.
+    LoadBalancer,
+    /// `load_balancer_group`.
+    LoadBalancerGroup,
 }
 
 /// What a unit puts out.

@@ -325,3 +325,49 @@ fn a_service_more_in_a_group_runs_as_much_among_many() {
     let few = ran(5, 5);
     assert_eq!((ran(50, 5), ran(5, 50)), (few, few));
 }
+
+/// A route more looks at no NAT rule and no policy of its router, a policy more at no route and no NAT rule.
+#[test]
+fn a_route_more_looks_at_routes_only() {
+    let looks = |others: usize, policy: bool| {
+        let mut db = network(2, 2);
+        let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
+        for n in 0..others {
+            let (logical_ip, external_ip) = (text(format!("10.9.0.{n}")), text(format!("192.0.8.{n}")));
+            let nat = nb::Nat { r#type: text("snat"), logical_ip, external_ip, ..Default::default() };
+            db.nat.insert(id(13, n), Arc::new(nat));
+            lr.nat.insert(id(13, n));
+            if policy {
+                let (ip_prefix, nexthop) = (text(format!("198.51.{n}.0/24")), text("10.0.0.9"));
+                let route = nb::LogicalRouterStaticRoute { ip_prefix, nexthop, ..Default::default() };
+                db.logical_router_static_route.insert(id(14, n), Arc::new(route));
+                lr.static_routes.insert(id(14, n));
+            } else {
+                let (action, r#match) = (text("drop"), text(format!("ip4.src == 10.9.0.{n}")));
+                let policy = nb::LogicalRouterPolicy { priority: 5, action, r#match, ..Default::default() };
+                db.logical_router_policy.insert(id(15, n), Arc::new(policy));
+                lr.policies.insert(id(15, n));
+            }
+        }
+        let mut c = Compiler::new(db, sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        if policy {
+            let (action, r#match) = (text("drop"), text("ip4.src == 10.8.0.1"));
+            let row = nb::LogicalRouterPolicy { priority: 6, action, r#match, ..Default::default() };
+            let name = |c: &mut Compiler, u| in_router(c, |r| r.policies.extend([u]));
+            add(&mut c, row, nb::AnyChange::LogicalRouterPolicy, |d| &mut d.logical_router_policy, name)
+        } else {
+            let (ip_prefix, nexthop) = (text("203.0.113.0/24"), text("10.0.0.9"));
+            let row = nb::LogicalRouterStaticRoute { ip_prefix, nexthop, ..Default::default() };
+            let name = |c: &mut Compiler, u| in_router(c, |r| r.static_routes.extend([u]));
+            add(&mut c, row, nb::AnyChange::LogicalRouterStaticRoute, |d| &mut d.logical_router_static_route, name)
+        }
+    };
+    for policy in [false, true] {
+        assert_eq!(looks(3, policy), looks(90, policy), "policy: {policy}");
+    }
+}

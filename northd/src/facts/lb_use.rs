@@ -10,7 +10,7 @@ use crate::context::{Ctx, flag, flag_or};
 use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
-use crate::model::Unit;
+use crate::model::{RouterColumn, Unit};
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -216,8 +216,8 @@ impl RouterVips {
         let v4 = router.ports.iter().flat_map(|p| &p.v4).map(|n| IpAddr::from(n.addr));
         let v6 = router.ports.iter().flat_map(|p| &p.v6).map(|n| IpAddr::from(n.addr));
         all.shares = v4.chain(v6).filter(has).collect();
-        let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return all };
-        for external in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).map(|n| &n.external_ip) {
+        let nats = ctx.rows_of(router.uuid, RouterColumn::Nat);
+        for external in nats.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).map(|n| &n.external_ip) {
             if external.parse().is_ok_and(|ip| has(&ip)) {
                 let same = parts.iter().flat_map(|p| &p.addresses).filter(|a| a.text == *external);
                 all.translated.extend(same.cloned());
@@ -249,9 +249,10 @@ pub fn group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 /// Derives [`Fact::Kinds`] of a switch or router, and gives what a router's virtual addresses are and mean. A switch needs no
 /// addresses, so that a service more in a group concerns none.
 pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let (lbs, groups) = if let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) {
-        (&row.load_balancer, &row.load_balancer_group)
-    } else if let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) {
+    let router = ctx.router(uuid);
+    let (lbs, groups) = if router.is_some() {
+        (ctx.rows_of(uuid, RouterColumn::LoadBalancer), ctx.rows_of(uuid, RouterColumn::LoadBalancerGroup))
+    } else if let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) {
         (&row.load_balancer, &row.load_balancer_group)
     } else {
         return;
@@ -263,7 +264,7 @@ pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let both = |a: Kinds, b: &Kinds| Kinds { any: a.any || b.any, distributed: a.distributed || b.distributed };
     let kinds = kinds.fold(Kinds::default(), both);
     ctx.derive(Fact::Kinds(kinds));
-    if let Some(router) = ctx.router(uuid) {
+    if let Some(router) = router {
         let mut parts: Vec<_> = lbs.iter().filter_map(|l| ctx.lb_addresses(*l)).cloned().collect();
         parts.extend(groups.iter().filter_map(|g| ctx.lb_group(*g)).cloned());
         let means = RouterVips::new(ctx, router, &parts);

@@ -1,5 +1,6 @@
 //! What units derive for other units: northbound rows, parsed and put in relation.
 
+pub mod bfd;
 pub mod global;
 pub mod ipam;
 pub mod keys;
@@ -9,11 +10,12 @@ pub mod lrp;
 pub mod lsp;
 pub mod nat;
 pub mod port_group;
+pub mod route;
 pub mod router;
 pub mod switch;
 
 use crate::context::Ctx;
-use crate::model::Unit;
+use crate::model::{RouterColumn, Unit};
 use ovn_schema::{DatapathKey, PortKey, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -66,6 +68,16 @@ pub enum Fact {
     Ipam(BTreeMap<Uuid, Str>),
     /// Of [`Unit::RouteTables`]: the numbers of route tables by name.
     RouteTables(BTreeMap<Str, u16>),
+    /// Of [`Unit::RowsOf`].
+    Rows(Box<BTreeSet<Uuid>>),
+    /// Of [`Unit::Route`].
+    Route(Arc<route::Route>),
+    /// Of [`Unit::RouteGroups`].
+    RouteGroups(Box<route::Groups>),
+    /// Of [`Unit::RouteShares`].
+    RouteShares,
+    /// Of [`Unit::BfdPorts`] where there are any, of [`Unit::BfdPort`].
+    BfdPort,
     /// Of [`Unit::RouterBfd`].
     BfdUse(BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
@@ -146,6 +158,17 @@ accessors! {
     nat_shares(NatShares) -> NatShares BTreeSet<IpAddr>;
     /// What a switch needs conntrack for.
     switch_state(SwitchState) -> SwitchState switch::State;
+}
+
+impl<'a> Ctx<'_, 'a> {
+    /// The rows that a router names in a column.
+    pub fn rows_of(&mut self, router: Uuid, column: RouterColumn) -> &'a BTreeSet<Uuid> {
+        static NONE: BTreeSet<Uuid> = BTreeSet::new();
+        match self.fact(Unit::RowsOf(router, column)) {
+            Some(Fact::Rows(rows)) => rows,
+            _ => &NONE,
+        }
+    }
 }
 
 impl Ctx<'_, '_> {

@@ -4,7 +4,7 @@ use super::Fact;
 use super::lrp::Lrp;
 use crate::addresses::{Mac, parse_net};
 use crate::context::{Ctx, flag};
-use crate::model::Unit;
+use crate::model::{RouterColumn, Unit};
 use ovn_schema::{Str, Uuid, nb};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -73,18 +73,16 @@ pub struct Answers {
 
 /// Derives [`Fact::Nats`], and gives what concerns ports.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    let Some(router) = ctx.router(uuid) else { return };
     let mut nats = Vec::new();
-    let own: Vec<&Lrp> = row.ports.iter().filter_map(|p| ctx.lrp(*p)).collect();
-    let bound = row.options.get("chassis").is_some_and(|c| !c.is_empty());
-    let gateways: Vec<&Lrp> = own.iter().copied().filter(|p| p.gateway && !bound).collect();
-    for n in &row.nat {
+    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
+    for n in ctx.rows_of(uuid, RouterColumn::Nat) {
         let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
         match parse(ctx, &gateways, *n, nat) {
             Ok(nat) => nats.push(nat),
             Err(why) => ctx.problem(format!(
                 "NAT rule {} {} of logical router {}: {why}; it is left out",
-                nat.r#type, nat.external_ip, row.name
+                nat.r#type, nat.external_ip, router.name
             )),
         }
     }
@@ -93,7 +91,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         macs: nats.iter().filter(|n| n.kind != Kind::Snat).filter_map(|n| n.row.external_mac.clone()).collect(),
     };
     let to = nats.iter().filter(|n| n.kind == Kind::Snat).map(|n| n.external);
-    let shares = to.filter(|ip| own.iter().any(|p| p.has(*ip))).collect();
+    let shares = to.filter(|ip| router.ports.iter().any(|p| p.has(*ip))).collect();
     ctx.give(Unit::NatAnswers(uuid), Fact::NatAnswers(Box::new(answers)));
     ctx.give(Unit::NatShares(uuid), Fact::NatShares(shares));
     if nats.iter().any(|n| n.mac.is_some() && n.port.is_some()) {

@@ -3,6 +3,7 @@
 use super::Fact;
 use super::lrp::Lrp;
 use crate::context::{Ctx, flag};
+use crate::model::{RouterColumn, Unit};
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -86,6 +87,22 @@ impl Router {
     /// The port in whose network an address is, with the port's address there.
     pub fn port_towards(&self, ip: IpAddr) -> Option<(&Arc<Lrp>, IpAddr)> {
         self.ports.iter().find_map(|p| Some((p, p.ip_in_network_of(ip)?)))
+    }
+}
+
+/// Gives the rows that a router names, column by column: a route more is no reason to look at NAT rules.
+pub fn rows(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    for (column, rows) in [
+        (RouterColumn::StaticRoutes, &row.static_routes),
+        (RouterColumn::Policies, &row.policies),
+        (RouterColumn::Nat, &row.nat),
+        (RouterColumn::LoadBalancer, &row.load_balancer),
+        (RouterColumn::LoadBalancerGroup, &row.load_balancer_group),
+    ] {
+        if !rows.is_empty() {
+            ctx.give(Unit::RowsOf(uuid, column), Fact::Rows(Box::new(rows.clone())));
+        }
     }
 }
 

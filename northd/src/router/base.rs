@@ -5,7 +5,7 @@ use crate::facts::Fact;
 use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
-use crate::model::{Columns, RowKey, Unit};
+use crate::model::{Columns, RouterColumn, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use crate::switch::TOO_BIG;
@@ -240,7 +240,7 @@ fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {
 /// A gateway router takes every packet through conntrack when it translates any.
 fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
-    let nats = ctx.nb::<nb::LogicalRouter>(u).is_some_and(|r| !r.nat.is_empty());
+    let nats = !ctx.rows_of(u, RouterColumn::Nat).is_empty();
     let lbs = ctx.kinds(u).any;
     if lbs {
         ctx.flow(

@@ -5,9 +5,9 @@ use crate::context::Ctx;
 use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::model::Unit;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use ovn_schema::nb;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -80,8 +80,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
 
 /// Whether BFD sessions run at a port.
 pub fn has_bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    let all = ctx.nb_table::<nb::Bfd>();
-    all.into_iter().any(|b| ctx.nb::<nb::Bfd>(b).is_some_and(|b| b.logical_port == lrp.name))
+    ctx.fact(Unit::BfdPort(lrp.name.clone())).is_some()
 }
 
 /// Sends BFD packets of a port to the controller.

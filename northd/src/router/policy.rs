@@ -4,6 +4,7 @@ use crate::addresses::parse_net;
 use crate::context::{Ctx, number};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::model::RouterColumn;
 use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::sticky_ids::assign;
@@ -20,9 +21,8 @@ struct Hop {
 /// The flows of a router's policies.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
     let mut policies = Vec::new();
-    for p in &row.policies {
+    for p in ctx.rows_of(uuid, RouterColumn::Policies) {
         policies.extend(ctx.nb::<nb::LogicalRouterPolicy>(*p).map(|policy| (*p, policy)));
     }
     let chains = chains(ctx, uuid, policies.iter().map(|(_, p)| &***p));
@@ -169,7 +169,7 @@ fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy
             continue;
         };
         let session = session(ctx, policy, name, port);
-        if session.is_some_and(|(_, bfd)| !crate::tables::bfd::usable(ctx, bfd)) {
+        if session.is_some_and(|(_, bfd)| !crate::facts::bfd::usable(ctx, bfd)) {
             continue;
         }
         let (a, b) = if ip.is_ipv4() { (REG_NEXT_HOP_IPV4, REG_SRC_IPV4) } else { (REG_NEXT_HOP_IPV6, REG_SRC_IPV6) };

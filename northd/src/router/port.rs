@@ -44,7 +44,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     dhcp_relay::lrp(ctx, lrp);
     protocol::redirect(ctx, lrp);
     let table = lrp.row.options.get("route_table").filter(|t| !t.is_empty());
-    if let Some(table) = table.and_then(|t| super::routes::table_id(ctx, router.uuid, t)) {
+    if let Some(table) = table.and_then(|t| crate::facts::route::table_id(ctx, router.uuid, t)) {
         let matches = format!("inport == {}", lrp.json);
         ctx.about_none().flow(
             lrp.router,

@@ -7,7 +7,7 @@ use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
-use crate::model::FlowExtra;
+use crate::model::{FlowExtra, RouterColumn};
 use crate::registers::*;
 use crate::stage::Stage::*;
 use const_format::formatcp;
@@ -176,8 +176,8 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
 
 /// The Ethernet addresses of distributed NAT rules are behind the port to the router.
 fn translated(ctx: &mut Ctx<'_, '_>, u: Uuid, router: &Router, actions: &str) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
-    for nat in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
+    let nats = ctx.rows_of(router.uuid, RouterColumn::Nat);
+    for nat in nats.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
         let mac = nat.external_mac.as_ref().and_then(|m| m.parse::<Mac>().ok());
         if let (Some(mac), Some(port), "dnat_and_snat") = (mac, &nat.logical_port, &*nat.r#type) {
             let matches = format!("eth.dst == {mac} && is_chassis_resident({})", crate::addresses::quoted(port));

@@ -7,7 +7,7 @@ use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::input::Read;
-use crate::model::{Columns, RowKey};
+use crate::model::{Columns, RouterColumn, RowKey};
 use crate::router::port::router_peer;
 use crate::router::routes::short as prefix;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
@@ -125,12 +125,11 @@ fn connected(port: &Lrp, out: &mut Routes) {
 
 /// Static routes, and those learned from other availability zones.
 fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router, all: Redistribute, out: &mut Routes) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
-    for r in &row.static_routes {
+    for r in ctx.rows_of(router.uuid, RouterColumn::StaticRoutes) {
         let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| advertised(&r.options)) else {
             continue;
         };
-        let Some((port, network)) = crate::router::routes::advertised(ctx, router, *r, route) else { continue };
+        let Some((port, network)) = crate::router::routes::advertised(ctx, router, *r) else { continue };
         let what = Redistribute::parse(&port.row.options).unwrap_or(all);
         let wanted = match route.options.get("origin").map(|o| &**o) {
             Some("connected") => what.connected && !what.as_host,
@@ -287,13 +286,12 @@ pub fn next_hops(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         return;
     }
     let Some(router) = ctx.router(uuid) else { return };
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
-    for r in &row.static_routes {
+    for r in ctx.rows_of(uuid, RouterColumn::StaticRoutes) {
         let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r) else { continue };
         let (true, Ok(hop)) = (flag(&route.options, "ecmp_symmetric_reply"), route.nexthop.parse::<IpAddr>()) else {
             continue;
         };
-        let Some((port, _)) = crate::router::routes::advertised(ctx, router, *r, route) else { continue };
+        let Some((port, _)) = crate::router::routes::advertised(ctx, router, *r) else { continue };
         let hop = Str::from(hop.to_string());
         let mut columns = Columns::new()
             .refs("datapath", vec![RowKey::datapath(uuid)])

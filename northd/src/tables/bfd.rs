@@ -3,7 +3,7 @@
 use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::input::Read;
-use crate::model::{Columns, RowKey, Unit};
+use crate::model::{Columns, RouterColumn, RowKey, Unit};
 use ovn_schema::{Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 
@@ -15,25 +15,21 @@ pub fn name(port: &str, address: &str) -> String {
     format!("{port} {address}")
 }
 
-/// Whether traffic may go to where a session leads: it is up or coming up.
-pub fn usable(ctx: &mut Ctx<'_, '_>, row: &nb::Bfd) -> bool {
-    let read = Read::Bfd(row.logical_port.clone(), row.dst_ip.clone());
-    let session = ctx.read(read).bfd(&row.logical_port, &row.dst_ip);
-    session.is_some_and(|s| !matches!(&*s.status, "down" | "admin_down"))
-}
-
 /// Derives [`Fact::BfdUse`]: the sessions that a router's routes and policies depend on.
 pub fn used(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    // Without sessions, nobody needs to look through thousands of routes.
+    if ctx.fact(Unit::BfdPorts).is_none() {
+        return;
+    }
     let mut all: BTreeSet<Uuid> = BTreeSet::new();
-    for r in &row.static_routes {
+    for r in ctx.rows_of(uuid, RouterColumn::StaticRoutes) {
         let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r) else { continue };
         let Some((u, bfd)) = route.bfd.and_then(|b| Some((b, ctx.nb::<nb::Bfd>(b)?))) else { continue };
-        if bfd.dst_ip == route.nexthop && crate::router::routes::leads_somewhere(ctx, uuid, route) {
+        if bfd.dst_ip == route.nexthop && crate::facts::route::leads_somewhere(ctx, uuid, route) {
             all.insert(u);
         }
     }
-    for p in &row.policies {
+    for p in ctx.rows_of(uuid, RouterColumn::Policies) {
         let Some(policy) = ctx.nb::<nb::LogicalRouterPolicy>(*p).filter(|p| &*p.action == "reroute") else { continue };
         if policy.bfd_sessions.is_empty() {
             continue;

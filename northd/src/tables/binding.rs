@@ -9,7 +9,7 @@ use crate::facts::lsp::{Kind, Lsp, switch_redirect};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
 use crate::input::Read;
-use crate::model::{Columns, RowKey, Unit};
+use crate::model::{Columns, RouterColumn, RowKey, Unit};
 use ovn_schema::{Map, PortKey, Set, Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::BTreeSet;
@@ -403,9 +403,9 @@ fn announced(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, localnet: bool, router: &Router, 
 fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -> Set<Str> {
     let mut out = Set::new();
     let mut central = Vec::new();
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return out };
     let several = router.gateway_ports().count() > 1;
-    for nat in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
+    let nats = ctx.rows_of(router.uuid, RouterColumn::Nat);
+    for nat in nats.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
         let Ok(IpAddr::V4(external)) = nat.external_ip.parse::<IpAddr>() else { continue };
         let elsewhere = match nat.gateway_port {
             Some(port) => port != lrp.uuid,
