@@ -40,8 +40,16 @@ pub enum Read {
     Binding(Str),
     /// The chassis of this name.
     Chassis(Str),
+    /// The chassis on the host of this name.
+    Host(Str),
     /// The southbound datapath of a northbound switch or router.
     Datapath(Uuid),
+    /// The rows of `IGMP_Group` of a northbound switch.
+    IgmpGroups(Uuid),
+    /// The rows of `Multicast_Group` of a northbound switch or router.
+    MulticastGroups(Uuid),
+    /// The rows of `Learned_Route` of the logical port of this name.
+    LearnedRoutes(Str),
     /// The service monitors of the logical port of this name.
     Monitors(Str),
     /// The logical switch ports whose parent has this name.
@@ -78,6 +86,13 @@ pub struct Input {
     router_ports: HashMap<Str, BTreeSet<Uuid>>,
     bindings: HashMap<Str, Uuid>,
     chassis: HashMap<Str, Uuid>,
+    hosts: HashMap<Str, BTreeSet<Uuid>>,
+    /// By datapath.
+    igmp_groups: HashMap<Uuid, BTreeSet<Uuid>>,
+    /// By datapath.
+    multicast_groups: HashMap<Uuid, BTreeSet<Uuid>>,
+    /// By port binding.
+    learned_routes: HashMap<Uuid, BTreeSet<Uuid>>,
     datapaths: HashMap<Uuid, Uuid>,
     monitors: HashMap<Str, BTreeSet<Uuid>>,
     children: HashMap<Str, BTreeSet<Uuid>>,
@@ -117,6 +132,18 @@ impl Input {
         input.persistent_acls = nb.acl.iter().filter(|(_, a)| is_persistent(a)).map(|(u, _)| *u).collect();
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
+        for (u, r) in &sb.chassis {
+            input.hosts.entry(r.hostname.clone()).or_default().insert(*u);
+        }
+        for (u, datapath) in sb.igmp_group.iter().filter_map(|(u, r)| Some((u, r.datapath?))) {
+            input.igmp_groups.entry(datapath).or_default().insert(*u);
+        }
+        for (u, r) in &sb.multicast_group {
+            input.multicast_groups.entry(r.datapath).or_default().insert(*u);
+        }
+        for (u, r) in &sb.learned_route {
+            input.learned_routes.entry(r.logical_port).or_default().insert(*u);
+        }
         input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
         for (u, r) in &sb.service_monitor {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
@@ -134,11 +161,15 @@ impl Input {
     pub fn index_entries(&self) -> usize {
         let by_uuid = [&self.lsp_owner, &self.lrp_owner, &self.lb_users].map(HashMap::len);
         let by_name = [&self.lsp_names, &self.lrp_names, &self.bindings, &self.chassis].map(HashMap::len);
-        let groups = [&self.router_ports, &self.monitors, &self.children].map(HashMap::len);
+        let groups = [&self.router_ports, &self.monitors, &self.children, &self.hosts].map(HashMap::len);
+        let rows = [&self.igmp_groups, &self.multicast_groups, &self.learned_routes].map(HashMap::len);
         let pairs = [&self.bfds, &self.mac_bindings].map(HashMap::len);
         let sets = [self.qos_ports.len(), self.persistent_acls.len()];
         let others = [self.datapaths.len(), self.datapath_keys.len(), self.macs.len(), self.numbers.len()];
-        [&by_uuid[..], &by_name, &groups, &pairs, &sets, &others].iter().map(|all| all.iter().sum::<usize>()).sum()
+        [&by_uuid[..], &by_name, &groups, &rows, &pairs, &sets, &others]
+            .iter()
+            .map(|all| all.iter().sum::<usize>())
+            .sum()
     }
 
     /// The logical switch that has this port; should several claim it, the one that the southbound database has it in.
@@ -191,6 +222,31 @@ impl Input {
     pub fn chassis(&self, name: &str) -> Option<(Uuid, &Arc<sb::Chassis>)> {
         let uuid = *self.chassis.get(name)?;
         Some((uuid, self.sb.chassis.get(&uuid)?))
+    }
+
+    /// The chassis on a host.
+    pub fn on_host(&self, host: &str) -> impl Iterator<Item = Uuid> {
+        self.hosts.get(host).into_iter().flatten().copied()
+    }
+
+    fn of_datapath<'a>(&self, rows: &'a HashMap<Uuid, BTreeSet<Uuid>>, nb_uuid: Uuid) -> &'a BTreeSet<Uuid> {
+        static NONE: BTreeSet<Uuid> = BTreeSet::new();
+        self.datapaths.get(&nb_uuid).and_then(|d| rows.get(d)).unwrap_or(&NONE)
+    }
+
+    /// The rows of `IGMP_Group` of a northbound switch.
+    pub fn igmp_groups(&self, nb_uuid: Uuid) -> &BTreeSet<Uuid> {
+        self.of_datapath(&self.igmp_groups, nb_uuid)
+    }
+
+    /// The rows of `Multicast_Group` of a northbound switch or router.
+    pub fn multicast_groups(&self, nb_uuid: Uuid) -> &BTreeSet<Uuid> {
+        self.of_datapath(&self.multicast_groups, nb_uuid)
+    }
+
+    /// The rows of `Learned_Route` of a logical port.
+    pub fn learned_routes(&self, port: &str) -> impl Iterator<Item = Uuid> {
+        self.bindings.get(port).and_then(|b| self.learned_routes.get(b)).into_iter().flatten().copied()
     }
 
     /// The southbound datapath of a northbound switch or router.
@@ -373,6 +429,8 @@ impl Input {
             sb::AnyChange::Chassis(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
                 rename(&mut self.chassis, uuid, old, new, Read::Chassis, reads);
+                let hosts = (c.old.as_ref().map(|r| &r.hostname), c.new.as_ref().map(|r| &r.hostname));
+                regroup(&mut self.hosts, uuid, hosts, Read::Host, reads);
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));
                 }
@@ -424,6 +482,31 @@ impl Input {
                     reads.push(Read::SbTable(table));
                 }
             }
+            sb::AnyChange::IgmpGroup(c) => {
+                let datapath = |r: &Option<Arc<sb::IgmpGroup>>| r.as_ref().and_then(|r| r.datapath);
+                let moved = swap(&mut self.igmp_groups, uuid, datapath(&c.old), datapath(&c.new));
+                reads.extend(moved.into_iter().filter_map(|d| self.nb_of(d)).map(Read::IgmpGroups));
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::MulticastGroup(c) => {
+                let datapath = |r: &Option<Arc<sb::MulticastGroup>>| r.as_ref().map(|r| r.datapath);
+                let moved = swap(&mut self.multicast_groups, uuid, datapath(&c.old), datapath(&c.new));
+                reads.extend(moved.into_iter().filter_map(|d| self.nb_of(d)).map(Read::MulticastGroups));
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::LearnedRoute(c) => {
+                let port = |r: &Option<Arc<sb::LearnedRoute>>| r.as_ref().map(|r| r.logical_port);
+                let moved = swap(&mut self.learned_routes, uuid, port(&c.old), port(&c.new));
+                let names = moved.into_iter().filter_map(|p| Some(self.sb.port_binding.get(&p)?.logical_port.clone()));
+                reads.extend(names.map(Read::LearnedRoutes));
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
             sb::AnyChange::ServiceMonitor(c) => {
                 for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
                     reads.push(Read::Monitors(port.clone()));
@@ -438,6 +521,11 @@ impl Input {
             }
             _ => reads.push(Read::SbTable(table)),
         }
+    }
+
+    /// The northbound switch or router of a southbound datapath.
+    fn nb_of(&self, datapath: Uuid) -> Option<Uuid> {
+        self.sb.datapath_binding.get(&datapath)?.nb_uuid
     }
 
     fn index_macs(&mut self, uuid: Uuid, old: &BTreeSet<Mac>, new: &BTreeSet<Mac>, reads: &mut Vec<Read>) {
@@ -532,6 +620,16 @@ fn leave<K: std::hash::Hash + Eq>(sets: &mut HashMap<K, BTreeSet<Uuid>>, name: &
             sets.remove(name);
         }
     }
+}
+
+/// Moves a row from what it is about to what it is about now; returns both where they differ.
+fn swap(rows: &mut HashMap<Uuid, BTreeSet<Uuid>>, uuid: Uuid, old: Option<Uuid>, new: Option<Uuid>) -> Vec<Uuid> {
+    if old == new {
+        return Vec::new();
+    }
+    old.into_iter().for_each(|o| leave(rows, &o, uuid));
+    new.into_iter().for_each(|n| _ = rows.entry(n).or_default().insert(uuid));
+    old.into_iter().chain(new).collect()
 }
 
 /// Moves a row from one group to another.

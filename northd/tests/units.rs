@@ -371,3 +371,57 @@ fn a_route_more_looks_at_routes_only() {
         assert_eq!(looks(3, policy), looks(90, policy), "policy: {policy}");
     }
 }
+
+/// Puts southbound rows in, as chassis do; the engine's count after it.
+fn from_chassis<T: InDatabase<Database = sb::Database>>(
+    c: &mut Compiler,
+    rows: impl IntoIterator<Item = (Uuid, T)>,
+    wrap: impl Fn(Change<T>) -> sb::AnyChange,
+    table: impl Fn(&mut sb::Database) -> &mut ovn_schema::Rows<T>,
+) -> Count {
+    let rows: Vec<(Uuid, Arc<T>)> = rows.into_iter().map(|(u, r)| (u, Arc::new(r))).collect();
+    c.change_sb(|db| {
+        table(db).extend(rows.iter().cloned());
+        rows.iter().map(|(uuid, new)| wrap(Change { uuid: *uuid, old: None, new: Some(new.clone()) })).collect()
+    });
+    c.run();
+    count(c)
+}
+
+/// A multicast group that is joined in a switch concerns that switch, and a port that is asked onto a host one chassis.
+#[test]
+fn what_chassis_write_concerns_what_it_is_about() {
+    let counts = |switches: usize, chassis: usize| {
+        let mut db = network(switches, 2);
+        for ls in db.logical_switch.values_mut() {
+            Arc::make_mut(ls).other_config = Map::from([(text("mcast_snoop"), text("true"))]);
+        }
+        let mut c = Compiler::new(db, sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        let host = |n: usize| {
+            let (name, hostname) = (text(format!("id-{n}")), text(format!("host-{n}")));
+            (id(20, n), sb::Chassis { name, hostname, ..Default::default() })
+        };
+        from_chassis(&mut c, (0..chassis).map(host), sb::AnyChange::Chassis, |d| &mut d.chassis);
+        let asked = |p: &mut nb::LogicalSwitchPort| {
+            p.options = Map::from([(text("requested-chassis"), text("host-1"))]);
+        };
+        let port = edit(&mut c, id(1, 0), nb::AnyChange::LogicalSwitchPort, |d| &mut d.logical_switch_port, asked);
+        let binding = c.input().binding("p0-0").map(|(u, _)| u);
+        let datapath = c.input().datapath(id(7, 0)).map(|(u, _)| u);
+        let group = |n: usize| {
+            let address = text(format!("239.0.0.{n}"));
+            let ports = binding.into_iter().collect();
+            (id(21, n), sb::IgmpGroup { address, datapath, ports, chassis: Some(id(20, 0)), ..Default::default() })
+        };
+        let joined = from_chassis(&mut c, [group(1)], sb::AnyChange::IgmpGroup, |d| &mut d.igmp_group);
+        (port, joined)
+    };
+    let few = counts(3, 3);
+    assert_eq!(few, counts(30, 3));
+    assert_eq!(few, counts(3, 90));
+}

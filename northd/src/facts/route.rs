@@ -205,10 +205,15 @@ pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRou
 /// The routes that chassis have learned for a router.
 fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
     let mut out = Vec::new();
-    for uuid in ctx.sb_table::<sb::LearnedRoute>() {
+    let mut rows = Vec::new();
+    for port in router.ports.iter().filter(|p| p.enabled()) {
+        ctx.read(Read::Binding(port.name.clone()));
+        let of_port = ctx.read(Read::LearnedRoutes(port.name.clone())).learned_routes(&port.name);
+        rows.extend(of_port.map(|uuid| (uuid, port)));
+    }
+    rows.sort_by_key(|(uuid, _)| *uuid);
+    for (uuid, port) in rows {
         let Some(row) = ctx.sb::<sb::LearnedRoute>(uuid) else { continue };
-        let Some(binding) = ctx.sb::<sb::PortBinding>(row.logical_port) else { continue };
-        let Some(port) = router.port(&binding.logical_port).filter(|p| p.enabled()) else { continue };
         let (Some(prefix), Some((next, _))) = (parse_net(&row.ip_prefix), parse_net(&row.nexthop)) else {
             ctx.problem(format!("learned route {} via {}: no addresses; it is left out", row.ip_prefix, row.nexthop));
             continue;

@@ -356,11 +356,8 @@ fn chassis<'a>(ctx: &mut Ctx<'_, 'a>, name: &str) -> Option<(Uuid, &'a sb::Chass
     if let Some((u, _)) = ctx.read(Read::Chassis(text(name))).chassis(name) {
         return ctx.sb::<sb::Chassis>(u).map(|c| (u, &**c));
     }
-    let all: BTreeSet<Uuid> = ctx.sb_table::<sb::Chassis>();
-    all.into_iter().find_map(|u| {
-        let c = ctx.sb::<sb::Chassis>(u)?;
-        (&*c.hostname == name).then_some((u, &**c))
-    })
+    let mut all = ctx.read(Read::Host(text(name))).on_host(name);
+    all.find_map(|u| ctx.sb::<sb::Chassis>(u).map(|c| (u, &**c)))
 }
 
 /// The addresses that a chassis announces by gratuitous ARP through a switch's port to a router.

@@ -4,6 +4,7 @@ use super::multicast;
 use crate::context::{Ctx, flag};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
+use crate::input::Read;
 use crate::model::RowKey;
 use crate::stage::Stage::*;
 use ovn_schema::{Str, Uuid, nb, sb};
@@ -25,12 +26,9 @@ pub struct Learned {
 /// What was learned in a switch, also where it does not snoop (any more): that is for chassis to take back.
 pub fn of_switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) -> Learned {
     let mut out = Learned::default();
-    for uuid in ctx.sb_table::<sb::IgmpGroup>() {
-        let Some(row) = ctx.sb::<sb::IgmpGroup>(uuid).filter(|r| r.chassis.is_some()) else { continue };
-        let datapath = row.datapath.and_then(|d| ctx.sb::<sb::DatapathBinding>(d));
-        if datapath.and_then(|d| d.nb_uuid) != Some(switch.uuid) {
-            continue;
-        }
+    ctx.read(Read::Datapath(switch.uuid));
+    for uuid in ctx.read(Read::IgmpGroups(switch.uuid)).igmp_groups(switch.uuid) {
+        let Some(row) = ctx.sb::<sb::IgmpGroup>(*uuid).filter(|r| r.chassis.is_some()) else { continue };
         let ports: BTreeSet<RowKey> = row.ports.iter().filter_map(|p| member(ctx, *p)).collect();
         if &*row.address == "mrouters" {
             out.mrouters.extend(ports);
@@ -49,7 +47,7 @@ pub fn of_switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) -> Learned {
 /// A port, unless all multicast goes there anyway.
 fn member(ctx: &mut Ctx<'_, '_>, binding: Uuid) -> Option<RowKey> {
     let name = ctx.sb::<sb::PortBinding>(binding)?.logical_port.clone();
-    let read = crate::input::Read::LspName(name.clone());
+    let read = Read::LspName(name.clone());
     let lsp = ctx.read(read).lsp_by_name(&name).and_then(|l| ctx.lsp(l))?;
     let relayed = lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay());
     (!lsp.option("mcast_flood") && !lsp.option("mcast_flood_reports") && !relayed).then(|| RowKey::port(&name))
@@ -60,11 +58,11 @@ fn rows(ctx: &mut Ctx<'_, '_>, datapath: Uuid, groups: &BTreeMap<Str, BTreeSet<R
     if groups.is_empty() {
         return;
     }
-    let here = ctx.read(crate::input::Read::Datapath(datapath)).datapath(datapath).map(|(u, _)| u);
+    ctx.read(Read::Datapath(datapath));
     let mut keys: BTreeMap<Str, i64> = BTreeMap::new();
-    for uuid in ctx.sb_table::<sb::MulticastGroup>() {
-        let Some(row) = ctx.sb::<sb::MulticastGroup>(uuid) else { continue };
-        if Some(row.datapath) == here && groups.contains_key(&row.name) {
+    for uuid in ctx.read(Read::MulticastGroups(datapath)).multicast_groups(datapath) {
+        let Some(row) = ctx.sb::<sb::MulticastGroup>(*uuid) else { continue };
+        if groups.contains_key(&row.name) {
             keys.insert(row.name.clone(), row.tunnel_key);
         }
     }
