@@ -167,8 +167,11 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 pub fn router(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     options(ctx, &format!("logical router {}", router.name), &router.options, ROUTER);
+    if router.ports.is_empty() {
+        return;
+    }
     let gateways: Vec<_> = router.ports.iter().filter(|p| router.is_gateway() || p.gateway).collect();
-    for nat in ctx.rows_of(uuid, RouterColumn::Nat).iter().filter(|_| !router.ports.is_empty()) {
+    for nat in ctx.rows_of(uuid, RouterColumn::Nat) {
         let Some(nat) = ctx.nb::<nb::Nat>(*nat) else { continue };
         let Ok(external) = nat.external_ip.parse::<IpAddr>() else { continue };
         let why = if gateways.is_empty() {

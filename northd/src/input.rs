@@ -2,7 +2,7 @@
 
 use crate::addresses::Mac;
 use crate::sticky_ids::{Note, StickyIds};
-use ovn_schema::{DatapathKey, InDatabase, Map, Str, Table, Uuid, nb, sb};
+use ovn_schema::{Change, DatapathKey, InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -422,18 +422,12 @@ impl Input {
             sb::AnyChange::PortBinding(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.logical_port), c.new.as_ref().map(|r| &r.logical_port));
                 rename(&mut self.bindings, uuid, old, new, Read::Binding, reads);
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::Chassis(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
                 rename(&mut self.chassis, uuid, old, new, Read::Chassis, reads);
                 let hosts = (c.old.as_ref().map(|r| &r.hostname), c.new.as_ref().map(|r| &r.hostname));
                 regroup(&mut self.hosts, uuid, hosts, Read::Host, reads);
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::DatapathBinding(c) => {
                 if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
@@ -452,9 +446,6 @@ impl Input {
                     self.datapaths.insert(nb, uuid);
                     reads.push(Read::Datapath(nb));
                 }
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::MacBinding(c) => {
                 if let Some(old) = &c.old {
@@ -464,9 +455,6 @@ impl Input {
                 if let Some(new) = &c.new {
                     self.mac_bindings.insert((new.logical_port.clone(), new.ip.clone()), uuid);
                     reads.push(Read::MacBinding(new.logical_port.clone(), new.ip.clone()));
-                }
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
                 }
             }
             sb::AnyChange::Bfd(c) => {
@@ -478,34 +466,22 @@ impl Input {
                     self.bfds.insert((new.logical_port.clone(), new.dst_ip.clone()), uuid);
                     reads.push(Read::Bfd(new.logical_port.clone(), new.dst_ip.clone()));
                 }
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::IgmpGroup(c) => {
                 let datapath = |r: &Option<Arc<sb::IgmpGroup>>| r.as_ref().and_then(|r| r.datapath);
                 let moved = swap(&mut self.igmp_groups, uuid, datapath(&c.old), datapath(&c.new));
                 reads.extend(moved.into_iter().filter_map(|d| self.nb_of(d)).map(Read::IgmpGroups));
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::MulticastGroup(c) => {
                 let datapath = |r: &Option<Arc<sb::MulticastGroup>>| r.as_ref().map(|r| r.datapath);
                 let moved = swap(&mut self.multicast_groups, uuid, datapath(&c.old), datapath(&c.new));
                 reads.extend(moved.into_iter().filter_map(|d| self.nb_of(d)).map(Read::MulticastGroups));
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::LearnedRoute(c) => {
                 let port = |r: &Option<Arc<sb::LearnedRoute>>| r.as_ref().map(|r| r.logical_port);
                 let moved = swap(&mut self.learned_routes, uuid, port(&c.old), port(&c.new));
                 let names = moved.into_iter().filter_map(|p| Some(self.sb.port_binding.get(&p)?.logical_port.clone()));
                 reads.extend(names.map(Read::LearnedRoutes));
-                if c.old.is_none() || c.new.is_none() {
-                    reads.push(Read::SbTable(table));
-                }
             }
             sb::AnyChange::ServiceMonitor(c) => {
                 for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
@@ -517,9 +493,11 @@ impl Input {
                 if let Some(new) = &c.new {
                     self.monitors.entry(new.logical_port.clone()).or_default().insert(uuid);
                 }
-                reads.push(Read::SbTable(table));
             }
-            _ => reads.push(Read::SbTable(table)),
+            _ => {}
+        }
+        if !keeps_rows(change) {
+            reads.push(Read::SbTable(table));
         }
     }
 
@@ -713,6 +691,25 @@ macro_rules! either_side_absent {
     ($change:expr, $($variant:ident)*) => {
         match $change { $(nb::AnyChange::$variant(c) => c.old.is_none() || c.new.is_none(),)* }
     };
+}
+
+/// Whether a southbound change leaves its table with the rows that it had. Of tables that change seldom each change counts as
+/// one of their rows.
+fn keeps_rows(change: &sb::AnyChange) -> bool {
+    fn stays<T: Table>(c: &Change<T>) -> bool {
+        c.old.is_some() && c.new.is_some()
+    }
+    match change {
+        sb::AnyChange::PortBinding(c) => stays(c),
+        sb::AnyChange::Chassis(c) => stays(c),
+        sb::AnyChange::DatapathBinding(c) => stays(c),
+        sb::AnyChange::MacBinding(c) => stays(c),
+        sb::AnyChange::Bfd(c) => stays(c),
+        sb::AnyChange::IgmpGroup(c) => stays(c),
+        sb::AnyChange::MulticastGroup(c) => stays(c),
+        sb::AnyChange::LearnedRoute(c) => stays(c),
+        _ => false,
+    }
 }
 
 /// Whether a row came or went.

@@ -159,14 +159,7 @@ fn parse(
     {
         return Ok(None);
     }
-    let hop = if &*row.nexthop == "discard" {
-        Hop::Discard
-    } else {
-        match via(ctx, router, row, prefix.0)? {
-            Some(hop) => hop,
-            None => return Ok(None),
-        }
-    };
+    let hop = if &*row.nexthop == "discard" { Hop::Discard } else { via(ctx, router, row, prefix.0)? };
     let Some(table) = table_id(ctx, router.uuid, &row.route_table) else { return Ok(None) };
     let origin = match row.options.get("origin").map(|o| &**o) {
         Some("connected") => Origin::ZoneConnected,
@@ -199,7 +192,7 @@ fn selection(row: &nb::LogicalRouterStaticRoute) -> Set<Str> {
 pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRouterStaticRoute) -> bool {
     let Some(router) = ctx.router(router) else { return false };
     let prefix = parse_net(&row.ip_prefix);
-    prefix.is_some_and(|(prefix, _)| matches!(via(ctx, router, row, prefix), Ok(Some(_))))
+    prefix.is_some_and(|(prefix, _)| via(ctx, router, row, prefix).is_ok())
 }
 
 /// The routes that chassis have learned for a router.
@@ -248,7 +241,7 @@ fn via(
     router: &Router,
     row: &nb::LogicalRouterStaticRoute,
     prefix: IpAddr,
-) -> Result<Option<Hop>, String> {
+) -> Result<Hop, String> {
     let next = match &*row.nexthop {
         "" => None,
         text => Some(parse_net(text).map(|(ip, _)| ip).ok_or("nexthop is no address")?),
@@ -260,11 +253,11 @@ fn via(
             None => any_address(&port, prefix),
         };
         let from = from.ok_or("the port has no address of the next hop's family")?;
-        return Ok(Some(Hop::Via { next, port, from: Some(from), v4: from.is_ipv4() }));
+        return Ok(Hop::Via { next, port, from: Some(from), v4: from.is_ipv4() });
     }
     let next = next.ok_or("neither nexthop nor output_port is set")?;
     let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
-    Ok(Some(Hop::Via { next: Some(next), port: port.clone(), from: Some(from), v4: from.is_ipv4() }))
+    Ok(Hop::Via { next: Some(next), port: port.clone(), from: Some(from), v4: from.is_ipv4() })
 }
 
 fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
