@@ -36,7 +36,7 @@ kinds! {
     "lflow_lb" = SwitchLbFlows | LbInSwitches | RouterLbFlows | LbInRouters;
     "lflow_router" = RouterBase | LrpFlows;
     "lflow_nat" = NatFlows;
-    "lflow_route" = RouteList | RouteTables | Route | RouteGroups | RouteShares | RouteFlow | RouteFlows;
+    "lflow_route" = RouteList | RouteTables | Route | LearnedList | LearnedRoute | LearnedFlow | RouteGroups | RouteShares | RouteFlow | RouteFlows;
     "lflow_policy" = PolicyFlows;
     "multicast_group" = SwitchGroups;
     "sync_to_sb_pb" = LspBinding | LrpBinding;

@@ -24,8 +24,9 @@ impl Derivation for Northd {
             Unit::Datapath(_) | Unit::RouterRows(_) | Unit::BfdPorts => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) | Unit::RouteList(_) => 2,
             Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
-            Unit::Lsp(_) | Unit::LbGroup(_) | Unit::RouteTables(_) => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) | Unit::Route(..) => 5,
+            Unit::Lsp(_) | Unit::LbGroup(_) | Unit::RouteTables(_) | Unit::LearnedList(_) => 4,
+            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
+            Unit::Route(..) | Unit::LearnedRoute(..) => 5,
             Unit::PortGroupsBySwitch
             | Unit::PortKeys(_)
             | Unit::RouterNats(_)
@@ -92,6 +93,9 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::RouterRows(u) => facts::router::rows(ctx, *u),
         Unit::RouteList(u) => facts::route::list(ctx, *u),
         Unit::Route(router, u) => facts::route::route(ctx, *router, *u),
+        Unit::LearnedList(u) => facts::route::learned_list(ctx, *u),
+        Unit::LearnedRoute(port, u) => facts::route::learned(ctx, *port, *u),
+        Unit::LearnedFlow(port, u) => router::routes::learned(ctx, *port, *u),
         Unit::RouteGroups(u) => facts::route::groups(ctx, *u),
         Unit::RouteFlow(router, u) => router::routes::alone(ctx, *router, *u),
         Unit::RouteFlows(u) => router::routes::run(ctx, *u),

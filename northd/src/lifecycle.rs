@@ -95,7 +95,9 @@ fn of(table: nb::TableId, u: Uuid) -> Vec<Unit> {
             Unit::RouterCheck(u),
         ],
         nb::TableId::LogicalSwitchPort => vec![Unit::Lsp(u), Unit::LspFlows(u), Unit::LspBinding(u)],
-        nb::TableId::LogicalRouterPort => vec![Unit::Lrp(u), Unit::LrpFlows(u), Unit::LrpBinding(u)],
+        nb::TableId::LogicalRouterPort => {
+            vec![Unit::Lrp(u), Unit::LrpFlows(u), Unit::LrpBinding(u), Unit::LearnedList(u)]
+        }
         nb::TableId::LoadBalancer => vec![
             Unit::Lb(u),
             Unit::LbAddresses(u),

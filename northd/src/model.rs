@@ -96,13 +96,19 @@ pub enum Unit {
     RouteList(Uuid),
     /// A router's static route, parsed.
     Route(Uuid, Uuid),
+    /// Makes a unit of each route that chassis have learned at a router port.
+    LearnedList(Uuid),
+    /// A route that was learned at a router port, parsed.
+    LearnedRoute(Uuid, Uuid),
+    /// The flows of a route that was learned at a router port and is alone.
+    LearnedFlow(Uuid, Uuid),
     /// The routes of a router that share their traffic.
     RouteGroups(Uuid),
-    /// That a router's static route shares its traffic; given by `RouteGroups`.
+    /// That a router's route shares its traffic; given by `RouteGroups`.
     RouteShares(Uuid, Uuid),
     /// The flows of a router's static route that is alone.
     RouteFlow(Uuid, Uuid),
-    /// The flows of a router's other routes.
+    /// The flows of a router's other routes: connected ones and those that share their traffic.
     RouteFlows(Uuid),
     /// Policies of a router.
     PolicyFlows(Uuid),
@@ -199,6 +205,9 @@ impl Unit {
             | RowsOf(u, _)
             | RouteList(u)
             | Route(_, u)
+            | LearnedList(u)
+            | LearnedRoute(_, u)
+            | LearnedFlow(_, u)
             | RouteGroups(u)
             | RouteShares(_, u)
             | RouteFlow(_, u)

@@ -425,3 +425,39 @@ fn what_chassis_write_concerns_what_it_is_about() {
     assert_eq!(few, counts(30, 3));
     assert_eq!(few, counts(3, 90));
 }
+
+/// A route that is learned, and one that shares its traffic with another, run as much among few routes as among many.
+#[test]
+fn a_learned_route_more_runs_as_much_among_many() {
+    let counts = |routes: usize| {
+        let mut db = network(2, 2);
+        let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
+        lr.options = Map::from([(text("dynamic-routing"), text("true"))]);
+        let mut c = Compiler::new(db, sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        let port = c.input().binding("lrp0").map(|(u, _)| u).unwrap();
+        let datapath = c.input().datapath(id(8, 0)).map(|(u, _)| u).unwrap();
+        let route = |n: usize, nexthop: &str| {
+            let ip_prefix = text(format!("198.18.{n}.0/24"));
+            let row = sb::LearnedRoute {
+                datapath,
+                logical_port: port,
+                ip_prefix,
+                nexthop: text(nexthop),
+                ..Default::default()
+            };
+            (id(22, 2 * n + usize::from(nexthop.ends_with('8'))), row)
+        };
+        let mut learn = |rows: Vec<_>| {
+            let (ran, _) = from_chassis(&mut c, rows, sb::AnyChange::LearnedRoute, |d| &mut d.learned_route);
+            ran
+        };
+        let first = learn((1..routes).map(|n| route(n, "10.0.0.9")).collect());
+        (first > routes, learn(vec![route(0, "10.0.0.9")]), learn(vec![route(1, "10.0.0.8")]))
+    };
+    assert_eq!(counts(3), counts(200));
+}

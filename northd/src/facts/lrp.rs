@@ -116,7 +116,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         v6.push(Net6 { addr: mac.link_local(), plen: 64 });
     }
     let switch_port = switch_port(ctx, &row.name);
-    ctx.derive(Fact::Lrp(Box::new(Lrp {
+    ctx.derive(Fact::Lrp(Arc::new(Lrp {
         uuid,
         json: quoted(&row.name).into(),
         cr_json: quoted(&format!("cr-{}", row.name)).into(),

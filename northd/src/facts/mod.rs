@@ -29,7 +29,7 @@ pub enum Fact {
     /// Of [`Unit::Datapath`].
     Datapath(Box<Datapath>),
     /// Of [`Unit::Lrp`].
-    Lrp(Box<lrp::Lrp>),
+    Lrp(Arc<lrp::Lrp>),
     /// Of [`Unit::Lb`].
     Lb(Box<lb::Lb>),
     /// Of [`Unit::DatapathKeys`].
@@ -70,10 +70,10 @@ pub enum Fact {
     RouteTables(BTreeMap<Str, u16>),
     /// Of [`Unit::RowsOf`].
     Rows(Box<BTreeSet<Uuid>>),
-    /// Of [`Unit::Route`].
+    /// Of [`Unit::Route`] and [`Unit::LearnedRoute`].
     Route(Arc<route::Route>),
     /// Of [`Unit::RouteGroups`].
-    RouteGroups(Box<route::Groups>),
+    RouteGroups(route::Groups),
     /// Of [`Unit::RouteShares`].
     RouteShares,
     /// Of [`Unit::BfdPorts`] where there are any, of [`Unit::BfdPort`].
@@ -122,6 +122,8 @@ accessors! {
     datapath(Datapath) -> Datapath Datapath;
     /// A router port.
     lrp(Lrp) -> Lrp lrp::Lrp;
+    /// The same, to keep.
+    shared_lrp(Lrp) -> Lrp Arc<lrp::Lrp>;
     /// A load balancer.
     lb(Lb) -> Lb lb::Lb;
     /// A router.

@@ -12,7 +12,7 @@ use crate::stage::Stage::*;
 use const_format::formatcp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -49,17 +49,11 @@ pub struct Route {
 /// What routes that share their traffic have in common.
 type Group = (Origin, IpAddr, u8, &'static str, u32, Option<Uuid>);
 
-/// The routes of a router that are no unit of their own.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Groups {
-    /// Those that share their traffic, with the group's number.
-    pub shared: Vec<(u16, Vec<Arc<Route>>)>,
-    /// Learned routes that are alone.
-    pub learned: Vec<Arc<Route>>,
-}
+/// The routes of a router that share their traffic, with the group's number.
+pub type Groups = Vec<(u16, Vec<Arc<Route>>)>;
 
 /// Who made a route, from the least preferred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// A chassis, from its neighbours.
     Learned,
@@ -121,28 +115,75 @@ pub fn groups(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             all.push((route.group(), route));
         }
     }
-    let learned = if flag(&router.options, "dynamic-routing") { learned(ctx, router) } else { Vec::new() };
-    let learned: Vec<Arc<Route>> = learned.into_iter().map(Arc::new).collect();
-    all.extend(learned.iter().map(|r| (r.group(), r)));
-    all.sort_by_key(|(group, route)| (*group, route.row));
-    let (mut shared, mut groups) = (Vec::new(), Groups::default());
-    for same in all.chunk_by(|a, b| a.0 == b.0) {
-        match same {
-            [(_, only)] if !only.symmetric || only.origin == Origin::ZoneConnected => {
-                groups.learned.extend(Some((*only).clone()).filter(|r| r.origin == Origin::Learned));
+    for port in &router.ports {
+        for r in learned_rows(ctx, port) {
+            if let Some(Fact::Route(route)) = ctx.fact(Unit::LearnedRoute(port.uuid, r)) {
+                all.push((route.group(), route));
             }
-            _ => shared.extend(same.first().map(|(group, first)| (*group, *first, same))),
         }
     }
+    let mut members: HashMap<Group, usize> = HashMap::with_capacity(all.len());
+    for (group, route) in &all {
+        let alone = !route.symmetric || route.origin == Origin::ZoneConnected;
+        *members.entry(*group).or_default() += if alone { 1 } else { 2 };
+    }
+    all.retain(|(group, _)| members.get(group).is_some_and(|n| *n > 1));
+    all.sort_by_key(|(group, route)| (*group, route.row));
+    let shared: Vec<_> = all.chunk_by(|a, b| a.0 == b.0).collect();
     let numbers = ctx.numbers();
-    let wish = |first: &Route| numbers.group(uuid, LrInIpRouting, &first.group_matches());
-    let ids = crate::sticky_ids::assign(shared.iter().map(|(group, first, _)| (*group, wish(first))).collect());
-    for (group, _, same) in shared {
+    let wishes = shared.iter().filter_map(|same| {
+        let (group, first) = same.first()?;
+        Some((*group, numbers.group(uuid, LrInIpRouting, &first.group_matches())))
+    });
+    let ids = crate::sticky_ids::assign(wishes.collect());
+    let mut groups = Groups::new();
+    for same in shared {
         let routes: Vec<Arc<Route>> = same.iter().map(|(_, r)| (*r).clone()).collect();
         routes.iter().for_each(|r| ctx.give(Unit::RouteShares(uuid, r.row), Fact::RouteShares));
-        groups.shared.extend(ids.get(&group).map(|id| (*id, routes)));
+        groups.extend(same.first().and_then(|(group, _)| ids.get(group)).map(|id| (*id, routes)));
     }
-    ctx.derive(Fact::RouteGroups(Box::new(groups)));
+    ctx.derive(Fact::RouteGroups(groups));
+}
+
+/// Makes the routes that chassis have learned at a router port exist as units: one more among thousands concerns no other.
+pub fn learned_list(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(port) = ctx.lrp(uuid) else { return };
+    for r in learned_rows(ctx, port) {
+        ctx.spawn(Unit::LearnedRoute(uuid, r));
+        ctx.spawn(Unit::LearnedFlow(uuid, r));
+    }
+}
+
+/// The rows of the routes that were learned at a port, if its router takes any.
+fn learned_rows(ctx: &mut Ctx<'_, '_>, port: &Lrp) -> Vec<Uuid> {
+    let dynamic = |r: &Router| flag(&r.options, "dynamic-routing");
+    if !port.enabled() || !ctx.router(port.router).is_some_and(dynamic) {
+        return Vec::new();
+    }
+    ctx.read(Read::Binding(port.name.clone()));
+    ctx.read(Read::LearnedRoutes(port.name.clone())).learned_routes(&port.name).collect()
+}
+
+/// Derives [`Fact::Route`] of a route that was learned at a port.
+pub fn learned(ctx: &mut Ctx<'_, '_>, port: Uuid, uuid: Uuid) {
+    let Some(port) = ctx.shared_lrp(port) else { return };
+    let Some(row) = ctx.sb::<sb::LearnedRoute>(uuid) else { return };
+    let (Some(prefix), Some((next, _))) = (parse_net(&row.ip_prefix), parse_net(&row.nexthop)) else {
+        let problem = format!("learned route {} via {}: no addresses; it is left out", row.ip_prefix, row.nexthop);
+        return ctx.problem(problem);
+    };
+    let from = port.ip_in_network_of(next).or_else(|| any_address(port, next));
+    ctx.derive(Fact::Route(Arc::new(Route {
+        row: uuid,
+        prefix,
+        side: "dst",
+        table: 0,
+        over_connected: false,
+        origin: Origin::Learned,
+        hop: Hop::Via { next: Some(next), port: port.clone(), from, v4: next.is_ipv4() },
+        symmetric: false,
+        fields: Set::new(),
+    })));
 }
 
 fn parse(
@@ -193,38 +234,6 @@ pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRou
     let Some(router) = ctx.router(router) else { return false };
     let prefix = parse_net(&row.ip_prefix);
     prefix.is_some_and(|(prefix, _)| via(ctx, router, row, prefix).is_ok())
-}
-
-/// The routes that chassis have learned for a router.
-fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
-    let mut out = Vec::new();
-    let mut rows = Vec::new();
-    for port in router.ports.iter().filter(|p| p.enabled()) {
-        ctx.read(Read::Binding(port.name.clone()));
-        let of_port = ctx.read(Read::LearnedRoutes(port.name.clone())).learned_routes(&port.name);
-        rows.extend(of_port.map(|uuid| (uuid, port)));
-    }
-    rows.sort_by_key(|(uuid, _)| *uuid);
-    for (uuid, port) in rows {
-        let Some(row) = ctx.sb::<sb::LearnedRoute>(uuid) else { continue };
-        let (Some(prefix), Some((next, _))) = (parse_net(&row.ip_prefix), parse_net(&row.nexthop)) else {
-            ctx.problem(format!("learned route {} via {}: no addresses; it is left out", row.ip_prefix, row.nexthop));
-            continue;
-        };
-        let from = port.ip_in_network_of(next).or_else(|| any_address(port, next));
-        out.push(Route {
-            row: uuid,
-            prefix,
-            side: "dst",
-            table: 0,
-            over_connected: false,
-            origin: Origin::Learned,
-            hop: Hop::Via { next: Some(next), port: port.clone(), from, v4: next.is_ipv4() },
-            symmetric: false,
-            fields: Set::new(),
-        });
-    }
-    out
 }
 
 /// The port that a route names. As in OVN, it may be another router's.

@@ -115,14 +115,14 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let chassis = row.options.get("chassis").filter(|c| !c.is_empty()).cloned();
     let mut ports = Vec::new();
     for p in &row.ports {
-        let Some(lrp) = ctx.lrp(*p).filter(|l| l.router == uuid) else { continue };
+        let Some(lrp) = ctx.shared_lrp(*p).filter(|l| l.router == uuid) else { continue };
         if chassis.is_some() && lrp.gateway {
             ctx.problem(format!(
                 "logical router {}: it is bound to a chassis, so the gateway chassis of port {} do not count; remove them",
                 row.name, lrp.name
             ));
         }
-        ports.push(Arc::new(lrp.clone()));
+        ports.push(lrp.clone());
     }
     let copp = row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default();
     let common_zone = chassis.is_none() && flag(&ctx.global().options, "use_common_zone");

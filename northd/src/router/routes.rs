@@ -18,14 +18,25 @@ use std::sync::Arc;
 
 /// The flows of a static route that shares its traffic with no other.
 pub fn alone(ctx: &mut Ctx<'_, '_>, router: Uuid, uuid: Uuid) {
-    if let Some(Fact::Route(route)) = ctx.fact(Unit::Route(router, uuid))
+    alone_of(ctx, router, uuid, Unit::Route(router, uuid));
+}
+
+/// The same for one that was learned at a port.
+pub fn learned(ctx: &mut Ctx<'_, '_>, port: Uuid, uuid: Uuid) {
+    if let Some(router) = ctx.lrp(port).map(|p| p.router) {
+        alone_of(ctx, router, uuid, Unit::LearnedRoute(port, uuid));
+    }
+}
+
+fn alone_of(ctx: &mut Ctx<'_, '_>, router: Uuid, uuid: Uuid, parsed: Unit) {
+    if let Some(Fact::Route(route)) = ctx.fact(parsed)
         && ctx.fact(Unit::RouteShares(router, uuid)).is_none()
     {
         single(ctx, router, route);
     }
 }
 
-/// The flows of a router's routes, but for static ones that are alone.
+/// The flows of a router's connected routes, and of those that share their traffic.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     for port in &router.ports {
@@ -33,10 +44,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         reachable(ctx, router, port);
     }
     let Some(Fact::RouteGroups(groups)) = ctx.fact(Unit::RouteGroups(uuid)) else { return };
-    for route in &groups.learned {
-        single(ctx, uuid, route);
-    }
-    for (id, routes) in &groups.shared {
+    for (id, routes) in groups {
         ecmp(ctx, router, *id, routes);
     }
 }
