@@ -18,12 +18,12 @@ macro_rules! kinds {
 
 kinds! {
     "global_config" = Global;
-    "datapath" = Datapath | Router | RouterRows | RowsOf | Switch;
+    "datapath" = Datapath | Router | OnlyGateway | RouterRows | RowsOf | Switch | SwitchReach;
     "datapath_keys" = DatapathKeys;
     "logical_router_port" = Lrp;
     "logical_switch_port" = Lsp;
     "port_keys" = PortKeys | PortKey | UsedKey;
-    "lr_nat" = RouterNats | NatAnswers | NatShares | NatDistributed;
+    "lr_nat" = NatList | Nat | RouterNats | NatRepeats | NatAnswers | NatShares | NatDistributed;
     "lb_data" = Lb | LbAddresses | LbGroup | LbKinds | DatapathLbs | RouterVips | RouterLbs | LbUsers | LbUse;
     "ls_stateful" = SwitchState;
     "ipam" = Ipam;
@@ -31,11 +31,11 @@ kinds! {
     "queue_ids" = QueueIds;
     "ha_chassis_groups" = SwitchChassis | HaReferences;
     "bfd" = RouterBfd | BfdPorts | BfdPort;
-    "lflow_switch" = SwitchBase | LspFlows;
+    "lflow_switch" = SwitchBase | LspFlows | RequestList | Requests;
     "lflow_acl" = AclFlows;
     "lflow_lb" = SwitchLbFlows | LbInSwitches | RouterLbFlows | LbInRouters;
     "lflow_router" = RouterBase | LrpFlows;
-    "lflow_nat" = NatFlows;
+    "lflow_nat" = NatFlow | NatFlows;
     "lflow_route" = RouteList | RouteTables | Route | LearnedList | LearnedRoute | LearnedFlow | RouteGroups | RouteShares | RouteFlow | RouteFlows;
     "lflow_policy" = PolicyFlows;
     "multicast_group" = SwitchGroups;

@@ -16,23 +16,21 @@ impl Derivation for Northd {
     type Value = Value;
 
     fn layers(&self) -> usize {
-        9
+        11
     }
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Datapath(_) | Unit::RouterRows(_) | Unit::BfdPorts => 1,
-            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) | Unit::RouteList(_) => 2,
+            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) | Unit::RouteList(_) | Unit::NatList(_) => 2,
             Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
             Unit::Lsp(_) | Unit::LbGroup(_) | Unit::RouteTables(_) | Unit::LearnedList(_) => 4,
             Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
             Unit::Route(..) | Unit::LearnedRoute(..) => 5,
-            Unit::PortGroupsBySwitch
-            | Unit::PortKeys(_)
-            | Unit::RouterNats(_)
-            | Unit::LbUsers(_)
-            | Unit::RouteGroups(_) => 6,
-            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) => 7,
+            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::Nat(..) | Unit::LbUsers(_) | Unit::RouteGroups(_) => 6,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) | Unit::RouterNats(_) => 7,
+            Unit::RequestList(_) => 9,
+            Unit::Requests(..) => 10,
             _ => 8,
         }
     }
@@ -62,6 +60,8 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::Lb(u) => facts::lb::run(ctx, *u),
         Unit::DatapathKeys => facts::keys::datapaths(ctx),
         Unit::Router(u) => facts::router::run(ctx, *u),
+        Unit::NatList(u) => facts::nat::list(ctx, *u),
+        Unit::Nat(router, u) => facts::nat::rule(ctx, *router, *u),
         Unit::RouterNats(u) => facts::nat::run(ctx, *u),
         Unit::LbAddresses(u) => facts::lb_use::addresses(ctx, *u),
         Unit::LbGroup(u) => facts::lb_use::group(ctx, *u),
@@ -75,11 +75,19 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
         // Others give them.
         Unit::PortKey(..) | Unit::UsedKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
-        Unit::LbKinds(_) | Unit::RouterVips(_) | Unit::RouterLbs(_) | Unit::RouteShares(..) => {}
+        Unit::LbKinds(_)
+        | Unit::RouterVips(_)
+        | Unit::RouterLbs(_)
+        | Unit::RouteShares(..)
+        | Unit::NatRepeats(..)
+        | Unit::OnlyGateway(_)
+        | Unit::SwitchReach(_) => {}
         Unit::RowsOf(..) | Unit::BfdPort(_) => {}
         Unit::SwitchState(u) => facts::switch::state(ctx, *u),
         Unit::SwitchBase(u) => switch::base::run(ctx, *u),
         Unit::LspFlows(u) => switch::port::run(ctx, *u),
+        Unit::RequestList(u) => switch::l2_lookup::request_list(ctx, *u),
+        Unit::Requests(u, ip) => switch::l2_lookup::requests(ctx, *u, *ip),
         Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
         Unit::AclFlows(u) => switch::acl::run(ctx, *u),
         Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
@@ -88,6 +96,7 @@ fn run(unit: &Unit, ctx: &mut Ctx<'_, '_>) {
         Unit::RouterBase(u) => router::base::run(ctx, *u),
         Unit::LrpFlows(u) => router::port::run(ctx, *u),
         Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
+        Unit::NatFlow(router, u) => router::nat::rule(ctx, *router, *u),
         Unit::NatFlows(u) => router::nat::run(ctx, *u),
         Unit::RouteTables(u) => facts::route::tables(ctx, *u),
         Unit::RouterRows(u) => facts::router::rows(ctx, *u),

@@ -78,6 +78,7 @@ fn of(table: nb::TableId, u: Uuid) -> Vec<Unit> {
         nb::TableId::LogicalRouter => vec![
             Unit::Datapath(u),
             Unit::Router(u),
+            Unit::NatList(u),
             Unit::RouterNats(u),
             Unit::DatapathLbs(u),
             Unit::PortKeys(u),

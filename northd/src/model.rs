@@ -6,6 +6,7 @@ use crate::stage::Stage;
 use ovn_schema::{PortKey, Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -24,8 +25,16 @@ pub enum Unit {
     DatapathKeys,
     /// A logical router with its ports.
     Router(Uuid),
+    /// A router's distributed gateway port, where it has one and no other; given by `Router`.
+    OnlyGateway(Uuid),
+    /// Makes a unit of each NAT rule of a router.
+    NatList(Uuid),
+    /// A router's NAT rule, parsed.
+    Nat(Uuid, Uuid),
     /// A logical router's address translation.
     RouterNats(Uuid),
+    /// That rules before one of a router have its outside address; given by `RouterNats`.
+    NatRepeats(Uuid, Uuid),
     /// What ports of a router answer for because of its address translation; given by `RouterNats`.
     NatAnswers(Uuid),
     /// The addresses of a router's ports that it also translates to; given by `RouterNats`.
@@ -52,6 +61,8 @@ pub enum Unit {
     Lsp(Uuid),
     /// A logical switch.
     Switch(Uuid),
+    /// Whom frames of a switch can reach; given by `Switch`.
+    SwitchReach(Uuid),
     /// A port group, and which switches its ports are in.
     PortGroup(Uuid),
     /// Which port groups each switch has ports in.
@@ -68,6 +79,10 @@ pub enum Unit {
     SwitchBase(Uuid),
     /// The flows of a switch port.
     LspFlows(Uuid),
+    /// Makes a unit of each address that the router behind a switch port has.
+    RequestList(Uuid),
+    /// What becomes of requests for an address that the router behind a switch port has.
+    Requests(Uuid, IpAddr),
     /// The southbound row of a switch port.
     LspBinding(Uuid),
     /// The access lists of a switch.
@@ -84,7 +99,9 @@ pub enum Unit {
     LrpFlows(Uuid),
     /// The southbound rows of a router port.
     LrpBinding(Uuid),
-    /// The flows of a router's address translation.
+    /// The flows of a router's NAT rule.
+    NatFlow(Uuid, Uuid),
+    /// The flows of a router's address translation that no rule has alone.
     NatFlows(Uuid),
     /// The numbers of a router's route tables.
     RouteTables(Uuid),
@@ -169,7 +186,11 @@ impl Unit {
             | Lrp(u)
             | Lb(u)
             | Router(u)
+            | OnlyGateway(u)
+            | NatList(u)
+            | Nat(_, u)
             | RouterNats(u)
+            | NatRepeats(_, u)
             | NatAnswers(u)
             | NatShares(u)
             | NatDistributed(u)
@@ -183,6 +204,7 @@ impl Unit {
             | LbUse(u)
             | Lsp(u)
             | Switch(u)
+            | SwitchReach(u)
             | PortGroup(u)
             | PortKeys(u)
             | PortKey(u, _)
@@ -190,6 +212,8 @@ impl Unit {
             | SwitchState(u)
             | SwitchBase(u)
             | LspFlows(u)
+            | RequestList(u)
+            | Requests(u, _)
             | LspBinding(u)
             | AclFlows(u)
             | SwitchLbFlows(u)
@@ -198,6 +222,7 @@ impl Unit {
             | RouterBase(u)
             | LrpFlows(u)
             | LrpBinding(u)
+            | NatFlow(_, u)
             | NatFlows(u)
             | RouteTables(u)
             | RouteFlows(u)

@@ -1,5 +1,5 @@
 //! A change of a port, an access list, a route, a NAT rule or a load balancer's backends, one of these added, and a claim by a
-//! chassis, run as many units in a large network as in a small one. Only a new outside address also runs one for each of the
+//! chassis, run as many units in a large network as in a small one. Only a new outside address also runs two for each of the
 //! router's ports, as the switch there gets a flow that leads to the router what is asked for the address. What these units look
 //! at does not grow with the number of switches or with that of the ports of other switches either.
 
@@ -249,7 +249,8 @@ fn the_same_number_in_a_network_ten_times_as_large() {
     let small = counts(20, 5);
     for (switches, ports) in [(200, 5), (20, 50)] {
         for ((what, small), (_, large)) in small.iter().zip(counts(switches, ports)) {
-            let answer = if *what == "outside address added" { switches - 20 } else { 0 };
+            // Of each switch the port to the router, and what becomes of requests for the address there.
+            let answer = if *what == "outside address added" { 2 * (switches - 20) } else { 0 };
             let what = format!("{what}, {switches} switches with {ports} ports");
             assert_eq!(small.0 + answer, large.0, "units: {what}");
             // What grew is the router, or every switch: of others, nothing more is looked at.
@@ -460,4 +461,34 @@ fn a_learned_route_more_runs_as_much_among_many() {
         (first > routes, learn(vec![route(0, "10.0.0.9")]), learn(vec![route(1, "10.0.0.8")]))
     };
     assert_eq!(counts(3), counts(200));
+}
+
+/// A NAT rule more runs as many units among few rules as among many, also where its outside address is that of others.
+#[test]
+fn a_nat_rule_more_runs_as_much_among_many() {
+    let ran = |rules: usize, kind: &str, external_ip: &str| {
+        let mut db = network(2, 2);
+        let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
+        let rule = |n: usize, kind: &str, external_ip: String| {
+            let logical_ip = text(format!("10.9.{}.{}", n / 200, n % 200));
+            nb::Nat { r#type: text(kind), logical_ip, external_ip: text(external_ip), ..Default::default() }
+        };
+        for n in 0..rules {
+            let (kind, to) = if n % 2 == 0 { ("snat", 1) } else { ("dnat_and_snat", n) };
+            db.nat.insert(id(13, n), Arc::new(rule(n, kind, format!("198.51.100.{to}"))));
+            lr.nat.insert(id(13, n));
+        }
+        let mut c = Compiler::new(db, sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        let name = |c: &mut Compiler, u| in_router(c, |r| r.nat.extend([u]));
+        let row = rule(300, kind, external_ip.into());
+        add(&mut c, row, nb::AnyChange::Nat, |d| &mut d.nat, name).0
+    };
+    for (kind, to) in [("dnat_and_snat", "192.0.2.200"), ("snat", "198.51.100.1")] {
+        assert_eq!(ran(4, kind, to), ran(200, kind, to), "{kind}");
+    }
 }

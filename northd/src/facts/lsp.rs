@@ -216,11 +216,7 @@ fn parse(text: &str) -> Option<PortAddresses> {
 /// gateway port, and the switch leads to no physical network.
 pub fn switch_redirect(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> bool {
     let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return false };
-    let Some(router) = ctx.router(lrp.router) else { return false };
-    if !router.is_gateway_port(lrp) || router.gateway_ports().count() != 1 {
-        return false;
-    }
-    ctx.switch(lsp.switch).is_some_and(|s| s.localnets.is_empty())
+    ctx.only_gateway(lrp.router) == Some(&lrp.uuid) && ctx.switch_reach(lsp.switch).is_some_and(|s| !s.physical)
 }
 
 /// Whether a port answers for networks with `arp_proxy`.

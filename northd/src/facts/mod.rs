@@ -36,8 +36,14 @@ pub enum Fact {
     DatapathKeys(BTreeMap<Uuid, DatapathKey>),
     /// Of [`Unit::Router`].
     Router(Box<router::Router>),
+    /// Of [`Unit::OnlyGateway`].
+    OnlyGateway(Uuid),
+    /// Of [`Unit::Nat`].
+    Nat(Arc<nat::Nat>),
     /// Of [`Unit::RouterNats`].
-    Nats(Vec<nat::Nat>),
+    Nats(Box<nat::Nats>),
+    /// Of [`Unit::NatRepeats`].
+    NatRepeats(nat::Repeats),
     /// Of [`Unit::LbAddresses`], [`Unit::LbGroup`].
     Balanced(Arc<lb_use::Balanced>),
     /// Of [`Unit::LbKinds`], [`Unit::DatapathLbs`].
@@ -52,6 +58,8 @@ pub enum Fact {
     Lsp(Box<lsp::Lsp>),
     /// Of [`Unit::Switch`].
     Switch(Box<switch::Switch>),
+    /// Of [`Unit::SwitchReach`].
+    SwitchReach(switch::Reach),
     /// Of [`Unit::PortGroup`].
     PortGroup(Box<port_group::Group>),
     /// Of [`Unit::PortGroupsBySwitch`].
@@ -128,8 +136,10 @@ accessors! {
     lb(Lb) -> Lb lb::Lb;
     /// A router.
     router(Router) -> Router router::Router;
+    /// A router's distributed gateway port, where it has one and no other.
+    only_gateway(OnlyGateway) -> OnlyGateway Uuid;
     /// A router's address translation.
-    nats(RouterNats) -> Nats Vec<nat::Nat>;
+    nats(RouterNats) -> Nats nat::Nats;
     /// The virtual addresses of a load balancer.
     lb_addresses(LbAddresses) -> Balanced Arc<lb_use::Balanced>;
     /// The virtual addresses of a group of load balancers.
@@ -152,6 +162,8 @@ accessors! {
     lsp(Lsp) -> Lsp lsp::Lsp;
     /// A switch.
     switch(Switch) -> Switch switch::Switch;
+    /// Whom frames of a switch can reach.
+    switch_reach(SwitchReach) -> SwitchReach switch::Reach;
     /// A port group.
     port_group(PortGroup) -> PortGroup port_group::Group;
     /// What a router's ports answer for because of its address translation.

@@ -6,6 +6,7 @@ use crate::addresses::{Mac, parse_net};
 use crate::context::{Ctx, flag};
 use crate::model::{RouterColumn, Unit};
 use ovn_schema::{Str, Uuid, nb};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -71,33 +72,86 @@ pub struct Answers {
     pub macs: Vec<Str>,
 }
 
-/// Derives [`Fact::Nats`], and gives what concerns ports.
+/// A router's rules.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Nats {
+    /// All that count.
+    pub rules: Vec<Arc<Nat>>,
+    /// Those of them for whose outside addresses other routers get routes (`options:add_route`).
+    pub routed: Vec<Arc<Nat>>,
+    /// The rows that are left out.
+    pub left_out: Vec<Uuid>,
+    /// Whether some of them need connections.
+    pub stateful: bool,
+}
+
+/// What rules before one say of the same outside address.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Repeats {
+    /// One of them is for a distributed gateway port, as this one is.
+    pub at_gateway: bool,
+    /// One of them translates the source only, as this one does.
+    pub source: bool,
+}
+
+/// Makes a router's rules exist as units: one that comes or changes among thousands concerns no other.
+pub fn list(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    for n in ctx.rows_of(uuid, RouterColumn::Nat) {
+        ctx.spawn(Unit::Nat(uuid, *n));
+        ctx.spawn(Unit::NatFlow(uuid, *n));
+    }
+}
+
+/// Derives [`Fact::Nat`].
+pub fn rule(ctx: &mut Ctx<'_, '_>, router: Uuid, uuid: Uuid) {
+    let Some(router) = ctx.router(router) else { return };
+    let Some(row) = ctx.nb::<nb::Nat>(uuid) else { return };
+    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
+    match parse(ctx, &gateways, uuid, row) {
+        Ok(nat) => ctx.derive(Fact::Nat(Arc::new(nat))),
+        Err(why) => ctx.problem(format!(
+            "NAT rule {} {} of logical router {}: {why}; it is left out",
+            row.r#type, row.external_ip, router.name
+        )),
+    }
+}
+
+/// Derives [`Fact::Nats`], and gives what concerns ports and rules.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
-    let mut nats = Vec::new();
-    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
+    let mut nats = Nats::default();
+    let (mut at_gateway, mut source) = (HashSet::new(), HashSet::new());
     for n in ctx.rows_of(uuid, RouterColumn::Nat) {
-        let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
-        match parse(ctx, &gateways, *n, nat) {
-            Ok(nat) => nats.push(nat),
-            Err(why) => ctx.problem(format!(
-                "NAT rule {} {} of logical router {}: {why}; it is left out",
-                nat.r#type, nat.external_ip, router.name
-            )),
+        let Some(Fact::Nat(nat)) = ctx.fact(Unit::Nat(uuid, *n)) else {
+            nats.left_out.push(*n);
+            continue;
+        };
+        let repeats = Repeats {
+            at_gateway: nat.gateway.is_some() && !at_gateway.insert(nat.external),
+            source: nat.kind == Kind::Snat && !source.insert(nat.external),
+        };
+        if repeats != Repeats::default() {
+            ctx.give(Unit::NatRepeats(uuid, *n), Fact::NatRepeats(repeats));
         }
+        if nat.v4() && nat.kind != Kind::Snat && flag(&nat.row.options, "add_route") {
+            nats.routed.push(nat.clone());
+        }
+        nats.stateful |= !nat.stateless;
+        nats.rules.push(nat.clone());
     }
+    let rules = &nats.rules;
     let answers = Answers {
-        addresses: nats.iter().map(|n| (n.external, n.kind == Kind::Snat, n.row.gateway_port)).collect(),
-        macs: nats.iter().filter(|n| n.kind != Kind::Snat).filter_map(|n| n.row.external_mac.clone()).collect(),
+        addresses: rules.iter().map(|n| (n.external, n.kind == Kind::Snat, n.row.gateway_port)).collect(),
+        macs: rules.iter().filter(|n| n.kind != Kind::Snat).filter_map(|n| n.row.external_mac.clone()).collect(),
     };
-    let to = nats.iter().filter(|n| n.kind == Kind::Snat).map(|n| n.external);
+    let to = rules.iter().filter(|n| n.kind == Kind::Snat).map(|n| n.external);
     let shares = to.filter(|ip| router.ports.iter().any(|p| p.has(*ip))).collect();
     ctx.give(Unit::NatAnswers(uuid), Fact::NatAnswers(Box::new(answers)));
     ctx.give(Unit::NatShares(uuid), Fact::NatShares(shares));
-    if nats.iter().any(|n| n.mac.is_some() && n.port.is_some()) {
+    if rules.iter().any(|n| n.mac.is_some() && n.port.is_some()) {
         ctx.give(Unit::NatDistributed(uuid), Fact::NatDistributed);
     }
-    ctx.derive(Fact::Nats(nats));
+    ctx.derive(Fact::Nats(Box::new(nats)));
 }
 
 fn parse(ctx: &mut Ctx<'_, '_>, gateways: &[&Lrp], uuid: Uuid, row: &Arc<nb::Nat>) -> Result<Nat, String> {

@@ -126,6 +126,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let copp = row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default();
     let common_zone = chassis.is_none() && flag(&ctx.global().options, "use_common_zone");
+    let mut gateways = ports.iter().filter(|p| chassis.is_none() && p.gateway);
+    if let (Some(only), None) = (gateways.next(), gateways.next()) {
+        ctx.give(Unit::OnlyGateway(uuid), Fact::OnlyGateway(only.uuid));
+    }
     ctx.derive(Fact::Router(Box::new(Router {
         uuid,
         name: row.name.clone(),

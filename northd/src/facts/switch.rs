@@ -127,7 +127,18 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             _ => {}
         }
     }
+    let reach = Reach { only_routers: switch.only_routers, physical: !switch.localnets.is_empty() };
+    ctx.give(Unit::SwitchReach(uuid), Fact::SwitchReach(reach));
     ctx.derive(Fact::Switch(Box::new(switch)));
+}
+
+/// Whom frames of a switch can reach; few of its changes change that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reach {
+    /// Routers, and nobody else.
+    pub only_routers: bool,
+    /// Physical networks.
+    pub physical: bool,
 }
 
 /// The name of the port of a switch that packets mirrored to a port leave by.

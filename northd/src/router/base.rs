@@ -256,7 +256,7 @@ fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
         ctx.flow(u, LrOutUndnat, 100, "nd || nd_rs || nd_ra", "next;");
         ctx.flow(u, LrOutUndnat, 50, "ip", "flags.loopback = 1; ct_dnat;");
         let stateful = lbs
-            || ctx.nats(u).is_some_and(|n| n.iter().any(|n| !n.stateless))
+            || ctx.nats(u).is_some_and(|n| n.stateful)
             || router.dnat_force_snat.any()
             || router.lb_force_snat.any();
         if !(super::nat::commits_all(router) && stateful) {

@@ -4,17 +4,19 @@ use super::input::{arp_reply, nd_reply};
 use super::port::solicited;
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::Fact;
 use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
-use crate::facts::nat::{Kind, Nat};
+use crate::facts::nat::{Kind, Nat, Repeats};
 use crate::facts::router::Router;
 use crate::input::Read;
+use crate::model::Unit;
 use crate::registers::*;
 use crate::stage::Stage::*;
 use const_format::formatcp;
 use ovn_schema::{Uuid, nb};
-use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What connections that are not replies match.
 const UNTRACKED: &str = " && (!ct.trk || !ct.rpl)";
@@ -32,45 +34,48 @@ struct Rule<'a> {
     resident: String,
 }
 
-/// The flows of a router's rules.
+/// The flows of a rule.
+pub fn rule(ctx: &mut Ctx<'_, '_>, router: Uuid, uuid: Uuid) {
+    let Some(Fact::Nat(nat)) = ctx.fact(Unit::Nat(router, uuid)) else { return };
+    let Some(router) = ctx.router(router) else { return };
+    let repeats = match ctx.fact(Unit::NatRepeats(router.uuid, uuid)) {
+        Some(Fact::NatRepeats(repeats)) => *repeats,
+        _ => Repeats::default(),
+    };
+    let ctx = &mut ctx.about(uuid);
+    if !repeats.source {
+        answers(ctx, router, nat);
+    }
+    if !translates(router) {
+        return;
+    }
+    let rule = Rule::of(ctx, router, nat);
+    unsnat(ctx, &rule);
+    dnat(ctx, &rule);
+    undnat(ctx, &rule);
+    snat(ctx, &rule);
+    distributed(ctx, &rule, !repeats.at_gateway);
+}
+
+/// Whether a router's rules are done anywhere.
+fn translates(router: &Router) -> bool {
+    router.is_gateway() || router.gateway_ports().next().is_some()
+}
+
+/// What a router's rules have in common.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     let Some(nats) = ctx.nats(uuid) else { return };
     force_snat(ctx, router);
-    answers(ctx, router, nats);
-    let translates = router.is_gateway() || router.gateway_ports().next().is_some();
-    let mut known: BTreeSet<IpAddr> = BTreeSet::new();
-    let mut last = (String::new(), String::new());
-    for nat in nats.iter().filter(|_| translates) {
-        let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
-        let resident = match (gateway, &nat.port) {
-            (Some(_), Some(port)) if nat.distributed() => quoted(port),
-            (Some(gateway), _) => gateway.cr_json.to_string(),
-            (None, _) => String::new(),
-        };
-        let f = if nat.v4() { "ip4" } else { "ip6" };
-        let rule = Rule { nat, router, gateway, f, inside: &nat.row.logical_ip, resident };
-        let ctx = &mut ctx.about(nat.uuid);
-        unsnat(ctx, &rule);
-        dnat(ctx, &rule);
-        undnat(ctx, &rule);
-        snat(ctx, &rule);
-        if let Some(gateway) = gateway {
-            distributed(ctx, &rule, known.insert(nat.external));
-            last = loop_back(ctx, &rule, gateway);
-        }
+    if !translates(router) {
+        return;
     }
-    if translates {
-        selected(ctx, router, nats, last);
-    }
-    let stateful = nats.iter().any(|n| !n.stateless)
-        || ctx.kinds(uuid).any
-        || router.dnat_force_snat.any()
-        || router.lb_force_snat.any();
-    if translates && stateful && commits_all(router) && ctx.global().features.zones() {
+    selected(ctx, router, &nats.rules);
+    let stateful = nats.stateful || ctx.kinds(uuid).any || router.dnat_force_snat.any() || router.lb_force_snat.any();
+    if stateful && commits_all(router) && ctx.global().features.zones() {
         commit_all(ctx, router);
     }
-    if translates && flag(&ctx.global().options, "use_common_zone") && !nats.is_empty() {
+    if flag(&ctx.global().options, "use_common_zone") && !nats.rules.is_empty() {
         ctx.flow(
             uuid,
             LrOutChkDnatLocal,
@@ -83,18 +88,24 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 
 /// Stateless rules of some outside addresses only, at the gateway ports (`allowed_ext_ips`, `exempted_ext_ips`). OVN gives
 /// each of these flows the match and actions of the last flow that it made for the router's rules.
-fn selected(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat], last: (String, String)) {
+fn selected<'a>(ctx: &mut Ctx<'_, 'a>, router: &'a Router, nats: &'a [Arc<Nat>]) {
     let u = router.uuid;
+    let some = |n: &&Arc<Nat>| n.stateless && (n.row.allowed_ext_ips.is_some() || n.row.exempted_ext_ips.is_some());
+    let chosen: Vec<&Arc<Nat>> = nats.iter().filter(some).collect();
+    if chosen.is_empty() {
+        return;
+    }
     let common = flag(&ctx.global().options, "use_common_zone");
     let (matches, actions) = if common {
         ("ip && ct_mark.natted == 1".into(), formatcp!("{REGBIT_DST_NAT_IP_LOCAL} = 1; next;").into())
     } else {
-        last
+        let last = nats.iter().rfind(|n| n.gateway.is_some()).map(|n| Rule::of(ctx, router, n));
+        last.and_then(|r| Some(loop_back(ctx, &r, r.gateway?))).unwrap_or_default()
     };
     let drop = ctx.global().drop.clone();
     for g in router.gateway_ports() {
         let mut dropped = false;
-        for nat in nats.iter().filter(|n| n.stateless) {
+        for nat in &chosen {
             let set = nat.row.allowed_ext_ips.or(nat.row.exempted_ext_ips);
             let Some(set) = set.and_then(|s| ctx.nb::<nb::AddressSet>(s)) else { continue };
             let f = if nat.v4() { "ip4" } else { "ip6" };
@@ -113,6 +124,19 @@ fn selected(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat], last: (String,
 /// Whether every connection is committed to both zones (`options:ct-commit-all`).
 pub fn commits_all(router: &Router) -> bool {
     flag(&router.options, "ct-commit-all")
+}
+
+impl<'a> Rule<'a> {
+    fn of(ctx: &mut Ctx<'_, 'a>, router: &'a Router, nat: &'a Nat) -> Rule<'a> {
+        let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
+        let resident = match (gateway, &nat.port) {
+            (Some(_), Some(port)) if nat.distributed() => quoted(port),
+            (Some(gateway), _) => gateway.cr_json.to_string(),
+            (None, _) => String::new(),
+        };
+        let f = if nat.v4() { "ip4" } else { "ip6" };
+        Rule { nat, router, gateway, f, inside: &nat.row.logical_ip, resident }
+    }
 }
 
 impl Rule<'_> {
@@ -308,47 +332,40 @@ fn track(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, priority: u16, matches: String) {
     ctx.flow(u, LrOutPostSnat, priority + more, format!("{back} && ct.new"), commit);
 }
 
-/// ARP and ND replies for the outside addresses.
-fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
+/// ARP and ND replies for a rule's outside address.
+fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nat: &Nat) {
     let u = router.uuid;
     let several = router.gateway_ports().count() > 1;
     let na = copp(&router.copp, "nd-na", ctx.global());
-    let mut snat: BTreeSet<IpAddr> = BTreeSet::new();
-    for nat in nats {
-        if nat.kind == Kind::Snat && !snat.insert(nat.external) {
+    let target = |inport: String, resident: String, mac: &str| match nat.external {
+        IpAddr::V4(ip) => (format!("{inport}arp.op == 1 && arp.tpa == {ip}{resident}"), arp_reply(mac), None),
+        IpAddr::V6(ip) => {
+            let to = solicited(ip);
+            let matches = format!("{inport}ip6.dst == {to} && nd_ns && nd.target == {ip}{resident}");
+            (matches, nd_reply("nd_na", mac), Some(na.clone()))
+        }
+    };
+    if nat.gateway.is_none() || nat.centralized {
+        let (matches, actions, extra) = target(String::new(), String::new(), REG_INPORT_ETH_ADDR);
+        ctx.flow_with(u, LrInIpInput, 90, matches, actions, extra.unwrap_or_default());
+    }
+    for g in router.gateway_ports() {
+        let elsewhere = match nat.row.gateway_port {
+            Some(port) => port != g.uuid,
+            None => g.ip_in_network_of(nat.external).is_none(),
+        };
+        if several && elsewhere || centralized(ctx, g) {
             continue;
         }
-        let ctx = &mut ctx.about(nat.uuid);
-        let target = |inport: String, resident: String, mac: &str| match nat.external {
-            IpAddr::V4(ip) => (format!("{inport}arp.op == 1 && arp.tpa == {ip}{resident}"), arp_reply(mac), None),
-            IpAddr::V6(ip) => {
-                let to = solicited(ip);
-                let matches = format!("{inport}ip6.dst == {to} && nd_ns && nd.target == {ip}{resident}");
-                (matches, nd_reply("nd_na", mac), Some(na.clone()))
+        let inport = format!("inport == {} && ", g.json);
+        let (matches, actions, extra) = match (nat.mac, &nat.port) {
+            (Some(mac), Some(port)) => {
+                let resident = format!(" && is_chassis_resident({})", quoted(port));
+                target(inport, resident, &mac.to_string())
             }
+            _ => target(inport, format!(" && is_chassis_resident({})", g.cr_json), REG_INPORT_ETH_ADDR),
         };
-        if nat.gateway.is_none() || nat.centralized {
-            let (matches, actions, extra) = target(String::new(), String::new(), REG_INPORT_ETH_ADDR);
-            ctx.flow_with(u, LrInIpInput, 90, matches, actions, extra.unwrap_or_default());
-        }
-        for g in router.gateway_ports() {
-            let elsewhere = match nat.row.gateway_port {
-                Some(port) => port != g.uuid,
-                None => g.ip_in_network_of(nat.external).is_none(),
-            };
-            if several && elsewhere || centralized(ctx, g) {
-                continue;
-            }
-            let inport = format!("inport == {} && ", g.json);
-            let (matches, actions, extra) = match (nat.mac, &nat.port) {
-                (Some(mac), Some(port)) => {
-                    let resident = format!(" && is_chassis_resident({})", quoted(port));
-                    target(inport, resident, &mac.to_string())
-                }
-                _ => target(inport, format!(" && is_chassis_resident({})", g.cr_json), REG_INPORT_ETH_ADDR),
-            };
-            ctx.flow_with(u, LrInIpInput, 92, matches, actions, extra.unwrap_or_default());
-        }
+        ctx.flow_with(u, LrInIpInput, 92, matches, actions, extra.unwrap_or_default());
     }
 }
 

@@ -235,6 +235,6 @@ pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> 
 pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     lrp.switch_port.iter().any(|p| {
         let switch = ctx.lsp(*p).map(|l| l.switch);
-        switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.localnets.is_empty())
+        switch.and_then(|s| ctx.switch_reach(s)).is_some_and(|s| s.physical)
     })
 }

@@ -4,10 +4,9 @@ use crate::addresses::{Mac, Net6};
 use crate::context::{Ctx, flag};
 use crate::facts::Fact;
 use crate::facts::lrp::Lrp;
-use crate::facts::nat::Kind;
 use crate::facts::route::{Hop, Route, connected_priority, family, network, registers};
 use crate::facts::router::Router;
-use crate::model::{RouterColumn, Unit};
+use crate::model::Unit;
 use crate::registers::*;
 use crate::stage::Stage::*;
 use const_format::formatcp;
@@ -107,12 +106,12 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
     let several = router.gateway_ports().count() > 1;
     let mut own: Answered = Vec::new();
     let mut here = Vec::new();
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
+    for n in ctx.nats(router.uuid).into_iter().flat_map(|n| &n.routed) {
         let elsewhere = match n.row.gateway_port {
             Some(gateway) => gateway != port.uuid,
             None => port.ip_in_network_of(n.external).is_none(),
         };
-        if !n.v4() || n.kind == Kind::Snat || !flag(&n.row.options, "add_route") || several && elsewhere {
+        if several && elsewhere {
             continue;
         }
         match n.mac.filter(|_| n.distributed()) {
@@ -144,9 +143,8 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
 
 /// The outside addresses with `add_route` of rules that are left out as what they name is no gateway port: OVN announces them.
 fn left_out(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp, several: bool) -> Vec<IpAddr> {
-    let known: BTreeSet<Uuid> = ctx.nats(router.uuid).into_iter().flatten().map(|n| n.uuid).collect();
     let mut all = Vec::new();
-    for n in ctx.rows_of(router.uuid, RouterColumn::Nat).iter().filter(|n| !known.contains(*n)) {
+    for n in ctx.nats(router.uuid).into_iter().flat_map(|n| &n.left_out) {
         let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
         let Ok(IpAddr::V4(external)) = nat.external_ip.parse::<IpAddr>() else { continue };
         let here = nat.gateway_port.is_some_and(|g| !several || g == port.uuid) && !port.has(external.into());

@@ -7,7 +7,7 @@ use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
-use crate::model::{FlowExtra, RouterColumn};
+use crate::model::{FlowExtra, RouterColumn, Unit};
 use crate::registers::*;
 use crate::stage::Stage::*;
 use const_format::formatcp;
@@ -128,8 +128,8 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     let peer = lsp.lrp.and_then(|p| ctx.lrp(p));
     let router = lsp.router.and_then(|r| ctx.router(r));
-    if let (Some(lrp), Some(router)) = (peer, router) {
-        to_router(ctx, lsp, switch, lrp, router);
+    if peer.is_some_and(Lrp::enabled) && router.is_some() {
+        ctx.spawn(Unit::RequestList(lsp.uuid));
     }
     unicast(ctx, lsp, switch, peer.zip(router));
 }
@@ -205,52 +205,59 @@ fn redirect_to(lrp: &Lrp, router: &Router) -> Option<String> {
     }
 }
 
-/// Requests for what a router has go to it, not to everyone.
-fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, router: &Router) {
-    if !lrp.enabled() {
-        return;
+/// Requests for what a router has go to it, not to everyone: makes its addresses exist as units, so that one that comes among
+/// thousands concerns no other, and another port of the router none of them.
+pub fn request_list(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(lsp) = ctx.lsp(uuid) else { return };
+    let Some(lrp) = lsp.lrp.and_then(|l| ctx.lrp(l)) else { return };
+    if ctx.switch_reach(lsp.switch).is_some_and(|s| !s.only_routers) {
+        self_originated(ctx, lsp, lrp);
     }
-    let u = lsp.switch;
-    if !switch.only_routers {
-        self_originated(ctx, lsp, lrp, router);
+    for ip in owned(ctx, lrp) {
+        ctx.spawn(Unit::Requests(uuid, ip));
     }
+}
+
+/// The flows of requests for an address of the router behind a port.
+pub fn requests(ctx: &mut Ctx<'_, '_>, lsp: Uuid, ip: IpAddr) {
+    let Some(lsp) = ctx.lsp(lsp) else { return };
+    let Some(switch) = ctx.switch_reach(lsp.switch) else { return };
     let redirected = redirected(ctx, lsp);
-    for ip in owned(ctx, lrp, router) {
-        let request = match ip {
-            IpAddr::V4(ip) => {
-                let request =
-                    format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}");
-                if !switch.only_routers {
-                    ctx.flow(u, LsInL2Lkup, 90, format!("{request} && arp.spa == {ip}"), FLOOD_L2);
-                }
-                request
+    let ctx = &mut ctx.about(lsp.uuid);
+    let u = lsp.switch;
+    let request = match ip {
+        IpAddr::V4(ip) => {
+            let request = format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}");
+            if !switch.only_routers {
+                ctx.flow(u, LsInL2Lkup, 90, format!("{request} && arp.spa == {ip}"), FLOOD_L2);
             }
-            IpAddr::V6(ip) => format!("flags[1] == 0 && eth.mcast && nd_ns && nd.target == {ip}"),
-        };
-        let to = |port: &str| {
-            if switch.only_routers {
-                format!("outport = {port}; output;")
-            } else {
-                format!("clone {{outport = {port}; output; }}; outport = \"_MC_unknown\"; output;")
-            }
-        };
-        match &redirected {
-            Some(cr) => {
-                let here = format!("{request} && is_chassis_resident({cr})");
-                ctx.flow(u, LsInL2Lkup, 80, here, to(&lsp.json));
-                let away = format!("{request} && !is_chassis_resident({cr})");
-                ctx.flow(u, LsInL2Lkup, 80, away, to(cr));
-            }
-            None => ctx.flow(u, LsInL2Lkup, 80, request, to(&lsp.json)),
+            request
         }
+        IpAddr::V6(ip) => format!("flags[1] == 0 && eth.mcast && nd_ns && nd.target == {ip}"),
+    };
+    let to = |port: &str| {
+        if switch.only_routers {
+            format!("outport = {port}; output;")
+        } else {
+            format!("clone {{outport = {port}; output; }}; outport = \"_MC_unknown\"; output;")
+        }
+    };
+    match &redirected {
+        Some(cr) => {
+            let here = format!("{request} && is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 80, here, to(&lsp.json));
+            let away = format!("{request} && !is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 80, away, to(cr));
+        }
+        None => ctx.flow(u, LsInL2Lkup, 80, request, to(&lsp.json)),
     }
 }
 
 /// What the router itself asks reaches everyone but routers.
-fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
+fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp) {
     let ctx = &mut ctx.about_none();
     let mut list = vec![lrp.mac.to_string()];
-    let macs = ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.macs);
+    let macs = ctx.nat_answers(lrp.router).into_iter().flat_map(|a| &a.macs);
     list.extend(crate::order::listed(macs.map(|m| m.to_string())));
     let matches = format!(
         "eth.src == {{{}}} && eth.dst == ff:ff:ff:ff:ff:ff && (arp.op == 1 || rarp.op == 3 || nd_ns)",
@@ -260,18 +267,17 @@ fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router)
 }
 
 /// The addresses that a router answers for on a port.
-fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> {
+fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> BTreeSet<IpAddr> {
     let mut all: BTreeSet<IpAddr> = BTreeSet::new();
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
-    let balanced = &ctx.vips(router.uuid).answered;
+    let balanced = &ctx.vips(lrp.router).answered;
+    let shares = ctx.nat_shares(lrp.router);
+    let own = |ip: &IpAddr| shares.is_some_and(|s| s.contains(ip)) && !link_local(*ip);
     let mut snat = BTreeSet::new();
-    for (external, source_only, gateway_port) in ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.addresses) {
-        if *source_only {
-            let own = |p: &std::sync::Arc<Lrp>| p.has(*external) && !link_local(*external);
-            if !snat.insert(*external) || router.ports.iter().any(own) {
-                continue;
-            }
+    for (external, source_only, gateway_port) in ctx.nat_answers(lrp.router).into_iter().flat_map(|a| &a.addresses) {
+        if *source_only && (!snat.insert(*external) || own(external)) {
+            continue;
         }
         if gateway_port.is_none_or(|p| p == lrp.uuid) && !balanced.contains(external) {
             all.insert(*external);

@@ -209,7 +209,7 @@ fn host(ctx: &mut Ctx<'_, '_>, port: &Lrp, lsp: &Lsp, out: &mut Routes) {
 
 /// The outside addresses of a router's NAT rules.
 fn nats(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, out: &mut Routes) {
-    for nat in ctx.nats(router.uuid).into_iter().flatten().filter(|n| advertised(&n.row.options)) {
+    for nat in ctx.nats(router.uuid).into_iter().flat_map(|n| &n.rules).filter(|n| advertised(&n.row.options)) {
         let tracked = match (&nat.port, nat.gateway.and_then(|g| ctx.lrp(g))) {
             (Some(name), _) if nat.distributed() => super::health::port_named(ctx, name).map(|l| l.name.clone()),
             (_, gateway) => gateway.map(|g| g.name.clone()),
@@ -254,7 +254,7 @@ pub fn macs(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     for p in switch.router_ports.iter().filter(|_| has("nat")) {
         let Some(router) = p.router else { continue };
-        for nat in ctx.nats(router).into_iter().flatten() {
+        for nat in ctx.nats(router).into_iter().flat_map(|n| &n.rules) {
             let here = nat.distributed() && nat.gateway == p.lrp && advertised(&nat.row.options);
             if let Some(mac) = nat.row.external_mac.as_ref().filter(|_| here) {
                 add(&p.name, vec![nat.external], mac.to_string());
