@@ -463,32 +463,53 @@ fn a_learned_route_more_runs_as_much_among_many() {
     assert_eq!(counts(3), counts(200));
 }
 
+/// A database whose router has so many NAT rules, compiled, its southbound rows there. Every other one translates the source, to
+/// one address.
+fn translating(switches: usize, rules: usize) -> Compiler {
+    let mut db = network(switches, 2);
+    let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
+    for n in 0..rules {
+        let (kind, to) = if n % 2 == 0 { ("snat", 1) } else { ("dnat_and_snat", n) };
+        db.nat.insert(id(13, n), Arc::new(rule(n, kind, &format!("198.51.100.{to}"))));
+        lr.nat.insert(id(13, n));
+    }
+    let mut c = Compiler::new(db, sb::Database::default());
+    for _ in 0..2 {
+        let changes = c.run();
+        c.change_sb(|db| written::insert(db, &changes.sb));
+    }
+    c.run();
+    c
+}
+
+fn rule(n: usize, kind: &str, external_ip: &str) -> nb::Nat {
+    let logical_ip = text(format!("10.9.{}.{}", n / 200, n % 200));
+    nb::Nat { r#type: text(kind), logical_ip, external_ip: text(external_ip), ..Default::default() }
+}
+
 /// A NAT rule more runs as many units among few rules as among many, also where its outside address is that of others.
 #[test]
 fn a_nat_rule_more_runs_as_much_among_many() {
     let ran = |rules: usize, kind: &str, external_ip: &str| {
-        let mut db = network(2, 2);
-        let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
-        let rule = |n: usize, kind: &str, external_ip: String| {
-            let logical_ip = text(format!("10.9.{}.{}", n / 200, n % 200));
-            nb::Nat { r#type: text(kind), logical_ip, external_ip: text(external_ip), ..Default::default() }
-        };
-        for n in 0..rules {
-            let (kind, to) = if n % 2 == 0 { ("snat", 1) } else { ("dnat_and_snat", n) };
-            db.nat.insert(id(13, n), Arc::new(rule(n, kind, format!("198.51.100.{to}"))));
-            lr.nat.insert(id(13, n));
-        }
-        let mut c = Compiler::new(db, sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = translating(2, rules);
         let name = |c: &mut Compiler, u| in_router(c, |r| r.nat.extend([u]));
-        let row = rule(300, kind, external_ip.into());
+        let row = rule(300, kind, external_ip);
         add(&mut c, row, nb::AnyChange::Nat, |d| &mut d.nat, name).0
     };
     for (kind, to) in [("dnat_and_snat", "192.0.2.200"), ("snat", "198.51.100.1")] {
         assert_eq!(ran(4, kind, to), ran(200, kind, to), "{kind}");
     }
+}
+
+/// Another option of a router concerns its rules, and not what each of its switches does with requests for their addresses.
+#[test]
+fn a_routers_change_asks_its_rules_once() {
+    let more = |switches: usize| {
+        let ran = |rules: usize| {
+            let option = Map::from([(text("mcast_relay"), text("true"))]);
+            in_router(&mut translating(switches, rules), |r| r.options = option.clone()).0
+        };
+        ran(200) - ran(4)
+    };
+    assert_eq!(more(3), more(30));
 }
