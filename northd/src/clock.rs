@@ -36,7 +36,8 @@ kinds! {
     "lflow_lb" = SwitchLbFlows | LbInSwitches | RouterLbFlows | LbInRouters;
     "lflow_router" = RouterBase | LrpFlows;
     "lflow_nat" = NatFlow | NatFlows;
-    "lflow_route" = RouteList | RouteTables | Route | LearnedList | LearnedRoute | LearnedFlow | RouteGroups | RouteShares | RouteFlow | RouteFlows;
+    "lflow_route" = RouteList | RouteTables | Route | RouteGroups | RouteShares | RouteFlow | RouteFlows
+        | LearnedList | LearnedRoute | LearnedFlow;
     "lflow_policy" = PolicyFlows;
     "multicast_group" = SwitchGroups;
     "sync_to_sb_pb" = LspBinding | LrpBinding;

@@ -33,7 +33,7 @@ pub enum Unit {
     Nat(Uuid, Uuid),
     /// A logical router's address translation.
     RouterNats(Uuid),
-    /// That rules before one of a router have its outside address; given by `RouterNats`.
+    /// That earlier rules of a router have the outside address of this one; given by `RouterNats`.
     NatRepeats(Uuid, Uuid),
     /// What ports of a router answer for because of its address translation; given by `RouterNats`.
     NatAnswers(Uuid),
@@ -81,7 +81,7 @@ pub enum Unit {
     LspFlows(Uuid),
     /// Makes a unit of each address that the router behind a switch port has.
     RequestList(Uuid),
-    /// What becomes of requests for an address that the router behind a switch port has.
+    /// The flows of ARP and ND requests for an address of the router behind a switch port.
     Requests(Uuid, IpAddr),
     /// The southbound row of a switch port.
     LspBinding(Uuid),

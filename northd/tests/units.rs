@@ -92,6 +92,17 @@ fn network(switches: usize, ports: usize) -> nb::Database {
     db
 }
 
+/// A compiler whose southbound rows are all there.
+fn settled(db: nb::Database) -> Compiler {
+    let mut c = Compiler::new(db, sb::Database::default());
+    for _ in 0..2 {
+        let changes = c.run();
+        c.change_sb(|db| written::insert(db, &changes.sb));
+    }
+    c.run();
+    c
+}
+
 /// Units that ran, and what they looked at.
 type Count = (usize, usize);
 
@@ -158,12 +169,7 @@ fn in_router(c: &mut Compiler, change: impl Fn(&mut nb::LogicalRouter)) -> Count
 }
 
 fn counts(switches: usize, ports: usize) -> Vec<(&'static str, Count)> {
-    let mut c = Compiler::new(network(switches, ports), sb::Database::default());
-    for _ in 0..2 {
-        let changes = c.run();
-        c.change_sb(|db| written::insert(db, &changes.sb));
-    }
-    c.run();
+    let mut c = settled(network(switches, ports));
     let c = &mut c;
     vec![
         ("claim", claim(c)),
@@ -266,12 +272,7 @@ fn the_same_number_in_a_network_ten_times_as_large() {
 #[test]
 fn a_port_wakes_no_learned_address() {
     let ran = |learned: u128| {
-        let mut c = Compiler::new(network(2, 3), sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = settled(network(2, 3));
         let of = |name: &str| c.input().sb.port_binding.values().find(|b| &*b.logical_port == name).cloned().unwrap();
         let port = of("p0-0");
         let dp_key = c.input().sb.datapath_binding[&port.datapath].tunnel_key;
@@ -311,12 +312,7 @@ fn a_service_more_in_a_group_runs_as_much_among_many() {
             Arc::make_mut(ls).load_balancer_group.insert(id(12, 0));
         }
         Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap()).load_balancer_group.insert(id(12, 0));
-        let mut c = Compiler::new(db, sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = settled(db);
         let name = |c: &mut Compiler, u| {
             let change = |g: &mut nb::LoadBalancerGroup| _ = g.load_balancer.insert(u);
             edit(c, id(12, 0), nb::AnyChange::LoadBalancerGroup, |d| &mut d.load_balancer_group, change)
@@ -350,12 +346,7 @@ fn a_route_more_looks_at_routes_only() {
                 lr.policies.insert(id(15, n));
             }
         }
-        let mut c = Compiler::new(db, sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = settled(db);
         if policy {
             let (action, r#match) = (text("drop"), text("ip4.src == 10.8.0.1"));
             let row = nb::LogicalRouterPolicy { priority: 6, action, r#match, ..Default::default() };
@@ -397,12 +388,7 @@ fn what_chassis_write_concerns_what_it_is_about() {
         for ls in db.logical_switch.values_mut() {
             Arc::make_mut(ls).other_config = Map::from([(text("mcast_snoop"), text("true"))]);
         }
-        let mut c = Compiler::new(db, sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = settled(db);
         let host = |n: usize| {
             let (name, hostname) = (text(format!("id-{n}")), text(format!("host-{n}")));
             (id(20, n), sb::Chassis { name, hostname, ..Default::default() })
@@ -434,12 +420,7 @@ fn a_learned_route_more_runs_as_much_among_many() {
         let mut db = network(2, 2);
         let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
         lr.options = Map::from([(text("dynamic-routing"), text("true"))]);
-        let mut c = Compiler::new(db, sb::Database::default());
-        for _ in 0..2 {
-            let changes = c.run();
-            c.change_sb(|db| written::insert(db, &changes.sb));
-        }
-        c.run();
+        let mut c = settled(db);
         let port = c.input().binding("lrp0").map(|(u, _)| u).unwrap();
         let datapath = c.input().datapath(id(8, 0)).map(|(u, _)| u).unwrap();
         let route = |n: usize, nexthop: &str| {
@@ -463,8 +444,7 @@ fn a_learned_route_more_runs_as_much_among_many() {
     assert_eq!(counts(3), counts(200));
 }
 
-/// A database whose router has so many NAT rules, compiled, its southbound rows there. Every other one translates the source, to
-/// one address.
+/// Switches on one router with so many NAT rules. Every other rule translates the source, to one address.
 fn translating(switches: usize, rules: usize) -> Compiler {
     let mut db = network(switches, 2);
     let lr = Arc::make_mut(db.logical_router.get_mut(&id(8, 0)).unwrap());
@@ -473,13 +453,7 @@ fn translating(switches: usize, rules: usize) -> Compiler {
         db.nat.insert(id(13, n), Arc::new(rule(n, kind, &format!("198.51.100.{to}"))));
         lr.nat.insert(id(13, n));
     }
-    let mut c = Compiler::new(db, sb::Database::default());
-    for _ in 0..2 {
-        let changes = c.run();
-        c.change_sb(|db| written::insert(db, &changes.sb));
-    }
-    c.run();
-    c
+    settled(db)
 }
 
 fn rule(n: usize, kind: &str, external_ip: &str) -> nb::Nat {

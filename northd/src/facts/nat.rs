@@ -85,7 +85,7 @@ pub struct Nats {
     pub stateful: bool,
 }
 
-/// What rules before one say of the same outside address.
+/// Which earlier rules have the outside address of this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repeats {
     /// One of them is for a distributed gateway port, as this one is.

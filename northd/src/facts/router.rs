@@ -69,6 +69,22 @@ impl Router {
         self.ports.iter().filter(move |p| distributed && p.gateway)
     }
 
+    /// The distributed gateway port, where there is one and no other.
+    pub fn only_gateway_port(&self) -> Option<&Arc<Lrp>> {
+        let mut all = self.gateway_ports();
+        let first = all.next()?;
+        all.next().is_none().then_some(first)
+    }
+
+    /// The distributed gateway port on whose chassis alone a port's address is: itself, or the only one where the port asks for
+    /// it (`reside-on-redirect-chassis`).
+    pub fn resides_at<'r>(&'r self, lrp: &'r Lrp) -> Option<&'r Lrp> {
+        if self.is_gateway_port(lrp) {
+            return Some(lrp);
+        }
+        self.only_gateway_port().filter(|_| flag(&lrp.row.options, "reside-on-redirect-chassis")).map(|p| &**p)
+    }
+
     /// Whether a port is a distributed gateway port.
     pub fn is_gateway_port(&self, lrp: &Lrp) -> bool {
         self.chassis.is_none() && lrp.gateway
@@ -126,11 +142,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let copp = row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default();
     let common_zone = chassis.is_none() && flag(&ctx.global().options, "use_common_zone");
-    let mut gateways = ports.iter().filter(|p| chassis.is_none() && p.gateway);
-    if let (Some(only), None) = (gateways.next(), gateways.next()) {
-        ctx.give(Unit::OnlyGateway(uuid), Fact::OnlyGateway(only.uuid));
-    }
-    ctx.derive(Fact::Router(Box::new(Router {
+    let router = Router {
         uuid,
         name: row.name.clone(),
         lb_force_snat: ForceSnat::parse(&row.options, "lb_force_snat_ip"),
@@ -140,5 +152,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         chassis,
         ports,
         copp,
-    })));
+    };
+    if let Some(only) = router.only_gateway_port() {
+        ctx.give(Unit::OnlyGateway(uuid), Fact::OnlyGateway(only.uuid));
+    }
+    ctx.derive(Fact::Router(Box::new(router)));
 }

@@ -32,8 +32,6 @@ pub struct Switch {
     pub switch_ports: Vec<Str>,
     /// Whether some port, enabled or not, takes unknown addresses.
     pub unknown: bool,
-    /// Whether all ports lead to routers.
-    pub only_routers: bool,
     /// Whether some port has `mcast_flood`.
     pub mcast_flood: bool,
     /// Whether a port is bound by a router with multicast relay.
@@ -86,10 +84,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         vni: row.other_config.get("dynamic-routing-vni").and_then(|v| v.parse().ok()),
         ..Switch::default()
     };
-    switch.only_routers = true;
+    let mut only_routers = true;
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid) else { continue };
-        switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
+        only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
         switch.unknown |= lsp.unknown;
         switch.arp_proxy |= lsp.lrp.is_some() && super::lsp::proxied(lsp);
         switch.mcast_flood |= lsp.option("mcast_flood")
@@ -127,7 +125,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             _ => {}
         }
     }
-    let reach = Reach { only_routers: switch.only_routers, physical: !switch.localnets.is_empty() };
+    let reach = Reach { only_routers, physical: !switch.localnets.is_empty() };
     ctx.give(Unit::SwitchReach(uuid), Fact::SwitchReach(reach));
     ctx.derive(Fact::Switch(Box::new(switch)));
 }

@@ -220,15 +220,10 @@ pub fn solicited(ip: std::net::Ipv6Addr) -> String {
 
 /// Whether a port answers only on the gateway chassis, as its switch leads to a physical network.
 pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> Option<String> {
-    let gateways: Vec<_> = router.gateway_ports().collect();
-    if gateways.is_empty() || ctx.kinds(router.uuid).distributed || !leads_outside(ctx, lrp) {
+    if router.gateway_ports().next().is_none() || ctx.kinds(router.uuid).distributed || !leads_outside(ctx, lrp) {
         return None;
     }
-    if router.is_gateway_port(lrp) {
-        return Some(lrp.cr_json.to_string());
-    }
-    let reside = flag(&lrp.row.options, "reside-on-redirect-chassis") && gateways.len() == 1;
-    reside.then(|| gateways[0].cr_json.to_string())
+    router.resides_at(lrp).map(|p| p.cr_json.to_string())
 }
 
 /// Whether the switch at the other end has a `localnet` port.

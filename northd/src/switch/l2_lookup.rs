@@ -159,8 +159,8 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
     };
     let central = router.gateway_ports().next().is_some() && !ctx.kinds(router.uuid).distributed;
     if central && !switch.localnets.is_empty() {
-        if let Some(gateway) = redirect_to(lrp, router) {
-            matches.push_str(&format!(" && is_chassis_resident({gateway})"));
+        if let Some(gateway) = router.resides_at(lrp) {
+            matches.push_str(&format!(" && is_chassis_resident({})", gateway.cr_json));
         }
     } else if let Some(cr) = redirected(ctx, lsp) {
         let away = format!("eth.dst == {} && !is_chassis_resident({cr})", lrp.mac);
@@ -192,19 +192,6 @@ fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
     has.then(|| crate::addresses::quoted(&format!("cr-{}", lsp.name)))
 }
 
-/// The gateway chassis that a router port's address is at, if only there.
-fn redirect_to(lrp: &Lrp, router: &Router) -> Option<String> {
-    if router.is_gateway_port(lrp) {
-        return Some(lrp.cr_json.to_string());
-    }
-    let mut gateways = router.gateway_ports();
-    let (first, second) = (gateways.next(), gateways.next());
-    match (first, second) {
-        (Some(only), None) if flag(&lrp.row.options, "reside-on-redirect-chassis") => Some(only.cr_json.to_string()),
-        _ => None,
-    }
-}
-
 /// Requests for what a router has go to it, not to everyone: makes its addresses exist as units, so that one that comes among
 /// thousands concerns no other, and another port of the router none of them.
 pub fn request_list(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
@@ -218,7 +205,7 @@ pub fn request_list(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
 }
 
-/// The flows of requests for an address of the router behind a port.
+/// The flows of ARP and ND requests for an address of the router behind a port.
 pub fn requests(ctx: &mut Ctx<'_, '_>, lsp: Uuid, ip: IpAddr) {
     let Some(lsp) = ctx.lsp(lsp) else { return };
     let Some(switch) = ctx.switch_reach(lsp.switch) else { return };
