@@ -174,12 +174,17 @@ impl Mbuf {
         true
     }
 
-    /// Adds bytes in front, with unspecified content; none where there is no room.
+    /// Adds bytes in front, with unspecified content; false, with nothing done, where there is no room.
     #[inline]
-    pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
-        let off = usize::from(self.header().data_off).checked_sub(n)?;
-        let len = self.len() + n;
-        self.place(off, len).then(|| self.data_mut().get_mut(..n))?
+    pub fn grow_front(&mut self, n: usize) -> bool {
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
+        let m = unsafe { self.raw.as_mut() };
+        let Ok(n) = u16::try_from(n) else { return false };
+        // The end stays where it is, within the buffer.
+        let (Some(off), Some(len)) = (m.data_off.checked_sub(n), m.data_len.checked_add(n)) else { return false };
+        // A packet of one segment is as long as its segment.
+        (m.data_off, m.data_len, m.pkt_len) = (off, len, len.into());
+        true
     }
 
     /// Adds bytes at the end, with unspecified content; none where there is no room.
@@ -191,8 +196,13 @@ impl Mbuf {
     /// Takes bytes off the front; false, with nothing done, where there are not so many.
     #[inline]
     pub fn take_front(&mut self, n: usize) -> bool {
-        let off = usize::from(self.header().data_off);
-        self.len().checked_sub(n).is_some_and(|len| self.place(off + n, len))
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
+        let m = unsafe { self.raw.as_mut() };
+        let Ok(n) = u16::try_from(n) else { return false };
+        let Some(len) = m.data_len.checked_sub(n) else { return false };
+        // Not past the end, which stays where it is, within the buffer.
+        (m.data_off, m.data_len, m.pkt_len) = (m.data_off + n, len, len.into());
+        true
     }
 
     /// Takes bytes off the end; false, with nothing done, where there are not so many.
@@ -238,6 +248,7 @@ impl Mbuf {
     }
 
     /// Writes a checksum that was left.
+    #[inline]
     pub fn settle(&mut self) {
         if self.owes_checksum() {
             self.finish(false);

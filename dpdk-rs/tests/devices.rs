@@ -33,13 +33,14 @@ fn devices() {
 
 fn packets(pool: &Pool) {
     let mut m = pool.packet(&[7; 60]).unwrap();
-    m.prepend(50).unwrap().fill(1);
+    assert!(m.grow_front(50));
+    m.data_mut()[..50].fill(1);
     m.append(4).unwrap().fill(9);
     assert_eq!((m.len(), m.data()[0], m.data()[50], m.data()[113]), (114, 1, 7, 9));
     let copy = m.copy(pool).unwrap();
     assert!(m.take_front(50) && m.take_back(4) && !m.take_front(61) && !m.take_back(61));
     assert_eq!((m.data(), copy.len()), (&[7u8; 60][..], 114));
-    assert!(m.prepend(500).is_none() && m.append(100_000).is_none() && m.append(4000).is_none());
+    assert!(!m.grow_front(500) && m.append(100_000).is_none() && m.append(4000).is_none());
     m.data_mut()[0] = 8;
     assert_eq!((m.data()[0], copy.data()[50]), (8, 7));
     let mut held: Vec<Mbuf> = std::iter::from_fn(|| pool.allocate()).collect();

@@ -2,29 +2,98 @@
 
 use crate::{Headers, ipproto};
 
+/// A one's complement sum of 16-bit words in the processor's byte order, turned round where it is read: RFC 1071 section
+/// 2(B). Blocks are added eight bytes at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Adds a block that begins at an even place of what is summed.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(self, b: &[u8]) -> Sum {
+        let word = |c: &[u8; 8]| u128::from(u64::from_le_bytes(*c));
+        // Two sums, whose additions need not wait for each other.
+        let (mut even, mut odd) = (0, 0);
+        let mut pair = |c: &[u8; 16]| {
+            if let [a, b] = c.as_chunks().0 {
+                (even, odd) = (even + word(a), odd + word(b));
+            }
+        };
+        let (long, mut rest) = b.as_chunks::<64>();
+        long.iter().for_each(|c| c.as_chunks().0.iter().for_each(&mut pair));
+        // The rest without loops: most packets that are summed are short.
+        if let Some((c, behind)) = rest.split_first_chunk::<32>() {
+            c.as_chunks().0.iter().for_each(&mut pair);
+            rest = behind;
+        }
+        if let Some((c, behind)) = rest.split_first_chunk() {
+            pair(c);
+            rest = behind;
+        }
+        let mut s: u128 = even + odd;
+        if let Some((c, behind)) = rest.split_first_chunk() {
+            s += word(c);
+            rest = behind;
+        }
+        // What is left is the end of the last eight bytes.
+        let last = match b.last_chunk() {
+            Some(l) => (word(l) as u64).checked_shr(64 - 8 * rest.len() as u32).unwrap_or(0),
+            None => rest.iter().rev().fold(0, |w, b| w << 8 | u64::from(*b)),
+        };
+        let s = s + u128::from(last);
+        Sum(self.0 + halves(s as u64) + (s >> 64) as u64)
+    }
+
+    /// Adds a word.
+    #[inline(always)]
+    #[must_use]
+    pub fn word(self, w: [u8; 2]) -> Sum {
+        Sum(self.0 + u64::from(u16::from_le_bytes(w)))
+    }
+
+    /// Adds another sum, of blocks that begin at even places, too.
+    #[inline(always)]
+    #[must_use]
+    pub fn plus(self, s: Sum) -> Sum {
+        Sum(self.0 + s.0)
+    }
+
+    /// The sum folded to 16 bits.
+    #[inline(always)]
+    fn folded(self) -> u16 {
+        let (low, carry) = (self.0 as u32).overflowing_add((self.0 >> 32) as u32);
+        let s = low + u32::from(carry);
+        // Each half is added to the other one: the upper half has what the lower one carries.
+        (s.wrapping_add(s.rotate_left(16)) >> 16) as u16
+    }
+
+    /// The sum folded to 16 bits, as it is in memory.
+    #[inline(always)]
+    pub fn folded_bytes(self) -> [u8; 2] {
+        self.folded().to_le_bytes()
+    }
+
+    /// The UDP checksum of the sum: zero is no checksum (RFC 768).
+    #[inline(always)]
+    pub fn udp(self) -> [u8; 2] {
+        match !self.folded() {
+            0 => [0xff; 2],
+            c => c.to_le_bytes(),
+        }
+    }
+}
+
+/// The sum of both halves.
+#[inline(always)]
+fn halves(s: u64) -> u64 {
+    (s & 0xffff_ffff) + (s >> 32)
+}
+
 /// One's complement sum of big-endian words, folded to 16 bits.
-///
-/// The sum is taken eight bytes at a time in the byte order that costs nothing, and turned round at the end: RFC 1071
-/// section 2(B).
 #[inline]
 pub fn sum(b: &[u8]) -> u32 {
-    const LOW: u64 = 0xffff_ffff;
-    let (eights, rest) = b.as_chunks::<8>();
-    let mut s = eights.iter().fold(0, |s: u64, c| {
-        let w = u64::from_le_bytes(*c);
-        s + (w & LOW) + (w >> 32)
-    });
-    // What is left begins at an even place, too.
-    let (fours, rest) = rest.as_chunks::<4>();
-    let (twos, one) = rest.as_chunks::<2>();
-    s += fours.iter().map(|c| u64::from(u32::from_le_bytes(*c))).sum::<u64>();
-    s += twos.iter().map(|c| u64::from(u16::from_le_bytes(*c))).sum::<u64>();
-    s += one.iter().map(|b| u64::from(*b)).sum::<u64>();
-    s = (s & LOW) + (s >> 32);
-    s = (s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32);
-    s = (s & 0xffff) + (s >> 16);
-    s = (s & 0xffff) + (s >> 16);
-    u32::from((s as u16).swap_bytes())
+    u16::from_be_bytes(Sum::default().bytes(b).folded_bytes()).into()
 }
 
 /// Folds a sum and complements it.

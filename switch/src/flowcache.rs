@@ -19,6 +19,7 @@
 pub(crate) mod ct_template;
 pub(crate) mod depend;
 pub(crate) mod dump;
+pub(crate) mod encap;
 pub(crate) mod entry;
 pub(crate) mod example;
 pub(crate) mod exec;

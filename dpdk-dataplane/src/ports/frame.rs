@@ -33,9 +33,10 @@ impl PacketBuf for Frame {
         self.0.data_mut()
     }
 
+    #[inline(always)]
     fn grow_front(&mut self, n: usize) -> bool {
         self.0.forget_checksums();
-        self.0.prepend(n).is_some()
+        self.0.grow_front(n)
     }
 
     fn shrink_front(&mut self, n: usize) {
@@ -57,10 +58,12 @@ impl PacketBuf for Frame {
         memory()?.packet(bytes).map(Frame)
     }
 
+    #[inline(always)]
     fn leave_checksum(&mut self, udp: usize, rest: usize) -> bool {
         self.0.leave_checksum(udp, rest)
     }
 
+    #[inline(always)]
     fn settle_checksum(&mut self) {
         self.0.settle();
     }

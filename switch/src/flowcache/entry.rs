@@ -215,7 +215,7 @@ pub(crate) fn same(a: &[[u64; BLOCK]], b: &[[u64; BLOCK]]) -> bool {
 }
 
 /// The checks of an entry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checks<'a>(&'a [[u64; CHECK]]);
 
 impl Iterator for Checks<'_> {
@@ -707,6 +707,21 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn checks(&self) -> Checks<'_> {
         self.parts().1
+    }
+
+    /// The least and the greatest lengths of packets and of their inner frames, and what else must hold.
+    pub(crate) fn lengths(&self) -> ([(usize, usize); 2], Checks<'_>) {
+        let (mut of, mut checks) = ([(0, usize::MAX); 2], self.checks());
+        let mut rest = Checks(checks.0);
+        // Checks of lengths come first.
+        while let Some(Check::Length { which, min, max }) = checks.next() {
+            match of.get_mut(usize::from(which)) {
+                Some((least, greatest)) => (*least, *greatest) = (min.max(*least), max.min(*greatest)),
+                None => of = [(1, 0); 2],
+            }
+            rest = Checks(checks.0);
+        }
+        (of, rest)
     }
 
     /// Where packets leave, if all that is done is to send them there, whatever their lengths.

@@ -1,8 +1,8 @@
 //! Execution of cached flows on bursts of packets.
 
+use super::encap::{decapsulate, encapsulate, encapsulate_gre, put16};
 use super::entry::{
-    Check, Checks, Entry, Outer, OuterGre, Steps, Write, cut, icmp_id, inner, op, same, session, source_ports,
-    transport, tunnel_port,
+    Check, Checks, Entry, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
@@ -365,7 +365,7 @@ pub(super) fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at
 
 /// Whether the checks of lengths hold; they come first.
 #[inline(always)]
-pub(super) fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
+fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
     for c in checks {
         match c {
             Check::Length { .. } if views.pass(c, lengths, 0) => {}
@@ -505,7 +505,8 @@ pub(super) fn run<P: PacketBuf>(
             }
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
-                let made = give(&mut now, last).and_then(|p| encapsulate(p, &o));
+                let mut made = give(&mut now, last);
+                made.take_if(|p| !encapsulate(p, &o));
                 match (o.target, made) {
                     (Some(target), Some(p)) => out.packets.push((target, p)),
                     (Some(_), None) => {}
@@ -514,7 +515,8 @@ pub(super) fn run<P: PacketBuf>(
             }
             op::ENCAP_GRE => {
                 let Some(o) = steps.outer_gre(head) else { break };
-                let made = give(&mut now, last).and_then(|p| encapsulate_gre(p, &o));
+                let mut made = give(&mut now, last);
+                made.take_if(|p| !encapsulate_gre(p, &o));
                 match (o.target, made) {
                     (Some(target), Some(p)) => out.packets.push((target, p)),
                     (Some(_), None) => {}
@@ -557,106 +559,6 @@ fn enter<P>(now: &mut Option<P>, made: Option<P>, keep: bool, outer: &mut Vec<Op
     if keep {
         outer.push(before);
     }
-}
-
-/// Takes out the frame inside, which begins at an offset; the packet ended at `end` as it was received.
-#[inline(always)]
-pub(super) fn decapsulate<P: PacketBuf>(p: &mut P, (at, longer): (usize, i8), end: usize) {
-    let end = end.saturating_add_signed(longer.into());
-    if p.data().len() > end {
-        p.truncate(end);
-    }
-    p.shrink_front(at);
-}
-
-fn put16(p: &mut [u8], at: usize, v: usize) {
-    if let (Some(b), Ok(v)) = (p.get_mut(at..).and_then(|b| b.first_chunk_mut()), u16::try_from(v)) {
-        *b = v.to_be_bytes();
-    }
-}
-
-/// Writes the length into the IP header that a packet begins with, behind an Ethernet header; the sum of an IPv4 header is
-/// that without length.
-#[inline(always)]
-fn put_length(d: &mut [u8], v6: bool, sum: u16) {
-    let whole = d.len();
-    if v6 {
-        put16(d, 18, whole - 54);
-    } else {
-        put16(d, 16, whole - 14);
-        put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
-    }
-}
-
-#[inline(never)]
-fn encapsulate_gre<P: PacketBuf>(mut p: P, o: &OuterGre<'_>) -> Option<P> {
-    p.settle_checksum();
-    if !p.grow_front(o.len) {
-        return None;
-    }
-    let d = p.data_mut();
-    unpack(o.words, d.get_mut(..o.len)?);
-    put_length(d, o.v6, o.sum);
-    if let Some((at, sequence)) = o.sequence {
-        let number: &mut [u8; 4] = d.get_mut(at..)?.first_chunk_mut()?;
-        *number = sequence.take().to_be_bytes();
-    }
-    if o.csum {
-        let gre = if o.v6 { 54 } else { 34 };
-        put16(d, gre + 4, 0);
-        let sum = checksum::of(d.get(gre..)?);
-        put16(d, gre + 4, sum.into());
-    }
-    Some(p)
-}
-
-/// Copies words as bytes, of which there are eight at least.
-#[inline(always)]
-fn unpack(words: &[u64], to: &mut [u8]) {
-    let (whole, rest) = to.as_chunks_mut::<8>();
-    let (n, more) = (whole.len(), rest.len());
-    whole.iter_mut().zip(words).for_each(|(c, w)| *c = w.to_ne_bytes());
-    if more == 0 {
-        return;
-    }
-    // The last eight bytes at once, of which the first are there already.
-    if let Some(last) = to.last_chunk_mut()
-        && let Some(&[a, b]) = n.checked_sub(1).and_then(|n| words.get(n..)?.first_chunk())
-    {
-        let bits = 8 * more as u32;
-        let [a, b] = [a, b].map(|w| u64::from_le_bytes(w.to_ne_bytes()));
-        *last = (a >> bits | b << (64 - bits)).to_le_bytes();
-    }
-}
-
-#[inline(always)]
-pub(super) fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
-    let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
-    let hash = spread.and_then(|l3| crate::tunnel::entropy_of(p.data(), l3));
-    p.settle_checksum();
-    if !p.grow_front(n) {
-        return None;
-    }
-    let d = p.data_mut();
-    unpack(words, d.get_mut(..n)?);
-    let whole = d.len();
-    let l4 = if v6 { 54 } else { 34 };
-    put_length(d, v6, sum);
-    if let Some(hash) = hash {
-        let port = source_ports(d, l4)?.of(hash);
-        put16(d, l4, port.into());
-    }
-    put16(d, l4 + 4, whole - l4);
-    if csum {
-        // RFC 768: the sum over the headers, and over the rest of it unless that is left to a device.
-        let (udp, rest) = (whole - l4, whole - n);
-        let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
-        let left = p.leave_checksum(udp, rest);
-        let d = p.data_mut();
-        let rest = if left { 0 } else { checksum::sum(d.get(n..)?) };
-        put16(d, l4 + 6, checksum::udp(part + rest).into());
-    }
-    Some(p)
 }
 
 #[inline(always)]

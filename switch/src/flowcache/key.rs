@@ -19,7 +19,7 @@ use packet::Headers;
 pub(super) use places::device;
 pub(crate) use places::{fragment, frame, is_leg, places, solicits, used, within};
 use shape::ALL;
-pub(crate) use shape::{Class, MASK_BLOCKS, RAW_WORDS, SHAPES, Shape, classify, classify_as, inner_at};
+pub(crate) use shape::{Alone, Class, MASK_BLOCKS, RAW_WORDS, SHAPES, Shape, classify, classify_as, inner_at};
 
 /// Words of a block; unused words are 0.
 pub(crate) const BLOCK: usize = 8;

@@ -1,6 +1,6 @@
 //! The flows found last: the next packet often belongs to the same, which a few words of its frame tell.
 
-use super::key::{BLOCK, NUMBER, PackedKey, RAW_WORDS, classify_as, inner_at, kind_of};
+use super::key::{Alone, BLOCK, NUMBER, PackedKey, RAW_WORDS, classify_as, inner_at, kind_of};
 use super::megaflow::{Mask, NUMBERS, Narrow};
 use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
@@ -23,6 +23,8 @@ pub(crate) struct LastFlow {
     front: [[u64; FRONT]; 2],
     /// How many of `words` are among these.
     near: usize,
+    /// What its frames are, if they are in no tunnel. What tells these from others is among the first words, too.
+    alone: Option<Alone>,
 }
 
 /// Words of [`LastFlow::front`]: all that decide in a frame without a tunnel, and no more than the shortest frame has.
@@ -44,7 +46,8 @@ impl LastFlow {
 
     fn under(masks: &[u64], key: &Narrow, blocks: usize, number: u32, wide: bool) -> LastFlow {
         let (words, front) = ([(0, 0, 0); RAW_WORDS], [[0; FRONT]; 2]);
-        let mut last = LastFlow { head: 0, wide, number, key: *key, blocks, words, len: 0, front, near: 0 };
+        let mut last =
+            LastFlow { head: 0, wide, number, key: *key, blocks, words, len: 0, front, near: 0, alone: None };
         last.head = key.as_flattened().first().map_or(0, |v| v & !(NUMBERS << NUMBER));
         let both = masks.iter().zip(key.as_flattened()).skip(1);
         let decide = both.zip(0..).filter(|((m, _), _)| **m != 0);
@@ -55,6 +58,18 @@ impl LastFlow {
             if let (Some(m), Some(v)) = (masks.get_mut(usize::from(word)), values.get_mut(usize::from(word))) {
                 (*m, *v) = (*mask, *value);
                 last.near += 1;
+            }
+        }
+        last.alone = Alone::of(last.kind());
+        for (at, mask, value) in last.alone.iter().flat_map(|a| a.bytes()) {
+            let word = |b: u8| {
+                let mut bytes = [0; 8];
+                bytes.get_mut(at % 8).into_iter().for_each(|to| *to = b);
+                u64::from_ne_bytes(bytes)
+            };
+            let [masks, values] = &mut last.front;
+            if let (Some(m), Some(v)) = (masks.get_mut(at / 8), values.get_mut(at / 8)) {
+                (*m, *v) = (*m | word(mask), *v | word(value));
             }
         }
         last
@@ -68,6 +83,19 @@ impl LastFlow {
     /// The kind of its frames.
     pub(crate) fn kind(&self) -> usize {
         kind_of(self.head)
+    }
+
+    /// Where the inner frame of its frames begins; 0: there is none.
+    pub(crate) fn inner_at(&self) -> usize {
+        inner_at(self.kind())
+    }
+
+    /// The length of the inner frame of one whose IP packet ends there.
+    pub(crate) fn inner_length(&self, end: usize) -> usize {
+        match self.inner_at() {
+            0 => 0,
+            at => end - at,
+        }
     }
 
     /// The device that they come from.
@@ -92,34 +120,57 @@ impl LastFlow {
     }
 
     /// The same for the words from a place in the list on.
-    #[inline(always)]
+    #[inline(never)]
     fn has_words(&self, frame: &[[u8; 8]], from: usize) -> bool {
         self.words.iter().take(self.len).skip(from).all(|(word, mask, value)| {
             frame.get(usize::from(*word)).is_some_and(|w| u64::from_ne_bytes(*w) & mask == *value)
         })
     }
 
-    /// How many of the first packets match, and the sums of their lengths and of those of their inner frames.
+    /// How many of the first packets match, as far as `takes` says so of their lengths, and where their IP packets end.
     #[inline(always)]
     pub(crate) fn run<P: PacketBuf>(
         &self,
         packets: &[(DeviceId, P)],
         own: &Own,
         exact_flags: bool,
-    ) -> (usize, [usize; 2]) {
-        let (kind, first) = (self.kind(), self.device());
-        let (mut n, mut whole, mut ends) = (0, 0, 0);
-        for (device, p) in packets {
-            let data = p.data();
-            // The bytes that define a kind are among those that decide.
-            if *device != first || !self.has_bytes(data) {
-                break;
+        takes: impl FnMut(usize, usize) -> bool,
+    ) -> usize {
+        let kind = self.kind();
+        match self.alone.filter(|a| a.is_in_use(exact_flags)) {
+            Some(a @ Alone { v6: false, tcp: false, .. }) => {
+                self.run_of(packets, |p| a.end::<false, false>(p, own), takes)
             }
-            let Some(c) = classify_as(kind, data, own, exact_flags).filter(|c| c.kind == kind) else { break };
-            (n, whole, ends) = (n + 1, whole + data.len(), ends + c.end);
+            Some(a @ Alone { v6: false, tcp: true, .. }) => {
+                self.run_of(packets, |p| a.end::<false, true>(p, own), takes)
+            }
+            Some(a @ Alone { v6: true, tcp: false, .. }) => {
+                self.run_of(packets, |p| a.end::<true, false>(p, own), takes)
+            }
+            Some(a @ Alone { v6: true, tcp: true, .. }) => self.run_of(packets, |p| a.end::<true, true>(p, own), takes),
+            // The bytes that define a kind are among those that decide.
+            None => {
+                let class = |p: &[u8]| classify_as(kind, p, own, exact_flags).filter(|c| c.kind == kind);
+                self.run_of(packets, |p| Some(class(p)?.end), takes)
+            }
         }
-        let inner_at = inner_at(kind);
-        (n, [whole, if inner_at == 0 { 0 } else { ends - n * inner_at }])
+    }
+
+    /// The same, where `end` tells where the IP packet ends of a frame that agrees in the bytes that decide, if it is of this
+    /// kind.
+    #[inline(always)]
+    fn run_of<P: PacketBuf>(
+        &self,
+        packets: &[(DeviceId, P)],
+        end: impl Fn(&[u8]) -> Option<usize>,
+        mut takes: impl FnMut(usize, usize) -> bool,
+    ) -> usize {
+        let first = self.device();
+        let mut belongs = |(device, p): &(DeviceId, P)| {
+            let data = p.data();
+            *device == first && self.has_bytes(data) && end(data).is_some_and(|end| takes(data.len(), end))
+        };
+        packets.iter().take_while(|p| belongs(p)).count()
     }
 }
 

@@ -8,6 +8,7 @@ mod gateway;
 mod openings;
 mod ops;
 mod rig;
+mod runs;
 mod sections;
 
 use gateway::*;

@@ -189,26 +189,40 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
 fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     let l3 = 14 + 4 * tags;
     let ip: &[u8; 28] = f.get(l3..)?.first_chunk()?;
-    let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
     let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
-    let end = l3 + total;
-    if ip[0] != 0x45 || fragment != 0 || end > f.len() || total < 28 {
+    if ip[0] != 0x45 || fragment != 0 {
         return None;
     }
-    let kind = match ip[9] {
-        // Keys of packets with bad lengths are fields.
-        ipproto::UDP if !(8..=total - 20).contains(&usize::from(u16::from_be_bytes([ip[24], ip[25]]))) => return None,
-        ipproto::UDP => Kind::Udp,
-        ipproto::TCP => {
-            let words = usize::from(*f.get(l3 + 32)? >> 4);
-            if words < 5 || total < 20 + 4 * words {
-                return None;
-            }
-            if exact_flags { Kind::TcpFlags } else { Kind::Tcp }
-        }
+    let (kind, end) = match ip[9] {
+        ipproto::UDP => (Kind::Udp, end::<false, false>(f, l3)?),
+        ipproto::TCP => (if exact_flags { Kind::TcpFlags } else { Kind::Tcp }, end::<false, true>(f, l3)?),
         _ => return None,
     };
     Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
+}
+
+/// Where the packet ends of a frame with UDP or TCP behind an IP header at `l3` without options or extensions; none where its
+/// lengths are wrong.
+#[inline(always)]
+fn end<const V6: bool, const TCP: bool>(f: &[u8], l3: usize) -> Option<usize> {
+    let n = ip_len(V6);
+    let head = f.get(l3..)?;
+    let lengths: &[u8; 6] = head.first_chunk()?;
+    let word = |b: Option<&[u8; 2]>| Some(usize::from(u16::from_be_bytes(*b?)));
+    let payload = match V6 {
+        true => word(lengths.last_chunk())?,
+        false => usize::from(u16::from_be_bytes([lengths[2], lengths[3]])).checked_sub(n)?,
+    };
+    let transport = head.get(n..n + payload)?.first_chunk::<8>()?;
+    let right = match TCP {
+        true => {
+            let words = usize::from(*head.get(n + 12)? >> 4);
+            words >= 5 && payload >= 4 * words
+        }
+        // Keys of packets with bad lengths are fields.
+        false => (8..=payload).contains(&usize::from(u16::from_be_bytes([transport[4], transport[5]]))),
+    };
+    right.then_some(l3 + n + payload)
 }
 
 /// The same over IPv6.
@@ -227,25 +241,15 @@ fn plain6(f: &[u8], exact_flags: bool) -> Option<Plain> {
 fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     let l3 = 14 + 4 * tags;
     let ip: &[u8; 48] = f.get(l3..)?.first_chunk()?;
-    let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
-    let payload = usize::from(word(4));
-    let end = l3 + 40 + payload;
-    if ip[0] >> 4 != 6 || end > f.len() || payload < 8 {
+    if ip[0] >> 4 != 6 {
         return None;
     }
-    let kind = match ip[6] {
-        ipproto::UDP if !(8..=payload).contains(&usize::from(word(44))) => return None,
-        ipproto::UDP => Kind::Udp,
-        ipproto::TCP => {
-            let words = usize::from(*f.get(l3 + 52)? >> 4);
-            if words < 5 || payload < 4 * words {
-                return None;
-            }
-            if exact_flags { Kind::TcpFlags } else { Kind::Tcp }
-        }
+    let (kind, end) = match ip[6] {
+        ipproto::UDP => (Kind::Udp, end::<true, false>(f, l3)?),
+        ipproto::TCP => (if exact_flags { Kind::TcpFlags } else { Kind::Tcp }, end::<true, true>(f, l3)?),
         _ => return None,
     };
-    Some(Plain { kind, tags, port: word(42), end })
+    Some(Plain { kind, tags, port: u16::from_be_bytes([ip[42], ip[43]]), end })
 }
 
 /// Reads a frame in a tunnel, and where the kinds of its family begin.
@@ -273,13 +277,6 @@ pub(crate) fn inner_at(kind: usize) -> usize {
 }
 
 impl Class {
-    /// The lengths of the packet (`whole`) and of the inner frame.
-    #[inline(always)]
-    pub(crate) fn lengths(self, whole: usize) -> (usize, [usize; 2]) {
-        let inner_at = inner_at(self.kind);
-        (self.end, [whole, if inner_at == 0 { 0 } else { self.end - inner_at }])
-    }
-
     /// The first word of its key.
     #[inline(always)]
     pub(crate) fn head(self, device: DeviceId) -> u64 {
@@ -365,6 +362,64 @@ fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     }
     let (inner, family) = inside(p.get(gre + len..end)?, exact_flags)?;
     Some(Class { kind: family + UDP_SHAPES + 12 * form + 6 * tags + 3 * inner.tags + inner.kind as usize, end })
+}
+
+/// A kind of frames without a tunnel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alone {
+    /// Over IPv6.
+    pub(crate) v6: bool,
+    /// With TCP, else UDP.
+    pub(crate) tcp: bool,
+    /// With all of TCP's flags in the key.
+    flags: bool,
+    /// Where the IP header is.
+    l3: usize,
+}
+
+/// Masks and values of bytes, by place in the frame.
+pub(crate) type Bytes = [(usize, u8, u8); 4];
+
+impl Alone {
+    /// The kind with this number; none if its frames are in tunnels, or have keys of fields.
+    pub(crate) fn of(kind: usize) -> Option<Alone> {
+        let v6 = kind >= FAMILY;
+        let i = if v6 { kind - FAMILY } else { kind };
+        let (tcp, flags) = (i % 3 != Kind::Udp as usize, i % 3 == Kind::TcpFlags as usize);
+        (i < ALONE_SHAPES).then_some(Alone { v6, tcp, flags, l3: 14 + 4 * (i / 3) })
+    }
+
+    /// Whether frames are of this kind while keys have all of TCP's flags, or have not.
+    pub(crate) fn is_in_use(self, exact_flags: bool) -> bool {
+        !self.tcp || self.flags == exact_flags
+    }
+
+    /// What tells it from other frames with these EtherTypes: version and length of the IP header, protocol, and that it is no
+    /// fragment.
+    pub(crate) fn bytes(self) -> Bytes {
+        let (at, proto) = (self.l3, if self.tcp { ipproto::TCP } else { ipproto::UDP });
+        match self.v6 {
+            true => [(at, 0xf0, 0x60), (at + 6, 0xff, proto), (0, 0, 0), (0, 0, 0)],
+            false => [(at, 0xff, 0x45), (at + 6, 0x3f, 0), (at + 7, 0xff, 0), (at + 9, 0xff, proto)],
+        }
+    }
+
+    /// Where the packet ends of a frame with its EtherTypes and its [`Alone::bytes`]; none where it is of another kind: its
+    /// lengths are wrong, or it is in a tunnel that ends here.
+    #[inline(always)]
+    pub(crate) fn end<const V6: bool, const TCP: bool>(self, f: &[u8], own: &Own) -> Option<usize> {
+        let end = end::<V6, TCP>(f, self.l3)?;
+        let tunnel = !TCP && own.tunnel(be16(f, self.l3 + ip_len(V6) + 2)?).is_some();
+        (!tunnel || !to_here(f, self.l3, V6, own)).then_some(end)
+    }
+}
+
+/// Whether an IP packet is for an address at which tunnels end.
+#[cold]
+fn to_here(f: &[u8], l3: usize, v6: bool, own: &Own) -> bool {
+    let (at, n) = if v6 { (l3 + 24, 16) } else { (l3 + 16, 4) };
+    let bytes = f.get(at..at + n).unwrap_or_default();
+    own.has(v6, bytes.iter().fold(0, |a, b| a << 8 | u128::from(*b)))
 }
 
 /// [`classify`], where the EtherTypes are known to be those of this kind, and it is most likely of the same.
