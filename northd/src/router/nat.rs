@@ -1,7 +1,7 @@
 //! Network address translation.
 
 use super::input::{arp_reply, nd_reply};
-use super::port::solicited;
+use super::port::{at_vtep, solicited};
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
@@ -86,8 +86,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
 }
 
-/// Stateless rules of some outside addresses only, at the gateway ports (`allowed_ext_ips`, `exempted_ext_ips`). OVN gives
-/// each of these flows the match and actions of the last flow that it made for the router's rules.
+/// Stateless rules of some outside addresses only, at the gateway ports (`allowed_ext_ips`, `exempted_ext_ips`) but those to
+/// hardware VTEPs, whose packets are not sent to the gateway. OVN gives each of these flows the match and actions of the last
+/// flow that it made for the router's rules.
 fn selected<'a>(ctx: &mut Ctx<'_, 'a>, router: &'a Router, nats: &'a [Arc<Nat>]) {
     let u = router.uuid;
     let some = |n: &&Arc<Nat>| n.stateless && (n.row.allowed_ext_ips.is_some() || n.row.exempted_ext_ips.is_some());
@@ -104,6 +105,9 @@ fn selected<'a>(ctx: &mut Ctx<'_, 'a>, router: &'a Router, nats: &'a [Arc<Nat>])
     };
     let drop = ctx.global().drop.clone();
     for g in router.gateway_ports() {
+        if at_vtep(ctx, g) {
+            continue;
+        }
         let mut dropped = false;
         for nat in &chosen {
             let set = nat.row.allowed_ext_ips.or(nat.row.exempted_ext_ips);

@@ -57,7 +57,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 }
 
 /// Whether the switch at the other end has a port to a hardware VTEP.
-fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+pub fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     lrp.switch_port.iter().any(|p| {
         let switch = ctx.lsp(*p).map(|l| l.switch);
         switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())

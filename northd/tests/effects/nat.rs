@@ -87,6 +87,22 @@ pub const CASES: &[Case] = &[
         &[(true, LrInGwRedirect, 70, "ip && ip4.dst == 172.16.0.100", "drop;")],
     ),
     (
+        "stateless and allowed_ext_ips, at a switch with a hardware VTEP",
+        |db| {
+            nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("stateless", "true")]);
+            let set = nb::AddressSet { name: "as".into(), ..Default::default() };
+            db.address_set.insert(id(SET), Arc::new(set));
+            edit(&mut db.nat, NAT, |n| n.allowed_ext_ips = Some(id(SET)));
+            let vtep = nb::LogicalSwitchPort { name: "tor".into(), r#type: "vtep".into(), ..Default::default() };
+            db.logical_switch_port.insert(id(50), Arc::new(vtep));
+            edit(&mut db.logical_switch, PUBLIC, |s| s.ports = [id(12), id(OUT), id(50)].into());
+        },
+        &[
+            (false, LrInGwRedirect, 70, "ip && ip4.dst == 172.16.0.100", "drop;"),
+            (false, LrInGwRedirect, 50, "outport == \"r-public\"", "outport = \"cr-r-public\"; next;"),
+        ],
+    ),
+    (
         "an outside address of IPv6 for an inside one of IPv4",
         |db| nat(db, "dnat", "fd00:9::9", "10.0.0.10", &[]),
         &[
