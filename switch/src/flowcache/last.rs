@@ -113,10 +113,16 @@ impl LastFlow {
     #[inline(always)]
     pub(crate) fn has_bytes(&self, p: &[u8]) -> bool {
         let (frame, _) = p.as_chunks::<8>();
-        let Some(first) = frame.first_chunk::<FRONT>() else { return self.has_words(frame, 0) };
+        let Some(first) = frame.first_chunk::<FRONT>() else { return self.has_short(p) };
         let [masks, values] = &self.front;
         let differ = (0..FRONT).fold(0, |d, i| d | u64::from_ne_bytes(first[i]) & masks[i] ^ values[i]);
         differ == 0 && (self.near == self.len || self.has_words(frame, self.near))
+    }
+
+    /// The same for a frame that has not all of the first words.
+    #[inline(never)]
+    fn has_short(&self, p: &[u8]) -> bool {
+        self.has_words(p.as_chunks().0, 0) && self.alone.is_none_or(|a| a.has_bytes(p))
     }
 
     /// The same for the words from a place in the list on.

@@ -143,7 +143,7 @@ type Run = (usize, [usize; 2]);
 
 /// Finds these; `ends` gets where their IP packets end.
 #[inline(never)]
-fn find<P: PacketBuf>(
+fn find_run<P: PacketBuf>(
     l: &LastFlow,
     of: &[(usize, usize); 2],
     packets: &[(DeviceId, P)],
@@ -213,7 +213,7 @@ impl Cache {
         let at_once = if e.metered || straight.is_some() { BURST } else { CHUNK }.min(most);
         let mut ends = [0; BURST];
         let find = |packets: &[(DeviceId, P)], n: usize, ends: &mut _| {
-            find(l, &of, packets.get(..n).unwrap_or(packets), views, ends)
+            find_run(l, &of, packets.get(..n).unwrap_or(packets), views, ends)
         };
         let (mut n, mut sum) = find(burst.as_slice(), at_once, &mut ends);
         if n == 0 {

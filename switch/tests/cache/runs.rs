@@ -199,6 +199,55 @@ fn runs_leave_as_packets_that_come_alone() {
     }
 }
 
+/// Frames so short that not all of the first words are there are told apart by protocol, options and fragments as well.
+#[test]
+fn short_frames_of_other_kinds_are_no_run() {
+    let kind = Kind { within: false, tags: 0, tcp: false, v6: false };
+    let flows = [
+        "ip,ip_frag=yes actions=output:2",
+        "tcp,ip_frag=no actions=output:2",
+        "icmp,ip_frag=no actions=output:1,output:2",
+        "udp,ip_frag=no actions=output:1",
+    ];
+    let ready = |cache| {
+        let mut s = switch(cache, 0, kind, "output:1");
+        for f in flows {
+            flow(&mut s, BridgeId(0), &format!("table=0,priority=100,in_port=3,vlan_tci=0,{f}"), NOW);
+        }
+        s
+    };
+    let udp = build::udp(VIF, PEER, (ip("10.7.0.1"), 1000), (ip("10.8.0.1"), 2000), 64, &[7; 4]).expect("UDP");
+    // Behind its ports this segment has what would be a length of UDP.
+    let mut short = tcp((VIF, PEER), (ip("10.7.0.1"), 1000), (ip("10.8.0.1"), 2000), 0x10);
+    short.truncate(54);
+    short[16..18].copy_from_slice(&40u16.to_be_bytes());
+    short[38..42].copy_from_slice(&[0, 8, 0, 0]);
+    let other = |at: usize, to: &[u8]| {
+        let mut p = udp.clone();
+        p[at..at + to.len()].copy_from_slice(to);
+        p
+    };
+    // Another protocol, a fragment, and a header with options, of which the length is right as well.
+    for mut p in [short, other(23, &[1]), other(20, &[0x20, 0]), other(14, &[0x46])] {
+        packet::checksum::set_ipv4(&mut p, 14);
+        assert!(p.len() < 56, "{} bytes", p.len());
+        let list: Vec<&Vec<u8>> = (0..40).map(|n| if n % 10 < 7 { &udp } else { &p }).collect();
+        let (mut alone, mut together) = (Outputs::default(), Outputs::default());
+        let mut s = ready(false);
+        for p in &list {
+            s.process(&mut vec![(DeviceId(3), Buffer::new(p, 200, false))], NOW, &mut alone);
+        }
+        let mut s = ready(true);
+        for round in 0..2 {
+            together = Outputs::default();
+            let mut batch = list.iter().map(|p| (DeviceId(3), Buffer::new(p, 200, false))).collect();
+            s.process(&mut batch, NOW, &mut together);
+            assert!(round == 0 || s.cache_stats().hits > 0);
+        }
+        assert!(sent(alone) == sent(together), "{p:x?}");
+    }
+}
+
 #[test]
 fn packets_without_room_are_dropped_and_the_others_of_their_run_leave() {
     for (way, options) in WAYS.into_iter().take(4) {

@@ -404,6 +404,11 @@ impl Alone {
         }
     }
 
+    /// Whether a frame has these bytes.
+    pub(crate) fn has_bytes(self, f: &[u8]) -> bool {
+        self.bytes().iter().all(|(at, mask, value)| f.get(*at).is_some_and(|b| b & mask == *value))
+    }
+
     /// Where the packet ends of a frame with its EtherTypes and its [`Alone::bytes`]; none where it is of another kind: its
     /// lengths are wrong, or it is in a tunnel that ends here.
     #[inline(always)]
