@@ -207,11 +207,9 @@ fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
 fn end<const V6: bool, const TCP: bool>(f: &[u8], l3: usize) -> Option<usize> {
     let n = ip_len(V6);
     let head = f.get(l3..)?;
-    let lengths: &[u8; 6] = head.first_chunk()?;
-    let word = |b: Option<&[u8; 2]>| Some(usize::from(u16::from_be_bytes(*b?)));
     let payload = match V6 {
-        true => word(lengths.last_chunk())?,
-        false => usize::from(u16::from_be_bytes([lengths[2], lengths[3]])).checked_sub(n)?,
+        true => be16(head, 4)?.into(),
+        false => usize::from(be16(head, 2)?).checked_sub(n)?,
     };
     let transport = head.get(n..n + payload)?.first_chunk::<8>()?;
     let right = match TCP {
