@@ -5,6 +5,14 @@ use northd::stage::Stage::*;
 use ovn_schema::{Str, nb};
 use std::sync::Arc;
 
+/// Gives router r a stateless rule for some outside addresses only.
+fn allow_some(db: &mut nb::Database) {
+    nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("stateless", "true")]);
+    let set = nb::AddressSet { name: "as".into(), ..Default::default() };
+    db.address_set.insert(id(SET), Arc::new(set));
+    edit(&mut db.nat, NAT, |n| n.allowed_ext_ips = Some(id(SET)));
+}
+
 pub const CASES: &[Case] = &[
     ("nothing", |_| {}, &[(true, LrInIpInput, 60, "ip4.dst == {172.16.0.1}", "drop;")]),
     (
@@ -78,21 +86,13 @@ pub const CASES: &[Case] = &[
     ),
     (
         "stateless and allowed_ext_ips",
-        |db| {
-            nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("stateless", "true")]);
-            let set = nb::AddressSet { name: "as".into(), ..Default::default() };
-            db.address_set.insert(id(SET), Arc::new(set));
-            edit(&mut db.nat, NAT, |n| n.allowed_ext_ips = Some(id(SET)));
-        },
+        allow_some,
         &[(true, LrInGwRedirect, 70, "ip && ip4.dst == 172.16.0.100", "drop;")],
     ),
     (
         "stateless and allowed_ext_ips, at a switch with a hardware VTEP",
         |db| {
-            nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("stateless", "true")]);
-            let set = nb::AddressSet { name: "as".into(), ..Default::default() };
-            db.address_set.insert(id(SET), Arc::new(set));
-            edit(&mut db.nat, NAT, |n| n.allowed_ext_ips = Some(id(SET)));
+            allow_some(db);
             let vtep = nb::LogicalSwitchPort { name: "tor".into(), r#type: "vtep".into(), ..Default::default() };
             db.logical_switch_port.insert(id(50), Arc::new(vtep));
             edit(&mut db.logical_switch, PUBLIC, |s| s.ports = [id(12), id(OUT), id(50)].into());

@@ -184,11 +184,9 @@ fn runs_leave_as_packets_that_come_alone() {
             }
             let mut s = switch(true, options, kind, &actions);
             let begun = s.walks();
-            for p in list.chunks(37) {
-                let mut batch = p.iter().map(|p| (from, Buffer::new(p, 200, device))).collect();
-                s.process(&mut batch, NOW, &mut Outputs::default());
-                let mut batch = p.iter().map(|p| (from, Buffer::new(p, 200, device))).collect();
-                s.process(&mut batch, NOW, &mut together);
+            for out in [&mut Outputs::default(), &mut together] {
+                let mut batch = list.iter().map(|p| (from, Buffer::new(p, 200, device))).collect();
+                s.process(&mut batch, NOW, out);
             }
             let walks = s.walks() - begun;
             let (alone, together) = (sent(alone), sent(together));
@@ -258,19 +256,17 @@ fn packets_without_room_are_dropped_and_the_others_of_their_run_leave() {
             let mut s = switch(true, options, kind, &actions);
             // Each fifth packet has less room than the headers take.
             let room = |n: usize| if n % 5 == 2 { 40 } else { 200 };
-            let mut twice = || {
+            let mut leave = |room: &dyn Fn(usize) -> usize| {
                 let mut out = Outputs::default();
-                let mut batch = list.iter().map(|p| (DeviceId(3), Buffer::new(p, 200, false))).collect();
-                s.process(&mut batch, NOW, &mut out);
-                let all = sent(out);
-                let (mut out, before) = (Outputs::default(), s.drops.get(DropReason::NoBuffer));
                 let mut batch =
                     list.iter().enumerate().map(|(n, p)| (DeviceId(3), Buffer::new(p, room(n), false))).collect();
                 s.process(&mut batch, NOW, &mut out);
                 s.count();
-                (all, sent(out), s.drops.get(DropReason::NoBuffer) - before)
+                (sent(out), s.drops.get(DropReason::NoBuffer))
             };
-            let (all, some, dropped) = twice();
+            let (all, before) = leave(&|_| 200);
+            let (some, after) = leave(&room);
+            let dropped = after - before;
             let expected: Vec<_> =
                 all.into_iter().enumerate().filter(|(n, _)| room(*n) == 200).map(|(_, p)| p).collect();
             assert!(some == expected, "{actions}");
