@@ -189,7 +189,7 @@ fn sctp(ports: &[u8], chunks: &[u8]) -> [u8; 4] {
 
 /// A UDP checksum of a sum: zero is no checksum (RFC 768).
 #[inline]
-pub fn udp(sum: u32) -> u16 {
+fn udp(sum: u32) -> u16 {
     match finish(sum) {
         0 => 0xffff,
         c => c,
@@ -205,7 +205,7 @@ pub fn add_udp(frame: &mut [u8], udp: usize, rest: usize) -> bool {
     };
     let field = (udp.checked_sub(rest)).and_then(|n| before.len().checked_sub(n));
     let Some(field) = field.and_then(|at| before.get_mut(at + 6..at + 8)?.first_chunk_mut()) else { return false };
-    *field = self::udp(u32::from(!u16::from_be_bytes(*field)) + sum(body)).to_be_bytes();
+    *field = Sum::default().word(field.map(|b| !b)).bytes(body).udp();
     true
 }
 

@@ -352,11 +352,15 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
             checksum::set_l4(p, h);
         }
         ipproto::ICMP | ipproto::ICMPV6 if h.is_ipv4() == (h.proto == ipproto::ICMP) => {
-            // While it is what its type says.
-            if h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll)) {
+            let discovers = h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll));
+            // While it is what its type says, and once it is so again.
+            if discovers {
                 nd(p, h, new, l4);
             }
             put(p, l4, new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff, 2, &[l4 + 2]);
+            if discovers && diff(F::IcmpType) {
+                nd(p, h, new, l4);
+            }
         }
         _ => {}
     }

@@ -171,7 +171,7 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
             Action::Pop(dst) if read_only(dst.field) => {
                 return Err(E::ActionBadSetArgument.because(format!("{} cannot be set", dst.field.def().name)));
             }
-            Action::SetField { field, value, .. } => fits(*field, *value)?,
+            Action::SetField { field, value, .. } => set_to(*field, *value)?,
             Action::Load { value, dst } => loadable(*value, dst)?,
             _ => {}
         }
@@ -185,6 +185,17 @@ fn fits(f: F, value: u128) -> Check {
         return Ok(());
     }
     Err(E::ActionBadSetArgument.because(format!("{value:#x}: {} has {} bits", f.def().name, f.bits())))
+}
+
+/// Checks what `set_field` gives a field.
+fn set_to(f: F, value: u128) -> Check {
+    match f {
+        F::VlanVid if value & 0x1000 == 0 => {
+            Err(E::ActionBadSetArgument.because("vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
+        }
+        F::TunFlags if value & !1 != 0 => Err(E::ActionBadSetArgument.because("tun_flags has one flag, oam")),
+        _ => fits(f, value),
+    }
 }
 
 fn loadable(value: u64, dst: &Subfield) -> Check {
@@ -458,14 +469,8 @@ impl Walk<'_> {
             Action::Meter(m) if !self.bridge.meters.contains_key(m) => {
                 self.miss(E::MeterModInvalidMeter.because(format!("meter {m} does not exist; add it before the flow")))
             }
-            Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
-                Err(E::ActionBadSetArgument.because("vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
-            }
-            Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
-                Err(E::ActionBadSetArgument.because("tun_flags has one flag, oam"))
-            }
             Action::SetField { field, value, .. } => {
-                fits(*field, *value).and_then(|()| self.writable(&Subfield::full(*field)))
+                set_to(*field, *value).and_then(|()| self.writable(&Subfield::full(*field)))
             }
             // Elsewhere they are written in `ct`; what is popped into them is forgotten soon.
             Action::Pop(dst) if matches!(dst.field, F::CtMark | F::CtLabel) => Ok(()),
@@ -610,12 +615,21 @@ impl Walk<'_> {
         self.matches.set_masked(F::Vlan1Tci, tci, mask);
     }
 
-    /// An action set: not every action can be in it, and what a packet has when it is carried out is not known.
+    /// An action set: not every action can be in it, and whether a packet has a tag or a time to live when it is carried out
+    /// is not known.
     fn set(&mut self, list: &[Action]) -> Check {
+        let outside = self.matches.clone();
+        let result = self.within_set(list);
+        self.matches = outside;
+        result
+    }
+
+    fn within_set(&mut self, list: &[Action]) -> Check {
         for a in list {
             match a {
                 a if !settable(a) => return Err(E::ActionBadType.because(format!("{a} is not for an action set"))),
-                Action::DecTtl(_) | Action::PopVlan => {}
+                Action::DecTtl(_) => {}
+                Action::PopVlan if !self.has(Prereq::Vlan) => {}
                 Action::SetField { field: F::CtMark | F::CtLabel, .. } => {}
                 Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => self.readable(src)?,
                 a => self.one(a)?,

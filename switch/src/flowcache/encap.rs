@@ -1,8 +1,9 @@
 //! Tunnel headers in front of packets, and packets taken out of tunnels.
 
-use super::entry::{Outer, OuterGre, source_ports};
+use super::entry::{Outer, OuterGre};
 use crate::buf::PacketBuf;
 use crate::tunnel::{SourcePorts, entropy_of};
+use packet::be16;
 use packet::checksum::{self, Sum};
 
 /// Most bytes of headers that are made ready for a run of packets: of Geneve over IPv6 with 18 bytes of options.
@@ -42,9 +43,23 @@ fn put_length(d: &mut [u8], whole: usize, v6: bool, sum: u16) {
     }
 }
 
-/// Where the UDP header of a tunnel is.
-fn udp_at(v6: bool) -> usize {
+/// Where the header behind a tunnel's IP header is: of UDP or GRE.
+pub(super) fn outer_l4(v6: bool) -> usize {
     if v6 { 54 } else { 34 }
+}
+
+/// Where the source ports of a tunnel stand that packets choose from by their flows: the first in place of the source
+/// port, and in place of the length, which comes with the packet, how many more there are.
+pub(super) fn put_source_ports(headers: &mut [u8], l4: usize, ports: SourcePorts) {
+    for (at, n) in [(l4, ports.first), (l4 + 4, ports.more)] {
+        headers.get_mut(at..at + 2).into_iter().for_each(|b| b.copy_from_slice(&n.to_be_bytes()));
+    }
+}
+
+/// Reads these.
+#[inline(always)]
+fn source_ports(headers: &[u8], l4: usize) -> Option<SourcePorts> {
+    Some(SourcePorts { first: be16(headers, l4)?, more: be16(headers, l4 + 4)? })
 }
 
 /// Puts headers with GRE in front of a packet; false where it has no room for them.
@@ -62,7 +77,7 @@ fn fill_gre(d: &mut [u8], o: &OuterGre<'_>) -> Option<()> {
         *number = sequence.take().to_be_bytes();
     }
     if o.csum {
-        let gre = if o.v6 { 54 } else { 34 };
+        let gre = outer_l4(o.v6);
         put16(d, gre + 4, 0);
         let sum = checksum::of(d.get(gre..)?);
         put16(d, gre + 4, sum.into());
@@ -106,7 +121,7 @@ pub(super) fn encapsulate<P: PacketBuf>(p: &mut P, o: &Outer<'_>) -> bool {
     if !p.grow_front(n) {
         return false;
     }
-    let (whole, l4) = (p.data().len(), udp_at(v6));
+    let (whole, l4) = (p.data().len(), outer_l4(v6));
     let left = csum && p.leave_checksum(whole - l4, whole - n);
     let Some((head, inside)) = p.data_mut().split_at_mut_checked(n) else { return false };
     unpack(words, head);
@@ -151,14 +166,14 @@ impl Headers {
         let mut bytes = [0; READY];
         let head = bytes.get_mut(..len)?;
         unpack(words, head);
-        let ports = source_ports(head, udp_at(v6))?;
+        let ports = source_ports(head, outer_l4(v6))?;
         let spread = spread.map(|l3| l3 + TAG * tags);
         Some(Headers { bytes, len, whole: 0, tags, v6, csum, sum, fixed, covered: Sum::default(), ports, spread })
     }
 
     #[cold]
     fn fit(&mut self, whole: usize) {
-        let l4 = udp_at(self.v6);
+        let l4 = outer_l4(self.v6);
         put_length(&mut self.bytes, whole, self.v6, self.sum);
         put16(&mut self.bytes, l4 + 4, whole - l4);
         self.covered = covered(self.fixed, whole - l4);
@@ -173,7 +188,7 @@ impl Headers {
 
     #[inline(always)]
     fn try_put<P: PacketBuf>(&mut self, p: &mut P) -> Option<()> {
-        let (n, off, l4) = (self.len, TAG * self.tags, udp_at(self.v6));
+        let (n, off, l4) = (self.len, TAG * self.tags, outer_l4(self.v6));
         let macs: [u8; MACS] = *p.data().first_chunk()?;
         let port = match self.spread.and_then(|l3| entropy_of(p.data(), l3)) {
             Some(hash) => self.ports.of(hash),

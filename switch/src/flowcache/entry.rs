@@ -7,6 +7,7 @@
 //! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where
 //! headers are follows from the key, so steps say offsets from the frame's start.
 
+use super::encap::{outer_l4, put_source_ports};
 use super::key::{BLOCK, Layout};
 use super::metered::Metered;
 use super::{At, Encap, Patch, Step, Sums};
@@ -18,7 +19,7 @@ use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Sequence, Shim, SourcePorts};
 use crate::xlate::sample::Sampler;
 use openflow_rs::PortNo;
-use packet::{be16, checksum, gre, ipproto};
+use packet::{checksum, gre, ipproto};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -455,8 +456,8 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
         _ if l.l4 == 0 => (0, 0),
         (ipproto::TCP, _) => (l4 + 16, transport),
         (ipproto::UDP, _) => (l4 + 6, transport),
-        (ipproto::ICMP, _) => (l4 + 2, icmp),
-        (ipproto::ICMPV6, _) => (l4 + 2, fold(icmp + transport)),
+        (ipproto::ICMP, 4) => (l4 + 2, icmp),
+        (ipproto::ICMPV6, 6) => (l4 + 2, fold(icmp + transport)),
         _ => (0, 0),
     };
     let udp = if l.proto == ipproto::UDP { UDP } else { 0 };
@@ -495,7 +496,7 @@ fn without_length(e: &Encap) -> (Vec<u8>, u64) {
 fn encap_gre(e: &Encap, csum: bool, flags: u64, number: Option<usize>, into: &mut Vec<u64>) {
     into.push(op::ENCAP_GRE | flags | encap_head(e, csum));
     let (headers, sum) = without_length(e);
-    let gre = if e.v6 { 54 } else { 34 };
+    let gre = outer_l4(e.v6);
     let at = number.zip(gre::sequence_at(headers.get(gre..).unwrap_or_default()));
     into.push(at.map_or(0, |(n, at)| ((gre + at) as u64) << 32 | (n as u64) << 16) | sum);
     pack(&headers, into);
@@ -504,7 +505,7 @@ fn encap_gre(e: &Encap, csum: bool, flags: u64, number: Option<usize>, into: &mu
 fn encap(e: &Encap, (csum, ports): (bool, SourcePorts), flags: u64, l3: u16, into: &mut Vec<u64>) {
     into.push(op::ENCAP | flags | encap_head(e, csum) | flag(e.spread, SPREAD));
     let (mut headers, sum) = without_length(e);
-    let (addresses, l4) = if e.v6 { (22, 54) } else { (26, 34) };
+    let (addresses, l4) = (if e.v6 { 22 } else { 26 }, outer_l4(e.v6));
     if e.spread {
         put_source_ports(&mut headers, l4, ports);
     }
@@ -513,20 +514,6 @@ fn encap(e: &Encap, (csum, ports): (bool, SourcePorts), flags: u64, l3: u16, int
     let covered = fold((covered + u32::from(ipproto::UDP)).into());
     into.push(covered << 32 | u64::from(l3) << 16 | sum);
     pack(&headers, into);
-}
-
-/// Where the source ports of a tunnel stand that packets choose from by their flows: the first in place of the source
-/// port, and in place of the length, which comes with the packet, how many more there are.
-fn put_source_ports(headers: &mut [u8], l4: usize, ports: SourcePorts) {
-    for (at, n) in [(l4, ports.first), (l4 + 4, ports.more)] {
-        headers.get_mut(at..at + 2).into_iter().for_each(|b| b.copy_from_slice(&n.to_be_bytes()));
-    }
-}
-
-/// Reads these.
-#[inline(always)]
-pub(crate) fn source_ports(headers: &[u8], l4: usize) -> Option<SourcePorts> {
-    Some(SourcePorts { first: be16(headers, l4)?, more: be16(headers, l4 + 4)? })
 }
 
 /// What a frame looks like after its tags have changed.
@@ -538,7 +525,7 @@ pub(crate) fn retagged(l: Layout, n: usize) -> Layout {
 /// What a frame looks like that tunnel headers were put in front of.
 pub(crate) fn encapsulated(v6: bool, gre: bool) -> Layout {
     // GRE has no ports.
-    let (l4, proto) = if gre { (0, ipproto::GRE) } else { (if v6 { 54 } else { 34 }, ipproto::UDP) };
+    let (l4, proto) = if gre { (0, ipproto::GRE) } else { (outer_l4(v6) as u16, ipproto::UDP) };
     Layout { l3: 14, l4, tags: 0, ip: if v6 { 6 } else { 4 }, proto }
 }
 

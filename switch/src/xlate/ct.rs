@@ -527,7 +527,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let saved = (self.pipeline.table, self.pipeline.flow, self.pipeline.exit);
         let within = std::mem::replace(&mut self.pipeline.within, Within::Flow);
         let more = view.map(|v| {
-            (std::mem::replace(&mut self.packet.key, v), self.pipeline.stack.clone(), self.pipeline.action_set.clone())
+            let key = std::mem::replace(&mut self.packet.key, v);
+            (key, self.pipeline.stack.clone(), self.pipeline.action_set.clone(), self.copy_begins())
         });
         (self.pipeline.table, self.pipeline.flow) = (table, Origin::NONE);
         self.pipeline.ct_depth += 1;
@@ -549,8 +550,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.within = within;
         (self.pipeline.depth, self.pipeline.first_level, self.packet.conn, self.pipeline.last) =
             (depth, origin, pass, last);
-        if let Some(more) = more {
-            (self.packet.key, self.pipeline.stack, self.pipeline.action_set) = more;
+        if let Some((key, stack, set, outside)) = more {
+            self.copy_ends(outside);
+            (self.packet.key, self.pipeline.stack, self.pipeline.action_set) = (key, stack, set);
+            self.settle_tags();
         }
     }
 

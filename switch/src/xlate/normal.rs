@@ -41,8 +41,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 Some(v) => v,
                 None => return self.because(DropReason::Vlan),
             },
-            // A packet-out comes from no port of the bridge.
-            None => VlanId::of_tci(tci),
+            // A controller's packet comes from no port of the bridge.
+            None if matches!(inp, PortNo::CONTROLLER | PortNo::ANY) => VlanId::of_tci(tci),
+            None => {
+                self.observer.tell(Kind::Warning, || "no input bundle, dropping".into());
+                return self.because(DropReason::NoSuchPort);
+            }
         };
         if !self.bond_takes(inp, vlan, src, dst) {
             self.observer.tell(Kind::Detail, || "bonding refused admissibility, dropping".into());

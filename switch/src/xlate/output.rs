@@ -81,8 +81,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// The number of bytes to cut is computed before pending tags are written, as in Open vSwitch.
+    /// The number of bytes to cut is computed before pending tags are written, as in Open vSwitch, which happens where the
+    /// packet leaves.
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
+        if port == self.own_port() {
+            return self.output(port, 0);
+        }
         let len = self.packet.buf.data().len();
         if self.commit() {
             let now = self.packet.buf.data().len();

@@ -87,6 +87,12 @@ pub(crate) struct SavedPacket<P> {
     checksums_hold: bool,
 }
 
+/// What is saved of a packet outside a copy of it.
+pub(super) struct Outside<P> {
+    packet: Option<Box<SavedPacket<P>>>,
+    labels: Option<Box<SavedPacket<P>>>,
+}
+
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Writes pending changes to the packet.
     pub(crate) fn commit(&mut self) -> bool {
@@ -105,9 +111,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Executes a list, as `body` does, on a copy of the packet with a copy of its action set, which is executed there.
     pub(crate) fn cloned(&mut self, list: &[Action], body: impl FnOnce(&mut Self)) {
         let (set, mut exit) = (self.pipeline.action_set.clone(), false);
-        // As in Open vSwitch: if the list cannot be undone, the packet has its tags restored afterwards; else tags are
-        // written when it leaves, which matters where it is truncated.
+        // As in Open vSwitch: if the list cannot be undone, the packet has its tags written before it, and restored
+        // afterwards; else tags are written when it leaves, which matters where it is truncated.
         let apart = !self.is_last() && !O::TRACES && !reversible(list);
+        if apart {
+            self.settle_tags();
+        }
         self.isolated(|x| {
             x.pipeline.action_set = set;
             body(x);
@@ -121,11 +130,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             }
         });
         self.pipeline.metered = false;
-        if apart && !extract::tags(&self.packet.key).eq(extract::tags(&self.packet.base)) {
-            self.commit();
+        if apart {
+            self.settle_tags();
         }
         // As in Open vSwitch, `exit` ends what follows the list, too.
         self.pipeline.exit |= exit;
+    }
+
+    /// Writes the tags that the packet is to have: where it is cut, they count.
+    pub(super) fn settle_tags(&mut self) {
+        if !extract::tags(&self.packet.key).eq(extract::tags(&self.packet.base)) {
+            self.commit();
+        }
     }
 
     /// Runs `body`, and restores packet and pipeline afterwards.
@@ -152,9 +168,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.exit,
             self.packet.mirrored,
         );
-        let (pass, queue, kept) = (self.packet.conn, self.packet.queue, self.packet.saved_packet.take());
-        let labels = self.packet.labels_before.take();
-        self.packet.clone_depth += 1;
+        let (pass, queue) = (self.packet.conn, self.packet.queue);
+        let outside = self.copy_begins();
         self.segment_ends();
         let translations = self.observer.translations();
         self.observer.scope_begins();
@@ -163,11 +178,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.scope_ends();
         self.segment_ends();
         self.observer.restores(translations);
-        self.packet.clone_depth -= 1;
-        self.packet.labels_before = labels;
-        if let Some(k) = std::mem::replace(&mut self.packet.saved_packet, kept) {
-            self.packet.restore(*k);
-        }
+        self.copy_ends(outside);
         let mirrored = self.packet.mirrored;
         let bridge = self.pipeline.bridge;
         let (at, packet) = (&mut self.pipeline, &mut self.packet);
@@ -179,7 +190,22 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Saves the packet before bytes change that are in no field of the key: they are restored when the clone ends.
+    /// What follows is done to a copy of the packet, as far as bytes are concerned that are in no field of the key.
+    pub(super) fn copy_begins(&mut self) -> Outside<P> {
+        self.packet.clone_depth += 1;
+        Outside { packet: self.packet.saved_packet.take(), labels: self.packet.labels_before.take() }
+    }
+
+    /// The copy is done with: restores these bytes.
+    pub(super) fn copy_ends(&mut self, outside: Outside<P>) {
+        self.packet.clone_depth -= 1;
+        self.packet.labels_before = outside.labels;
+        if let Some(k) = std::mem::replace(&mut self.packet.saved_packet, outside.packet) {
+            self.packet.restore(*k);
+        }
+    }
+
+    /// Saves the packet before bytes change that are in no field of the key: they are restored when the copy ends.
     pub(crate) fn keep_bytes(&mut self) {
         if self.packet.clone_depth == 0 || self.packet.saved_packet.is_some() {
             return;
@@ -188,7 +214,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.packet.saved_packet = self.saved();
     }
 
-    /// Saves the packet before its labels change: they are restored when the clone ends, or the bucket.
+    /// Saves the packet before its labels change: they are restored when the copy ends, or the bucket.
     pub(super) fn keep_labels(&mut self) {
         self.keep_bytes();
         if self.packet.bucket_depth > 0 && self.packet.labels_before.is_none() {

@@ -515,7 +515,7 @@ fn host6(n: u8) -> IpAddr {
 }
 
 /// Kinds of [`odd`] packets.
-pub const ODD: u8 = 24;
+pub const ODD: u8 = 25;
 
 /// A packet whose key is fields, or that of UDP and TCP over IPv6: ICMP, errors, IGMP, fragments, neighbour discovery, ARP, of no IP protocol, of no protocol that is
 /// known.
@@ -602,6 +602,8 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
             let all = [&header[..], &[0, 3, 0, 20, ttl], &[9; 15]].concat();
             made(if ttl & 1 == 0 { v6 } else { v4 }, 132, if dst == 3 { &all[..8] } else { &all })
         }
+        // ICMP of the other version's number, of which nothing is known.
+        24 => made(if dst & 1 == 0 { v4 } else { v6 }, if dst & 1 == 0 { 58 } else { 1 }, &echo),
         // A label, or a stack that does not end within what is parsed.
         15 => {
             let ip = made(v4, 1, &echo);

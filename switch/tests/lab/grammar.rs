@@ -14,6 +14,8 @@ const TABLES: u8 = 6;
 const LAST_PORT: u16 = 6;
 /// How deep actions are nested.
 const DEPTH: u32 = 2;
+/// Ports that `nat` names.
+pub const NAT_PORTS: std::ops::Range<u16> = 2000..2010;
 
 /// What a case may use: each case has its own set, so that rare actions meet each other as well as common ones.
 struct Uses {
@@ -27,6 +29,7 @@ struct Uses {
     lengths: bool,
     normal: bool,
     tunnel: bool,
+    mpls: bool,
 }
 
 /// Writes one case.
@@ -42,6 +45,9 @@ pub struct Grammar<'a> {
 
 /// EtherType, IP protocol, ICMP type.
 type Kind = (u128, u128, u128);
+
+/// The EtherType of MPLS.
+const MPLS: u128 = 0x8847;
 
 const KINDS: [Kind; 18] = [
     (0, 0, 0),
@@ -157,6 +163,7 @@ impl<'a> Grammar<'a> {
             lengths: one_in(10),
             normal: one_in(5),
             tunnel: one_in(4),
+            mpls: one_in(6),
         };
         // Nor do action sets know of a translation there.
         uses.sets &= !(uses.ct && uses.nat);
@@ -293,7 +300,7 @@ impl<'a> Grammar<'a> {
 
     fn match_of(&mut self) -> Match {
         let mut m = Match::new();
-        let (kind, proto, icmp) = self.pick(&KINDS);
+        let (kind, proto, icmp) = if self.uses.mpls && self.chance(3) { (MPLS, 0, 0) } else { self.pick(&KINDS) };
         if kind != 0 {
             m.set(F::EthType, kind);
         }
@@ -355,6 +362,10 @@ impl<'a> Grammar<'a> {
                     m.set_masked(F::VlanTci, 0x1000, 0x1000);
                 }
                 Action::PopVlan => m.clear(F::VlanTci),
+                // Nothing else of what was known holds for what is behind a label.
+                Action::Mpls(MplsAction::Push(kind) | MplsAction::Pop(kind)) => {
+                    m = Match::new().with(F::EthType, (*kind).into());
+                }
                 _ => {}
             }
             list.push(a);
@@ -459,6 +470,9 @@ impl<'a> Grammar<'a> {
     fn action(&mut self, m: &Match, depth: u32) -> Action {
         let ip = m.satisfies(Prereq::Ip);
         let nested = depth > 0;
+        if self.uses.mpls && self.chance(5) && m.exact(F::EthType).is_some() {
+            return Action::Mpls(self.mpls(m));
+        }
         match self.rng.random_range(0..44) {
             0..=8 => self.set(m),
             9..=12 => {
@@ -485,7 +499,9 @@ impl<'a> Grammar<'a> {
                 let f = self.target(m);
                 Action::Pop(self.sub(f, 128))
             }
-            21 => Action::PushVlan(if self.uses.normal { 0x8100 } else { self.pick(&[0x8100, 0x8100, 0x88a8]) }),
+            21 if !self.uses.normal => Action::PushVlan(self.pick(&[0x8100, 0x8100, 0x88a8])),
+            // Of an empty tag before another one, NORMAL leaves something else.
+            21 if m.get(F::VlanTci) == (0, 0x1fff) => Action::PushVlan(0x8100),
             22 if m.satisfies(Prereq::Vlan) => Action::PopVlan,
             23 if ip => Action::DecTtl(self.chance(2).then(|| vec![0])),
             24..=26 => {
@@ -504,8 +520,9 @@ impl<'a> Grammar<'a> {
             29..=34 if ip && self.uses.ct => self.ct(m),
             40 | 41 if self.uses.ct && self.chance(2) => Action::CtClear,
             29..=33 if self.uses.learn && !self.uses.ct && !self.uses.meters => self.learn(m),
-            // Open vSwitch carries an action set out behind it, and once more at the end.
-            35 if self.uses.lengths && !self.uses.sets && depth == DEPTH => Action::CheckPktLarger {
+            // Open vSwitch carries an action set out behind it, and once more at the end; what is set behind it in a table
+            // that was resubmitted to is undone there.
+            35 if self.uses.lengths && !self.uses.sets && depth == DEPTH && self.table == 0 => Action::CheckPktLarger {
                 len: self.rng.random_range(50..100),
                 dst: Subfield { field: F::Reg0, ofs: self.rng.random_range(0..3), n_bits: 1 },
             },
@@ -605,10 +622,24 @@ impl<'a> Grammar<'a> {
         n.range.addr = Some((address, address));
         if self.chance(3) && !matches!(m.exact(F::IpProto), Some(1 | 58)) {
             // One port: which of several is chosen is each switch's own affair.
-            let port = self.rng.random_range(2000..2010);
+            let port = self.rng.random_range(NAT_PORTS);
             n.range.port = Some((port, port));
         }
         n
+    }
+
+    fn mpls(&mut self, m: &Match) -> MplsAction {
+        if m.exact(F::EthType) != Some(MPLS) {
+            return MplsAction::Push(MPLS as u16);
+        }
+        match self.rng.random_range(0..8) {
+            0 => MplsAction::Push(MPLS as u16),
+            1 => MplsAction::SetLabel(self.rng.random_range(0..4)),
+            2 => MplsAction::SetTc(self.rng.random_range(0..8)),
+            3 => MplsAction::SetTtl(self.pick(&[0, 1, 64])),
+            4 => MplsAction::DecTtl,
+            _ => MplsAction::Pop(self.pick(&[0x800, 0x800, 0x86dd, MPLS as u16])),
+        }
     }
 
     fn learn(&mut self, m: &Match) -> Action {

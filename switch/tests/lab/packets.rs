@@ -28,6 +28,7 @@ pub fn of_key(key: &FlowKey, rng: &mut StdRng) -> Vec<u8> {
             p
         }
         0x800 | 0x86dd => ip(key, dst, src, kind == 0x86dd, rng),
+        0x8847 | 0x8848 => labelled(key, dst, src, kind, rng),
         _ => [&dst[..], &src[..], &kind.to_be_bytes(), &[0; 46]].concat(),
     };
     let mut have = FlowKey::new();
@@ -79,6 +80,31 @@ fn ip(key: &FlowKey, dst: Mac, src: Mac, v6: bool, rng: &mut StdRng) -> Vec<u8> 
         _ => load,
     };
     build::ip_packet(dst, src, a, b, proto, key.get(F::IpTtl) as u8, &body).expect("one family")
+}
+
+/// A packet with one to three labels, the first of which is the key's, and UDP of either version behind them.
+fn labelled(key: &FlowKey, dst: Mac, src: Mac, kind: u16, rng: &mut StdRng) -> Vec<u8> {
+    let v6 = rng.random_ratio(1, 3);
+    let mut inside = FlowKey::new();
+    inside.set(F::IpProto, 17);
+    inside.set(F::IpTtl, 64);
+    let n = rng.random_range(0..4);
+    let of = |a: u128| if v6 { (0xfd00 << 112) + a } else { 0x0a00_0000 + a };
+    inside.set(if v6 { F::Ipv6Src } else { F::IpSrc }, of(1));
+    inside.set(if v6 { F::Ipv6Dst } else { F::IpDst }, of(2 + n));
+    let inner = ip(&inside, dst, src, v6, rng);
+    let more = rng.random_range(0..3);
+    let mut p = [&dst[..], &src[..], &kind.to_be_bytes()].concat();
+    for i in 0..=more {
+        let (label, tc, ttl) = match i {
+            0 => (key.get(F::MplsLabel), key.get(F::MplsTc), key.get(F::MplsTtl)),
+            _ => (rng.random_range(0..4), 0, 64),
+        };
+        let entry = label << 12 | tc << 9 | u128::from(i == more) << 8 | ttl;
+        p.extend((entry as u32).to_be_bytes());
+    }
+    p.extend_from_slice(&inner[14..]);
+    p
 }
 
 /// Makes a packet a fragment: bit 0 of any kind, bit 1 a later one.
@@ -140,6 +166,11 @@ pub fn forget_no_sum(p: &mut [u8]) {
 pub fn nameless(p: &[u8]) -> bool {
     let Some(h) = Headers::parse(p) else { return false };
     matches!(h.vlans, [Some(a), Some(_)] if a.tci & 0xfff == 0)
+}
+
+/// Whether a packet of IPv6 says that it is of another version: who writes its traffic class leaves or mends that.
+pub fn other_version(p: &[u8]) -> bool {
+    Headers::parse(p).is_some_and(|h| h.ethertype == 0x86dd && p.get(h.l3).is_some_and(|b| b >> 4 != 6))
 }
 
 /// What a peer might answer to a packet; `None` where it would not.

@@ -3,7 +3,7 @@
 //! `RANDOM_CASES=N` says how many, `RANDOM_SEED=N` which is the first, `RANDOM_PACKETS=N` how many packets each gets,
 //! `RANDOM_SHOW=N` how many that disagree are made small and shown.
 
-use crate::compare::{Case, Count, Pair, lengths, run, setting};
+use crate::compare::{Case, Count, Pair, run, setting};
 use crate::grammar::Grammar;
 use crate::ovs::Ovs;
 use openflow_rs::text::{flow_to_string, group_to_string, parse_flow};
@@ -11,16 +11,17 @@ use openflow_rs::*;
 use rand::prelude::*;
 use std::panic::AssertUnwindSafe;
 
-type Packets = Vec<(u16, Vec<u8>)>;
+/// Bursts of packets.
+pub type Packets = Vec<Vec<(u16, Vec<u8>)>>;
 
-fn tried(ovs: &mut Ovs, case: &Case, packets: &[(u16, Vec<u8>)]) -> Count {
+fn tried(ovs: &mut Ovs, case: &Case, packets: &[Vec<(u16, Vec<u8>)>]) -> Count {
     let mut pair = Pair::new(ovs, &case.name);
     pair.errors = true;
-    pair.lengths = lengths(&case.flows);
+    pair.learn_of(&case.flows);
     pair.patience = 5;
     pair.load(&case.messages());
-    for (port, p) in packets {
-        pair.packet(*port, p);
+    for burst in packets {
+        pair.burst(burst);
     }
     pair.finish()
 }
@@ -52,15 +53,26 @@ fn nested(a: &mut Action) -> Option<&mut Vec<Action>> {
 }
 
 /// Makes a case that disagrees small.
-fn shrunk(ovs: &mut Ovs, mut case: Case, mut packets: Packets) -> (Case, Packets) {
+fn shrunk(ovs: &mut Ovs, case: &Case, mut packets: Packets) -> (Case, Packets) {
     let clone = |c: &Case| Case {
         name: c.name.clone(),
         flows: c.flows.clone(),
         groups: c.groups.clone(),
         meters: c.meters.clone(),
     };
-    let mut bad = |c: &Case, p: &[(u16, Vec<u8>)]| !tried(ovs, c, p).bad.is_empty();
+    let mut case = clone(case);
+    let mut bad = |c: &Case, p: &[Vec<(u16, Vec<u8>)>]| !tried(ovs, c, p).bad.is_empty();
     shorten(&mut packets, |p| bad(&case, p));
+    for i in 0..packets.len() {
+        let (mut burst, outer) = (packets[i].clone(), packets.clone());
+        let with = |b: &[(u16, Vec<u8>)]| {
+            let mut all = outer.clone();
+            all[i] = b.to_vec();
+            all
+        };
+        shorten(&mut burst, |b| !b.is_empty() && bad(&case, &with(b)));
+        packets[i] = burst;
+    }
     let mut flows = case.flows.clone();
     shorten(&mut flows, |f| bad(&Case { flows: f.to_vec(), ..clone(&case) }, &packets));
     case.flows = flows;
@@ -134,8 +146,19 @@ fn show(case: &Case, packets: &Packets) {
     for f in &case.flows {
         println!("{}", flow_to_string(f));
     }
-    for (port, p) in packets {
-        println!("port {port} {}", crate::compare::hex(p));
+    for burst in packets {
+        for (i, (port, p)) in burst.iter().enumerate() {
+            println!("{}port {port} {}", if i == 0 { "" } else { "  with it " }, crate::compare::hex(p));
+        }
+    }
+}
+
+/// Makes a case that disagrees small and shows it.
+pub fn show_small(ovs: &mut Ovs, case: &Case, packets: Packets) {
+    let (case, packets) = shrunk(ovs, case, packets);
+    show(&case, &packets);
+    for b in tried(ovs, &case, &packets).bad.iter().take(4) {
+        println!("{b}");
     }
 }
 
@@ -166,11 +189,7 @@ fn one(ovs: &mut Ovs, i: usize, n: usize, left: &mut usize) -> Count {
     if !c.bad.is_empty() && *left > 0 {
         *left -= 1;
         println!("{} disagrees: {} differences", case.name, c.bad.len());
-        let (case, packets) = shrunk(ovs, case, packets);
-        show(&case, &packets);
-        for b in tried(ovs, &case, &packets).bad.iter().take(4) {
-            println!("{b}");
-        }
+        show_small(ovs, &case, packets);
     } else if let Some(first) = c.bad.first() {
         println!("{} disagrees: {first}", case.name);
     }
