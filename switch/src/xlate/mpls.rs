@@ -16,12 +16,13 @@ const IPV6_NULL: u128 = 2;
 /// The time to live of a first label on what is no IP.
 const TTL: u128 = 64;
 
-/// The entry that a packet's first label begins with: its traffic class and time to live are those of IP.
+/// The entry that a packet's first label begins with: its traffic class is the low three bits of the packet's DSCP, as in
+/// Open vSwitch (ovs-actions(7)), and its time to live that of IP.
 pub(super) fn first_entry(key: &FlowKey) -> u128 {
     let label = if key.get(F::EthType) == 0x86dd { IPV6_NULL } else { IPV4_NULL };
     let (class, ttl) = match (prereq_ok(key, Prereq::Ip), key.get(F::IpTtl)) {
-        (true, 0) => (key.get(F::NwTos) >> 5, TTL),
-        (true, ttl) => (key.get(F::NwTos) >> 5, ttl),
+        (true, 0) => (key.get(F::IpDscp) & 7, TTL),
+        (true, ttl) => (key.get(F::IpDscp) & 7, ttl),
         (false, _) => (0, TTL),
     };
     label << 12 | class << 9 | BOTTOM_OF_STACK | ttl

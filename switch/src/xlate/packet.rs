@@ -232,8 +232,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         Some(Box::new(SavedPacket { buf, headers: *headers, base: base.clone(), checksums_hold: *checksums_hold }))
     }
 
-    /// Runs `body`, and restores the packet's labels afterwards.
+    /// Runs `body`, and restores the packet's labels afterwards, if anything comes behind it.
     pub(super) fn in_bucket(&mut self, body: impl FnOnce(&mut Self)) {
+        if self.is_last() {
+            return body(self);
+        }
         let outside = self.packet.labels_before.take();
         self.packet.bucket_depth += 1;
         body(self);

@@ -630,7 +630,7 @@ pub fn run(pair: &mut Pair<'_>, case: &Case, n: usize, rng: &mut StdRng) {
             sent += 1;
             continue;
         }
-        if packets::nameless(&p) || packets::other_version(&p) {
+        if packets::nameless(&p) || packets::other_version(&p) || packets::endless(&p) {
             sent += 1;
             continue;
         }

@@ -165,6 +165,8 @@ impl<'a> Grammar<'a> {
             tunnel: one_in(4),
             mpls: one_in(6),
         };
+        // What it learns of labels it does not match.
+        uses.learn &= !uses.mpls;
         // Nor do action sets know of a translation there.
         uses.sets &= !(uses.ct && uses.nat);
         let mut g = Grammar { rng, uses, groups: Vec::new(), meters: Vec::new(), learns: BTreeMap::new(), table: 0 };
@@ -304,6 +306,10 @@ impl<'a> Grammar<'a> {
         if kind != 0 {
             m.set(F::EthType, kind);
         }
+        if kind == MPLS && self.chance(2) {
+            let last = self.rng.random_range(0..2);
+            m.set(F::MplsBos, last);
+        }
         if proto != 0 {
             m.set(F::IpProto, proto);
         }
@@ -416,7 +422,10 @@ impl<'a> Grammar<'a> {
                 ..Default::default()
             })),
             // Where tags are taken off behind the cut, an Ethernet header is to be left: dummy ports send no less.
-            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[22, 23, 40, 60, 61, 100, 2000]) },
+            // Labels that are pushed do not count there before they are written.
+            4 | 5 if !self.uses.mpls => {
+                Action::OutputTrunc { port: self.port(), max_len: self.pick(&[22, 23, 40, 60, 61, 100, 2000]) }
+            }
             6 => {
                 let f = self.pick(&[F::Reg0, F::Reg1, F::Reg2, F::Reg3]);
                 let src = if self.chance(2) { Subfield::full(f) } else { Subfield { field: f, ofs: 0, n_bits: 3 } };
@@ -638,7 +647,12 @@ impl<'a> Grammar<'a> {
             2 => MplsAction::SetTc(self.rng.random_range(0..8)),
             3 => MplsAction::SetTtl(self.pick(&[0, 1, 64])),
             4 => MplsAction::DecTtl,
-            _ => MplsAction::Pop(self.pick(&[0x800, 0x800, 0x86dd, MPLS as u16])),
+            // It takes off all labels where the type is that of none, and writes no type where none is left.
+            _ => match m.exact(F::MplsBos) {
+                Some(0) => MplsAction::Pop(MPLS as u16),
+                Some(_) => MplsAction::Pop(self.pick(&[0x800, 0x800, 0x86dd])),
+                None => MplsAction::SetTtl(64),
+            },
         }
     }
 

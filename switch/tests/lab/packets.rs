@@ -173,6 +173,12 @@ pub fn other_version(p: &[u8]) -> bool {
     Headers::parse(p).is_some_and(|h| h.ethertype == 0x86dd && p.get(h.l3).is_some_and(|b| b >> 4 != 6))
 }
 
+/// Whether the labels of a packet do not end within the three that are parsed.
+pub fn endless(p: &[u8]) -> bool {
+    let Some(h) = Headers::parse(p).filter(|h| matches!(h.ethertype, 0x8847 | 0x8848)) else { return false };
+    !(0..3).any(|i| p.get(h.l3 + 4 * i + 2).is_some_and(|b| b & 1 != 0))
+}
+
 /// What a peer might answer to a packet; `None` where it would not.
 pub fn answer(p: &[u8], rng: &mut StdRng) -> Option<Vec<u8>> {
     let h = Headers::parse(p).filter(|h| h.ip_ok && !h.fragment)?;

@@ -2,8 +2,8 @@
 
 use crate::compare::Pair;
 use crate::ovs::Ovs;
-use openflow_rs::Message;
-use openflow_rs::text::parse_flow;
+use openflow_rs::text::{parse_flow, parse_group};
+use openflow_rs::{GroupMod, GroupModCommand, Message};
 use packet::build;
 use std::net::IpAddr;
 
@@ -237,4 +237,42 @@ fn same_packets_behind_a_ct() {
     let count = pair.finish();
     assert!(count.bad.is_empty(), "{}", count.bad.join("\n"));
     assert_eq!(sent, 4 * 5 * (2 + 2 + 3));
+}
+
+/// Labels that the buckets of groups of each kind push, onto packets of several classes, and what is behind the group.
+#[test]
+fn same_labels_of_buckets() {
+    let Some(mut ovs) = Ovs::start() else { return };
+    let groups = ["indirect", "select", "all", "ff"].map(|kind| {
+        let (watch, other) =
+            if kind == "ff" { ("watch_port:5,", ",bucket=watch_port:6,actions=output:6") } else { ("", "") };
+        let other = if kind == "all" { ",bucket=actions=output:6" } else { other };
+        format!("type={kind},bucket={watch}actions=push_mpls:0x8847,set_mpls_label:7,output:5{other}")
+    });
+    let mut messages = Vec::new();
+    for (i, g) in groups.iter().enumerate() {
+        let group = parse_group(&format!("group_id={},{g}", i + 1)).expect("a group");
+        messages.push(Message::GroupMod(GroupMod::new(GroupModCommand::Add, group)));
+        for (port, behind) in [(1, ""), (2, ",output:8")] {
+            let line = format!("in_port={port},ip,nw_dst=10.0.0.{} actions=group:{}{behind}", i + 1, i + 1);
+            messages.push(Message::FlowMod(parse_flow(&line).expect("a flow")));
+        }
+    }
+    let (am, bm): (packet::Mac, packet::Mac) = (packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]));
+    let mut pair = Pair::new(&mut ovs, "labels");
+    assert_eq!(pair.load(&messages).len(), messages.len());
+    let mut labelled = 0;
+    for (port, n, tos) in [1, 2].into_iter().flat_map(|p| (1..=4).flat_map(move |n| [0, 0x28, 0xb8].map(|t| (p, n, t))))
+    {
+        let (from, to): (IpAddr, IpAddr) = ([10, 0, 1, 1].into(), [10, 0, 0, n].into());
+        let mut p =
+            build::ip_packet(bm, am, from, to, 17, 64, &[0x30, n, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]).expect("one family");
+        p[15] = tos;
+        packet::checksum::set_ipv4(&mut p, 14);
+        let out = pair.burst(&vec![(port, p); 5]);
+        labelled += out.iter().filter(|(_, p)| p.get(12..14) == Some(&[0x88, 0x47])).count();
+    }
+    let count = pair.finish();
+    assert!(count.bad.is_empty(), "{}", count.bad.join("\n"));
+    assert_eq!(labelled, 2 * 4 * 3 * 5);
 }
