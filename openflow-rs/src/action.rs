@@ -715,7 +715,11 @@ pub fn learned_flow(learn: &LearnAction, key: &crate::FlowKey) -> (Match, Vec<Ac
                 let mask = crate::ones(d.n_bits) << d.ofs;
                 actions.push(Action::set_masked(d.field, value << d.ofs, mask));
             }
-            LearnDst::Output => actions.push(Action::output(PortNo(value as u16))),
+            // As in Open vSwitch, a port that cannot be sent to is left out.
+            LearnDst::Output => {
+                let port = u16::try_from(value).ok().map(PortNo).filter(|p| p.may_be_learned());
+                actions.extend(port.map(Action::output));
+            }
         }
     }
     (m, actions)

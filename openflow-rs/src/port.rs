@@ -29,6 +29,11 @@ impl PortNo {
     /// No port.
     pub const ANY: PortNo = PortNo(0xffff);
 
+    /// Whether a flow that `learn` makes may send to it: a port of the bridge, or one of the reserved ones that are ports.
+    pub fn may_be_learned(self) -> bool {
+        self.0 < 0xff00 || matches!(self, PortNo::IN_PORT | PortNo::FLOOD | PortNo::LOCAL | PortNo::ALL)
+    }
+
     /// The 32-bit wire form.
     pub fn to_u32(self) -> u32 {
         if self.0 >= 0xff00 { 0xffff_0000 | u32::from(self.0) } else { u32::from(self.0) }

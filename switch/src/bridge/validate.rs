@@ -377,8 +377,20 @@ fn table(n: TableId) -> Check {
 }
 
 impl Walk<'_> {
+    /// As in Open vSwitch, values and lengths that are wrong are told before prerequisites that are missing, wherever in the
+    /// list they stand.
     fn list(&mut self, list: &[Action]) -> Check {
-        list.iter().try_for_each(|a| self.one(a))
+        let mut missing = Ok(());
+        for a in list {
+            match self.one(a) {
+                Err(e) if E::ActionMatchInconsistent.is(&e) => missing = missing.and(Err(e)),
+                Err(e) if missing.is_ok() || E::ActionBadSetArgument.is(&e) || E::ActionBadSetLength.is(&e) => {
+                    return Err(e);
+                }
+                _ => {}
+            }
+        }
+        missing
     }
 
     fn has(&self, p: Prereq) -> bool {

@@ -8,10 +8,10 @@ use crate::conntrack::{Tuple, flag};
 use crate::drops::DropReason;
 use crate::events::{Event, Miss};
 use crate::extract;
-use crate::xlate::{Observer, Within, Xlate, continuation};
+use crate::xlate::{Observer, Within, Xlate, continuation, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::message::PacketIn;
-use openflow_rs::{ALL_FIELDS, FieldId as F, Match, TableId};
+use openflow_rs::{ALL_FIELDS, FieldId as F, Match, Prereq, TableId};
 use std::sync::Arc;
 
 /// What a packet's walk waits for.
@@ -81,7 +81,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         let kind = self.packet.key.get(F::EthType);
         m.set(F::EthType, kind);
-        if state & (flag::TRK | flag::INV) != flag::TRK || self.packet.key.get(F::CtNwProto) == 0 {
+        // As in Open vSwitch, for an error that goes the way of the connection's first packet the tuple is not told.
+        let valid = state & (flag::NEW | flag::EST | flag::RPL) != 0 && state & (flag::TRK | flag::INV) == flag::TRK;
+        if !valid || !prereq_ok(&self.packet.key, Prereq::Ip) || self.packet.key.get(F::CtNwProto) == 0 {
+            for f in [F::CtNwSrc, F::CtNwDst, F::CtIpv6Src, F::CtIpv6Dst, F::CtNwProto, F::CtTpSrc, F::CtTpDst] {
+                m.clear(f);
+            }
             return;
         }
         let (src, dst) = if kind == 0x800 { (F::CtNwSrc, F::CtNwDst) } else { (F::CtIpv6Src, F::CtIpv6Dst) };

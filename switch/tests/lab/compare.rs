@@ -39,6 +39,8 @@ const ROUNDS: usize = 3;
 /// Packets of a burst at most, and of one run of it: from four of a flow on its steps are decoded first.
 const BURST: usize = 32;
 const RUN: usize = 12;
+/// Bytes of a frame that dummy devices send.
+const LONGEST: usize = 1514;
 
 /// A recorded table.
 #[derive(Default)]
@@ -171,6 +173,8 @@ pub struct Pair<'a> {
     resumed: u32,
     /// A meter has dropped: of a packet, or of a clone alone, for which Open vSwitch may take the packet.
     metered: bool,
+    /// A fragment may wait where flows clone, or go on behind a `ct`.
+    held: bool,
     /// Nothing of what is below happened to the packet, nor was it paused.
     calm: bool,
     /// Ours has given a connection another ICMP id, as Open vSwitch never does, or looked for a free port, which is another
@@ -208,6 +212,7 @@ impl<'a> Pair<'a> {
             dropped: false,
             deep: false,
             metered: false,
+            held: false,
             calm: false,
             resumed: 0,
             renumbered: false,
@@ -300,13 +305,14 @@ impl<'a> Pair<'a> {
         // Where a datagram is gone because its fragments overlap, they may be the beginning of another there.
         let fragment = |p: &[u8]| packet::Headers::parse(p).is_some_and(|h| h.fragment);
         let fragments = burst.iter().any(|(_, p)| fragment(p));
-        // It counts a fragment behind the `ct` where it waits, and does not behind a pause of one.
-        self.counters &= !(fragments && (self.behind || self.clones));
         let overlapped = fragments && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
         // Behind a meter that drops, flows go on to count there.
         let meters = self.ours.bridge(self.bridge).into_iter().flat_map(|b| b.meters());
         self.metered = meters.flat_map(|m| m.dropped).any(|(packets, _)| packets != 0);
         self.strayed |= self.metered;
+        // It may take a fragment out of what is behind a clone with the `ct` where it waits.
+        self.held = fragments && (self.behind || self.clones);
+        self.counters &= !self.held;
         self.dropped = overlapped || dropped(&self.ours) != before;
         self.renumbered |= self.ours.conntrack.lock().export().any(|c| renumbered(&c));
         self.strayed |= self.renumbered;
@@ -354,7 +360,9 @@ impl<'a> Pair<'a> {
             self.count.deep += 1;
         } else if cut {
             self.count.cut += 1;
-        } else if self.dropped && mine.is_empty() || self.metered && theirs.iter().all(|x| mine.contains(x)) {
+        } else if self.dropped && mine.is_empty()
+            || (self.metered || self.held) && theirs.iter().all(|x| mine.contains(x))
+        {
             self.count.dropped += 1;
         } else if mine != theirs {
             let (a, b): (Vec<_>, Vec<_>) = (
@@ -487,10 +495,11 @@ impl<'a> Pair<'a> {
         mine.sort();
         self.count.connections += mine.len();
         // What a FIN or an RST has opened and is translated shows it there if it passes its zone once more.
-        for c in mine.iter_mut() {
-            let ended = ["state=CLOSING", "state=TIME_WAIT"].map(|s| c.replace("state=SYN_SENT", s));
+        let ended =
+            |c: &str| ["CLOSING", "TIME_WAIT"].map(|s| format!("{}state={s})", c.split("state=").next().unwrap_or(c)));
+        for c in mine.iter_mut().filter(|c| c.contains("state=")) {
             if !theirs.contains(c)
-                && let Some(there) = ended.into_iter().find(|e| theirs.contains(e))
+                && let Some(there) = ended(c).into_iter().find(|e| theirs.contains(e))
             {
                 *c = there;
             }
@@ -675,7 +684,7 @@ fn burst(of: &[(u16, Vec<u8>)], rng: &mut StdRng) -> Vec<(u16, Vec<u8>)> {
                 p[11] ^= rng.random_range(0..4);
             }
             if rng.random_ratio(1, 4) {
-                p.resize(p.len() + rng.random_range(0..20), 0);
+                p.resize((p.len() + rng.random_range(0..20)).min(LONGEST.max(p.len())), 0);
             }
             all.push((*port, p));
         }
