@@ -39,7 +39,7 @@ use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Set, Str, Uuid, ovs};
 use packet::{Mac, VlanId};
 use port::{Kind, Owner, PortError, PortSpec, queues_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use switch::{SnoopingSettings, TableConfig, TunnelConfig};
 
@@ -60,6 +60,8 @@ pub struct BridgeSpec {
     pub mac_age: Duration,
     /// `mac-table-size`: the most learned addresses.
     pub mac_limit: usize,
+    /// `flood_vlans`: VLANs in which no address is learned.
+    pub flood_vlans: BTreeSet<VlanId>,
     /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
@@ -225,6 +227,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
+        flood_vlans: vlans(&b.flood_vlans).into_iter().collect(),
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
         stp: stp::settings(b, mac).filter(|_| !b.rstp_enable),
         rstp: rstp::settings(b, mac),

@@ -185,16 +185,20 @@ impl Reconciler {
         let session = self.session(b);
         b.controllers.apply(&spec.controllers, &session);
         let settings = |s: &BridgeSpec| {
-            (s.datapath_id, s.mac_age, s.mac_limit, s.collectors.keys().copied().collect::<Vec<u32>>())
+            let collectors = s.collectors.keys().copied().collect::<Vec<u32>>();
+            (s.datapath_id, s.mac_age, s.mac_limit, s.flood_vlans.clone(), collectors)
         };
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
-        let (id, (dpid, age, limit, collectors)) = (b.id, settings(spec));
+        let (id, (dpid, age, limit, floods, collectors)) = (b.id, settings(spec));
         self.pmd.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.set_limits(age, limit);
+                if b.macs.set_flood_vlans(floods) {
+                    b.epoch += 1;
+                }
                 b.collectors = collectors;
             }
         });
@@ -203,7 +207,14 @@ impl Reconciler {
     /// Gives the bridge's own port the bridge's new address, unless the port's row asks for one.
     async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
         let id = b.id;
-        let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
+        if let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.spec.mac.is_none()) {
+            self.set_address(id, p, mac).await;
+        }
+    }
+
+    /// Gives an internal port, or a dummy, another address, and tells controllers. Its addresses of IP stay.
+    async fn set_address(&self, id: BridgeId, p: &mut RunningPort, mac: packet::Mac) {
+        let Some(no) = p.no else { return };
         if let Some(dummy) = self.test_bed.dummies.get(&p.spec.name) {
             dummy.set_mac(mac);
         } else if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
@@ -212,9 +223,9 @@ impl Reconciler {
         }
         p.mac = mac;
         let changed = self.pmd.run(move |w| {
-            w.lldp.change_address(id, PortNo::LOCAL, mac);
+            w.lldp.change_address(id, no, mac);
             let b = w.switch.bridge_mut(id)?;
-            let p = b.ports.get_mut(&PortNo::LOCAL)?;
+            let p = b.ports.get_mut(&no)?;
             p.hw_addr = mac;
             let p = p.clone();
             b.epoch += 1;
@@ -393,7 +404,6 @@ impl Reconciler {
             spec.ports.iter().any(|w| {
                 w.name == p.spec.name
                     && same_device(&w.kind, &p.spec.kind)
-                    && w.mac == p.spec.mac
                     && !renumbered.contains(&p.spec.name)
                     && !link_changed(p, &host)
             })
@@ -468,6 +478,11 @@ impl Reconciler {
             let old = std::mem::replace(&mut p.spec, spec.clone());
             let new = spec.clone();
             if let Some(no) = no {
+                // Of other ports `mac` changes nothing, and one that is taken back leaves the address.
+                let own = matches!(new.kind, Ok(Kind::Internal | Kind::Dummy { .. }));
+                if let Some(mac) = new.mac.filter(|m| own && *m != p.mac) {
+                    self.set_address(id, p, mac).await;
+                }
                 if let (Some(_), true) = (p.ifindex, new.mtu != old.mtu) {
                     p.error = match new.mtu {
                         Some(m) => self.set_mtu(&new.name, m).await,

@@ -336,7 +336,7 @@ fn leads(ctx: &mut Ctx<'_, '_>, router: &Router, route: &nb::LogicalRouterStatic
     match &route.output_port {
         _ if &*route.nexthop == "discard" => true,
         Some(name) => named_port(ctx, router, name).is_some(),
-        None => parse_net(&route.nexthop).is_some_and(|(ip, _)| router.port_towards(ip).is_some()),
+        None => parse_net(&route.nexthop).is_some_and(|(ip, _)| router.reaches(ip)),
     }
 }
 

@@ -100,9 +100,16 @@ impl Router {
         self.ports.iter().find(|p| &*p.name == name)
     }
 
-    /// The port in whose network an address is, with the port's address there.
+    /// The port in whose network an address is, with the port's address there. Of several, as for a link-local address, the
+    /// first by name: the same wherever the same content is.
     pub fn port_towards(&self, ip: IpAddr) -> Option<(&Arc<Lrp>, IpAddr)> {
-        self.ports.iter().find_map(|p| Some((p, p.ip_in_network_of(ip)?)))
+        let ports = self.ports.iter().filter_map(|p| Some((p, p.ip_in_network_of(ip)?)));
+        ports.min_by(|(a, _), (b, _)| a.name.cmp(&b.name))
+    }
+
+    /// Whether there is such a port.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        self.ports.iter().any(|p| p.ip_in_network_of(ip).is_some())
     }
 }
 

@@ -4,6 +4,7 @@ use crate::stamps::StampTable;
 use hashbrown::HashMap;
 use openflow_rs::PortNo;
 use packet::VlanId;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -115,6 +116,8 @@ pub struct MacTable {
     /// Counters of events.
     pub stats: MacStats,
     limit: usize,
+    /// VLANs in which no address is learned.
+    floods: BTreeSet<VlanId>,
 }
 
 /// An address at a port, for the flow cache: it holds until the address moves or is forgotten.
@@ -134,6 +137,7 @@ impl Default for MacTable {
             shared: Shared { live: StampTable::new(MOST), arrivals: Arc::default(), age: AGE.as_nanos() as u64 },
             stats: MacStats::default(),
             limit: LIMIT,
+            floods: BTreeSet::new(),
         }
     }
 }
@@ -141,7 +145,7 @@ impl Default for MacTable {
 impl MacTable {
     /// Learns a source address; multicast sources are not learned.
     pub fn learn(&mut self, vlan: VlanId, mac: u64, port: PortNo, now: Duration) {
-        if mac >> 40 & 1 != 0 {
+        if mac >> 40 & 1 != 0 || self.floods_in(vlan) {
             return;
         }
         let time = now.as_nanos() as u64;
@@ -248,8 +252,27 @@ impl MacTable {
         Some((slot, (*self.slots.get(slot as usize)?)?))
     }
 
+    /// Has addresses in these VLANs not be learned, so that packets to them go to all ports (`Bridge:flood_vlans` of
+    /// ovs-vswitchd.conf.db(5)). Where that changes, all addresses are forgotten; whether it did.
+    pub fn set_flood_vlans(&mut self, vlans: BTreeSet<VlanId>) -> bool {
+        let changed = self.floods != vlans;
+        if changed {
+            self.floods = vlans;
+            self.retain(|_, _| false);
+        }
+        changed
+    }
+
+    /// Whether packets in a VLAN go to all ports, wherever their addresses are.
+    pub(crate) fn floods_in(&self, vlan: VlanId) -> bool {
+        self.floods.contains(&vlan)
+    }
+
     /// Where an address is.
     pub fn lookup(&self, vlan: VlanId, mac: u64, now: Duration) -> Option<PortNo> {
+        if self.floods_in(vlan) {
+            return None;
+        }
         let (slot, s) = self.seen(vlan, mac)?;
         let at = self.shared.live.get(slot).1;
         (at.saturating_add(self.shared.age) > now.as_nanos() as u64).then_some(s.port)

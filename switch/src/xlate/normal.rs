@@ -56,7 +56,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // A bond learns and forwards as one port.
         let inp = b.face(inp);
         let mut learned = None;
-        let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0 && ethernet;
+        let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0 && ethernet && !b.macs.floods_in(vlan);
         if learns && !dry {
             if tracing && b.macs.lookup(vlan, src, now) != Some(inp) {
                 learned = b.ports.get(&inp).map(|p| p.name.clone());

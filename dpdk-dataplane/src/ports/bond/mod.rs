@@ -173,7 +173,7 @@ impl Bond {
             }
             m.may_enable = link && self.lacp.as_ref().is_none_or(|l| l.may_use(m.spec.port));
         }
-        let (negotiated, none) = (self.negotiated(), self.members.iter().all(|m| !m.enabled));
+        let none = self.members.iter().all(|m| !m.enabled);
         let [updelay, downdelay] = self.spec.delays;
         for m in &mut self.members {
             if m.may_enable == m.enabled {
@@ -181,8 +181,7 @@ impl Bond {
                 continue;
             }
             let delay = match m.may_enable {
-                // LACP has settled it; and a member that flaps is better than none.
-                _ if negotiated => Duration::ZERO,
+                // A member that flaps is better than none.
                 true if none => Duration::ZERO,
                 true => updelay,
                 false => downdelay,
@@ -226,17 +225,24 @@ impl Bond {
         // Without LACP's consent the other end has no aggregation.
         let useless = spread == Spread::Transport && !self.negotiated();
         let active = self.active.filter(|_| !useless);
-        let all = || self.enabled().filter(|_| !useless).collect::<Vec<_>>();
+        let takes: Vec<PortNo> = if self.negotiated() {
+            // The other end knows of the bond, and may send by any member that LACP lets it, whatever the mode.
+            self.members.iter().filter(|m| m.enabled || m.may_enable).map(|m| m.spec.port).collect()
+        } else if spread == Spread::Active {
+            active.into_iter().collect()
+        } else {
+            self.enabled().filter(|_| !useless).collect()
+        };
         switch::Bond {
             name: self.spec.name.clone(),
             members: self.members.iter().map(|m| m.spec.port).collect(),
             spread,
             basis: self.spec.basis,
             active,
-            takes: if spread == Spread::Active { active.into_iter().collect() } else { all() },
+            takes,
             buckets: self.buckets.iter().map(|(m, _)| m.filter(|_| !useless)).collect(),
             lacp: self.lacp.is_some(),
-            all_active: self.spec.all_active && self.lacp.is_none(),
+            all_active: self.negotiated() || self.spec.all_active && self.lacp.is_none(),
             reflects: spread == Spread::Source && !self.negotiated(),
         }
     }
@@ -537,5 +543,43 @@ mod tests {
             b.follow(SECOND * s, |_| true);
         }
         assert_eq!((b.plan().spread, b.plan().takes.len()), (Spread::Active, 1));
+    }
+
+    /// Both ends of two links, which speak to each other for some seconds. Of the first end, which links are up.
+    fn talk(ends: &mut [Bond; 2], from: u64, seconds: u64, up: &[u16]) {
+        for ms in (from * 10..(from + seconds) * 10).map(|n| 100 * n) {
+            let now = Duration::from_millis(ms);
+            for i in 0..2 {
+                let pdus = ends[i].lacp.as_mut().map(|l| l.poll(now)).unwrap_or_default();
+                for (port, pdu) in pdus.into_iter().filter(|(p, _)| up.contains(&p.0)) {
+                    ends[1 - i].lacp.as_mut().expect("LACP").receive(port, &pdu, now);
+                }
+            }
+            ends.iter_mut().for_each(|e| e.follow(now, |p| up.contains(&p.0)));
+        }
+    }
+
+    /// The other end of a negotiated bond sends broadcasts by any member, and before this end has waited for it to settle.
+    #[test]
+    fn a_partner_may_send_anything_by_any_member() {
+        for spread in [Spread::Active, Spread::Source, Spread::Transport] {
+            let mut ends = [1, 2].map(|n| {
+                let b = bond(spread, [3000, 0], None);
+                let lacp = LacpSpec { active: true, fast: true, sys_id: Mac([n; 6]), sys_priority: 1, fallback: false };
+                let spec = BondSpec { lacp: Some(lacp), ..b.spec };
+                Bond::new(BridgeId(0), spec, b.members.into_iter().map(|m| m.spec).collect(), Duration::ZERO)
+            });
+            let both = vec![PortNo(1), PortNo(2)];
+            talk(&mut ends, 0, 10, &[1, 2]);
+            let plan = ends[0].plan();
+            assert_eq!((plan.takes, plan.all_active, plan.reflects), (both.clone(), true, false), "{spread:?}");
+            talk(&mut ends, 10, 5, &[1]);
+            assert_eq!(ends[0].plan().takes, both[..1]);
+            talk(&mut ends, 15, 2, &[1, 2]);
+            let enabled = |b: &Bond| b.enabled().collect::<Vec<_>>();
+            assert_eq!((enabled(&ends[0]), ends[0].plan().takes), (both[..1].to_vec(), both.clone()), "{spread:?}");
+            talk(&mut ends, 17, 5, &[1, 2]);
+            assert_eq!(enabled(&ends[0]), both);
+        }
     }
 }
