@@ -65,6 +65,47 @@ fn wired(a: &Switch, b: &Switch, bridge: &str) {
     connection(b, "up", "connected");
 }
 
+/// In VLANs of `Bridge:flood_vlans` no address is learned, from when they are listed until they no longer are.
+#[test]
+fn vlans_are_flooded_that_are_listed() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("fv");
+    let s = Switch::test_bed(&ns);
+    s.vsctl("add-br br0");
+    for p in ["p1", "p2", "p3"] {
+        s.vsctl(&format!("add-port br0 {p} -- set interface {p} options:tx_pcap={}", s.path(&format!("{p}.pcap"))));
+    }
+    let tagged = |vlan: u8, from: u8, to: u8| {
+        [&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from, 0x81, 0, 0, vlan][..], &[0x88, 0xb5], &[7; 46]].concat()
+    };
+    // Of each question and its answer: how many frames left by the first and by the third port.
+    let mut seen = [0; 2];
+    let mut left = |vlan: u8| {
+        for (port, from, to) in [("p1", 1, 2), ("p2", 2, 1)] {
+            receive(&s, port, &tagged(vlan, from, to));
+        }
+        s.appctl(&["revalidator/wait"]).expect("wait");
+        let now = ["p1.pcap", "p3.pcap"].map(|f| frames(&s.path(f)).len());
+        let new = [now[0] - seen[0], now[1] - seen[1]];
+        seen = now;
+        new
+    };
+    let known = || s.appctl(&["fdb/show", "br0"]).expect("fdb").lines().count() - 1;
+    for _ in 0..2 {
+        // The first packet goes to all, the answer to who has asked.
+        assert_eq!((left(20), left(21)), ([1, 1], [1, 1]));
+        assert_eq!((left(20), left(21), known()), ([1, 0], [1, 0], 4));
+        s.vsctl("set bridge br0 flood_vlans=20,30");
+        eventually("forgotten", SOON, || if known() == 0 { Ok(()) } else { Err(String::new()) });
+        assert_eq!((left(20), left(21)), ([1, 2], [1, 1]));
+        assert_eq!((left(20), left(21), known()), ([1, 2], [1, 0], 2));
+        s.vsctl("clear bridge br0 flood_vlans");
+        eventually("forgotten", SOON, || if known() == 0 { Ok(()) } else { Err(String::new()) });
+    }
+}
+
 /// A frame that a port receives passes both switches, and is in the capture files of all devices on its way. When one of
 /// the switches starts again, the wire does as well.
 #[test]

@@ -48,6 +48,40 @@ fn taps_belong_to_who_made_them() {
     });
 }
 
+/// An internal port that gets another address in its row keeps its addresses of IP, and stays up.
+#[test]
+fn an_internal_port_gets_another_address() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ta");
+    let s = Switch::ours(&ns);
+    let a = ns.machine("v1", "10.4.0.1/24");
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev -- add-port br0 v1");
+    s.vsctl("add-port br0 int0 -- set interface int0 type=internal");
+    ns.ip("addr add 10.4.0.9/24 dev int0");
+    ns.ip("link set int0 up");
+    a.reaches("10.4.0.9");
+    for mac in ["02:54:00:00:00:09", "02:54:00:00:00:0a"] {
+        s.vsctl(&format!("set interface int0 mac=\"{mac}\""));
+        eventually("another address", SOON, || {
+            let text = ns.ip("addr show dev int0");
+            if text.contains(mac) && text.contains("inet 10.4.0.9/24") && text.contains(",UP") {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        });
+        s.becomes("get interface int0 mac_in_use", mac, SOON);
+        // Who hears from it knows the new one.
+        ns.exec("ping -c 1 -W 5 -I int0 10.4.0.1").expect("an answer");
+        a.reaches("10.4.0.9");
+    }
+    s.vsctl("clear interface int0 mac -- set interface int0 external_ids:a=b");
+    a.reaches("10.4.0.9");
+    assert!(ns.ip("addr show dev int0").contains("02:54:00:00:00:0a"), "it stays");
+}
+
 /// What the datapath is said to offer, and what a controller forbids ports, is as asked for.
 #[test]
 fn features_and_ports_are_as_asked_for() {
