@@ -181,6 +181,15 @@ pub fn set_sctp(packet: &mut [u8], l4: usize, end: usize) {
     sum.copy_from_slice(&sctp(ports, rest));
 }
 
+/// Combines the checksum of an SCTP packet with what it should be, as [`set_sctp`] has it: done before its header changes and
+/// after that, what was wrong with it stays wrong.
+pub fn carry_sctp(packet: &mut [u8], l4: usize, end: usize) {
+    let body = packet.get_mut(l4..end.max(l4)).and_then(|b| b.split_at_mut_checked(12));
+    let Some((header, rest)) = body else { return };
+    let (ports, sum) = header.split_at_mut(8);
+    sum.iter_mut().zip(sctp(ports, rest)).for_each(|(has, right)| *has ^= right);
+}
+
 /// The checksum of an SCTP packet: that of ports and tag, four zeros, and the chunks.
 fn sctp(ports: &[u8], chunks: &[u8]) -> [u8; 4] {
     let header = crc32c::crc32c_append(crc32c::crc32c(ports), &[0; 4]);
@@ -320,6 +329,17 @@ mod tests {
             zeroed[8..12].fill(0);
             let expected = slow_crc(&zeroed).to_le_bytes();
             prop_assert_eq!(&p[l4 + 8..l4 + 12], &expected);
+            // Other ports, with a checksum that was right, and one that had a bit wrong.
+            for wrong in [0, 4] {
+                let mut other = p.clone();
+                other[l4 + 8] ^= wrong;
+                carry_sctp(&mut other, l4, l4 + body.len());
+                other[l4..l4 + 4].copy_from_slice(&[1, 2, 3, 4]);
+                carry_sctp(&mut other, l4, l4 + body.len());
+                other[l4 + 8] ^= wrong;
+                zeroed[..4].copy_from_slice(&[1, 2, 3, 4]);
+                prop_assert_eq!(&other[l4 + 8..l4 + 12], &slow_crc(&zeroed).to_le_bytes());
+            }
             p[l4 + 8..l4 + 12].copy_from_slice(&body[8..12]);
             prop_assert_eq!(&p[l4..l4 + body.len()], &body[..]);
         }

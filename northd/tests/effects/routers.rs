@@ -35,6 +35,28 @@ pub const CASES: &[Case] = &[
         )],
     ),
     (
+        "a policy to a link-local address, which is in the networks of all ports: by the first by name",
+        |db| {
+            let row = nb::LogicalRouterPolicy {
+                priority: 100,
+                r#match: "ip6.dst == 2001:db8::/32".into(),
+                action: "reroute".into(),
+                nexthops: [Str::from("fe80::99")].into(),
+                ..Default::default()
+            };
+            db.logical_router_policy.insert(id(50), Arc::new(row));
+            edit(&mut db.logical_router, R, |r| r.policies = [id(50)].into());
+        },
+        &[(
+            true,
+            LrInPolicy,
+            100,
+            "ip6.dst == 2001:db8::/32",
+            "xxreg0 = fe80::99; xxreg1 = fe80::801:ff:fe00:2; eth.src = 0a:01:00:00:00:02; outport = \"r-public\"; \
+             flags.loopback = 1; reg8[0..15] = 0; reg9[9] = 0; next;",
+        )],
+    ),
+    (
         "a symmetric route to one host",
         |db| route(db, "10.9.9.9/32", &[("ecmp_symmetric_reply", "true")], &[]),
         &[(true, LrInDefrag, 100, "inport == \"g-public\" && ip4.src == 10.9.9.9", "ct_next;")],

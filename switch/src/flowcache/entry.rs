@@ -188,7 +188,7 @@ pub(crate) mod op {
     pub(crate) const SAMPLE: u64 = 13 << 56;
     /// The first bytes: [`super::cut`].
     pub(crate) const CUT: u64 = 14 << 56;
-    /// The checksum of SCTP is written anew: [`super::transport`].
+    /// The checksum of SCTP, before ports are written and after that ([`super::transport`]): what is wrong with it stays so.
     pub(crate) const SCTP_SUM: u64 = 15 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
@@ -565,10 +565,12 @@ impl Entry {
             let last = |last: &bool| if *last { LAST } else { 0 };
             match s {
                 Step::Rewrite(list) => {
+                    let ports = || now.l4 != 0 && list.iter().any(|p| p.at == At::Transport);
+                    let sum = (now.proto == ipproto::SCTP && ports())
+                        .then_some(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
+                    words.extend(sum);
                     write(list, now, &mut words);
-                    if now.proto == ipproto::SCTP && now.l4 != 0 && list.iter().any(|p| p.at == At::Transport) {
-                        words.push(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
-                    }
+                    words.extend(sum);
                 }
                 Step::Vlans(tags) => {
                     words.push(op::TAGS | u64::from(now.tags) << 8 | tags.len() as u64);

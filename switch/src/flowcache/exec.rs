@@ -589,7 +589,7 @@ pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     }
 }
 
-/// Writes the checksum of an SCTP packet, which is whole, anew.
+/// Combines the checksum of an SCTP packet, which is whole, with what it should be.
 #[inline(never)]
 fn sum_sctp(p: &mut [u8], head: u64) {
     let (l3, l4, _) = transport(head);
@@ -597,7 +597,7 @@ fn sum_sctp(p: &mut [u8], head: u64) {
         Some(6) => be16(p, l3 + 4).map(|n| l3 + 40 + usize::from(n)),
         _ => be16(p, l3 + 2).map(|n| l3 + usize::from(n)),
     };
-    checksum::set_sctp(p, l4, end.unwrap_or(0).min(p.len()));
+    checksum::carry_sctp(p, l4, end.unwrap_or(0).min(p.len()));
 }
 
 /// Writes another tuple to a packet.

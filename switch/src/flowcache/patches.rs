@@ -66,7 +66,7 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
             put(F::TcpSrc, At::Transport, 0, 2, Sums::Transport);
             put(F::TcpDst, At::Transport, 2, 2, Sums::Transport);
         }
-        // Its checksum is not one of words: it is written anew ([`super::entry::Entry::new`]).
+        // Its checksum is not one of words: it has steps of its own ([`super::entry::Entry::new`]).
         ipproto::SCTP => {
             put(F::SctpSrc, At::Transport, 0, 2, Sums::None);
             put(F::SctpDst, At::Transport, 2, 2, Sums::None);
