@@ -56,8 +56,8 @@ fn an_internal_port_gets_another_address() {
     }
     let ns = Namespace::new("ta");
     let s = Switch::ours(&ns);
-    let a = ns.machine("v1", "10.4.0.1/24");
-    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev -- add-port br0 v1");
+    let a = ns.machine("v3", "10.4.0.1/24");
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev -- add-port br0 v3");
     s.vsctl("add-port br0 int0 -- set interface int0 type=internal");
     ns.ip("addr add 10.4.0.9/24 dev int0");
     ns.ip("link set int0 up");

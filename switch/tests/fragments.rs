@@ -127,6 +127,34 @@ proptest! {
     }
 }
 
+/// Behind a `ct` all fragments are of the datagram's protocol, as ACLs want it: IPv6 names it in the first one alone. So it
+/// is behind a second zone, for the packets that walk and those that do not.
+#[test]
+fn all_fragments_are_of_the_datagrams_protocol() {
+    let flows = [
+        "table=0,in_port=1,ip actions=ct(commit,table=1,zone=5)",
+        "table=0,in_port=1,ipv6 actions=ct(commit,table=1,zone=5)",
+        "table=1,priority=9,udp actions=ct(commit,table=2,zone=6)",
+        "table=1,priority=9,udp6 actions=ct(commit,table=2,zone=6)",
+        "table=1,priority=1 actions=drop",
+        "table=2,priority=9,udp actions=set_field:02:00:00:00:00:09->eth_dst,output:2",
+        "table=2,priority=9,udp6 actions=set_field:02:00:00:00:00:09->eth_dst,output:2",
+        "table=2,priority=1 actions=drop",
+    ];
+    for v6 in [false, true] {
+        let mut s = switch(&flows);
+        let p = datagram(v6, None, 4000);
+        for n in 0..5 {
+            let misses = s.cache_stats().misses;
+            let list = cut(&p, 1400, n);
+            let got: Vec<Vec<u8>> = list.iter().flat_map(|f| send(&mut s, 1, f, 1)).collect();
+            assert_eq!(got.len(), list.len(), "IPv6: {v6}, datagram {n}");
+            assert_eq!(payload(&got, v6), p[14 + if v6 { 40 } else { 20 }..]);
+            assert!(n < 3 || s.cache_stats().misses == misses, "IPv6: {v6}, datagram {n} walks");
+        }
+    }
+}
+
 #[test]
 fn overlaps_latecomers_and_floods_go() {
     let mut s = switch(FLOWS);

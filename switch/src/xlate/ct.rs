@@ -337,6 +337,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 let flags = x.packet.base.get(F::TcpFlags);
                 x.take_up(rest, joint.pass);
                 x.packet.key.set(F::TcpFlags, flags);
+                x.know_protocol(joint);
                 let begun = O::resumes(x, rest, joint);
                 if let Some(t) = joint.verdict.translated {
                     x.translate(&t, None);
@@ -348,6 +349,18 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         });
         (self.packet.tunnel, self.packet.mirrored) = (tunnel, mirrored);
         (self.pipeline.depth, self.pipeline.resubmits, self.pipeline.resumed) = (depth, resubmits, resumed);
+    }
+
+    /// A later fragment of IPv6 does not say what it is a part of, but its datagram does, which is whole by now. With the
+    /// kernel's tracker the datagram goes on, so that flows that want its protocol match all of it; here all fragments do.
+    fn know_protocol(&mut self, joint: &Joint) {
+        let h = &self.packet.headers;
+        if h.later_fragment && h.is_ipv6() {
+            let known = self.packet.key.get(F::IpProto);
+            let proto = joint.tuple.map_or(known, |t| t.proto.into());
+            self.packet.key.set(F::IpProto, proto);
+            self.packet.base.set(F::IpProto, proto);
+        }
     }
 
     /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it. None: the packet waits.
