@@ -154,3 +154,11 @@ fn switch_port(ctx: &mut Ctx<'_, '_>, name: &Str) -> Option<Uuid> {
     };
     Some(all.iter().copied().find(|p| is_kept(ctx, *p)).unwrap_or(*first))
 }
+
+/// Whether the switch at the other end has a `localnet` port.
+pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    lrp.switch_port.iter().any(|p| {
+        let switch = ctx.lsp(*p).map(|l| l.switch);
+        switch.and_then(|s| ctx.switch_reach(s)).is_some_and(|s| s.physical)
+    })
+}

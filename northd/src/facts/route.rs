@@ -2,7 +2,7 @@
 
 use super::Fact;
 use super::lrp::Lrp;
-use super::router::Router;
+use super::router::{Router, port_towards};
 use crate::addresses::{Net6, parse_net};
 use crate::context::{Ctx, flag};
 use crate::input::Read;
@@ -265,7 +265,8 @@ fn via(
         return Ok(Hop::Via { next, port, from: Some(from), v4: from.is_ipv4() });
     }
     let next = next.ok_or("neither nexthop nor output_port is set")?;
-    let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
+    let (port, from) =
+        port_towards(ctx, router, next).ok_or("no port of the router is in the network of the next hop")?;
     Ok(Hop::Via { next: Some(next), port: port.clone(), from: Some(from), v4: from.is_ipv4() })
 }
 

@@ -1,7 +1,7 @@
 //! Logical routers with their ports.
 
 use super::Fact;
-use super::lrp::Lrp;
+use super::lrp::{Lrp, leads_outside};
 use crate::context::{Ctx, flag};
 use crate::model::{RouterColumn, Unit};
 use ovn_schema::{Map, Str, Uuid, nb};
@@ -100,17 +100,20 @@ impl Router {
         self.ports.iter().find(|p| &*p.name == name)
     }
 
-    /// The port in whose network an address is, with the port's address there. Of several, as for a link-local address, the
-    /// first by name: the same wherever the same content is.
-    pub fn port_towards(&self, ip: IpAddr) -> Option<(&Arc<Lrp>, IpAddr)> {
-        let ports = self.ports.iter().filter_map(|p| Some((p, p.ip_in_network_of(ip)?)));
-        ports.min_by(|(a, _), (b, _)| a.name.cmp(&b.name))
-    }
-
-    /// Whether there is such a port.
+    /// Whether an address is in the network of a port.
     pub fn reaches(&self, ip: IpAddr) -> bool {
         self.ports.iter().any(|p| p.ip_in_network_of(ip).is_some())
     }
+}
+
+/// The port in whose network an address is, with the port's address there. Of several, as for a link-local address, the first
+/// by name of those at a physical network, where strangers are, else of all: the same wherever the same content is.
+pub fn port_towards<'r>(ctx: &mut Ctx<'_, '_>, router: &'r Router, ip: IpAddr) -> Option<(&'r Arc<Lrp>, IpAddr)> {
+    let mut ports: Vec<_> = router.ports.iter().filter_map(|p| Some((p, p.ip_in_network_of(ip)?))).collect();
+    if ports.len() > 1 {
+        ports.sort_by_cached_key(|(p, _)| (!leads_outside(ctx, p), p.name.clone()));
+    }
+    ports.into_iter().next()
 }
 
 /// Gives the rows that a router names, column by column: a route more is no reason to look at NAT rules.

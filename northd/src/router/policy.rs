@@ -3,7 +3,7 @@
 use crate::addresses::parse_net;
 use crate::context::{Ctx, number};
 use crate::facts::lrp::Lrp;
-use crate::facts::router::Router;
+use crate::facts::router::{Router, port_towards};
 use crate::model::RouterColumn;
 use crate::registers::*;
 use crate::stage::Stage::*;
@@ -140,7 +140,7 @@ fn towards<'r>(
             };
             Some((port, port.ip_in_network_of(ip).or_else(first)?))
         }
-        None => router.port_towards(ip).map(|(port, from)| (&**port, from)),
+        None => port_towards(ctx, router, ip).map(|(port, from)| (&**port, from)),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::addresses::solicited_node;
 use crate::checks;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::global::copp;
-use crate::facts::lrp::Lrp;
+use crate::facts::lrp::{Lrp, leads_outside};
 use crate::facts::router::Router;
 use crate::registers::*;
 use crate::stage::Stage::*;
@@ -224,12 +224,4 @@ pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> 
         return None;
     }
     router.resides_at(lrp).map(|p| p.cr_json.to_string())
-}
-
-/// Whether the switch at the other end has a `localnet` port.
-pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    lrp.switch_port.iter().any(|p| {
-        let switch = ctx.lsp(*p).map(|l| l.switch);
-        switch.and_then(|s| ctx.switch_reach(s)).is_some_and(|s| s.physical)
-    })
 }

@@ -35,24 +35,31 @@ pub const CASES: &[Case] = &[
         )],
     ),
     (
-        "a policy to a link-local address, which is in the networks of all ports: by the first by name",
-        |db| {
-            let row = nb::LogicalRouterPolicy {
-                priority: 100,
-                r#match: "ip6.dst == 2001:db8::/32".into(),
-                action: "reroute".into(),
-                nexthops: [Str::from("fe80::99")].into(),
-                ..Default::default()
-            };
-            db.logical_router_policy.insert(id(50), Arc::new(row));
-            edit(&mut db.logical_router, R, |r| r.policies = [id(50)].into());
-        },
+        "a policy to a link-local address, which is in the networks of all ports: of two without a physical network by the first",
+        link_local_policy,
         &[(
             true,
             LrInPolicy,
             100,
             "ip6.dst == 2001:db8::/32",
             "xxreg0 = fe80::99; xxreg1 = fe80::801:ff:fe00:2; eth.src = 0a:01:00:00:00:02; outport = \"r-public\"; \
+             flags.loopback = 1; reg8[0..15] = 0; reg9[9] = 0; next;",
+        )],
+    ),
+    (
+        "such a policy where one of the ports is at a physical network: by that one",
+        |db| {
+            link_local_policy(db);
+            let port = nb::LogicalSwitchPort { name: "ln".into(), r#type: "localnet".into(), ..Default::default() };
+            db.logical_switch_port.insert(id(51), Arc::new(port));
+            edit(&mut db.logical_switch, S, |s| s.ports.extend([id(51)]));
+        },
+        &[(
+            true,
+            LrInPolicy,
+            100,
+            "ip6.dst == 2001:db8::/32",
+            "xxreg0 = fe80::99; xxreg1 = fe80::801:ff:fe00:1; eth.src = 0a:01:00:00:00:01; outport = \"r-s\"; \
              flags.loopback = 1; reg8[0..15] = 0; reg9[9] = 0; next;",
         )],
     ),
@@ -160,3 +167,16 @@ pub const CASES: &[Case] = &[
         )],
     ),
 ];
+
+/// Gives router r a policy whose next hop is in the networks of both its ports.
+fn link_local_policy(db: &mut nb::Database) {
+    let row = nb::LogicalRouterPolicy {
+        priority: 100,
+        r#match: "ip6.dst == 2001:db8::/32".into(),
+        action: "reroute".into(),
+        nexthops: [Str::from("fe80::99")].into(),
+        ..Default::default()
+    };
+    db.logical_router_policy.insert(id(50), Arc::new(row));
+    edit(&mut db.logical_router, R, |r| r.policies = [id(50)].into());
+}
