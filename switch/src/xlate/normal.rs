@@ -41,8 +41,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 Some(v) => v,
                 None => return self.because(DropReason::Vlan),
             },
-            // A controller's packet comes from no port of the bridge.
-            None if matches!(inp, PortNo::CONTROLLER | PortNo::ANY) => VlanId::of_tci(tci),
+            // A controller's packet comes from no port of the bridge, nor does one that is traced without a port.
+            None if matches!(inp, PortNo::CONTROLLER | PortNo::ANY) || O::TRACES && inp.0 == 0 => VlanId::of_tci(tci),
             None => {
                 self.observer.tell(Kind::Warning, || "no input bundle, dropping".into());
                 return self.because(DropReason::NoSuchPort);
