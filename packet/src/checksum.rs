@@ -175,19 +175,25 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
 
 /// Writes the checksum of a whole SCTP packet, whose header begins at `l4`, and which ends at `end` (RFC 9260 section 6.8).
 pub fn set_sctp(packet: &mut [u8], l4: usize, end: usize) {
-    let body = packet.get_mut(l4..end.max(l4)).and_then(|b| b.split_at_mut_checked(12));
-    let Some((header, rest)) = body else { return };
-    let (ports, sum) = header.split_at_mut(8);
-    sum.copy_from_slice(&sctp(ports, rest));
+    if let Some((sum, right)) = sctp_sum(packet, l4, end) {
+        *sum = right;
+    }
 }
 
 /// Combines the checksum of an SCTP packet with what it should be, as [`set_sctp`] has it: done before its header changes and
 /// after that, what was wrong with it stays wrong.
 pub fn carry_sctp(packet: &mut [u8], l4: usize, end: usize) {
-    let body = packet.get_mut(l4..end.max(l4)).and_then(|b| b.split_at_mut_checked(12));
-    let Some((header, rest)) = body else { return };
+    if let Some((sum, right)) = sctp_sum(packet, l4, end) {
+        sum.iter_mut().zip(right).for_each(|(has, right)| *has ^= right);
+    }
+}
+
+/// Where the checksum of an SCTP packet is, and what it should be.
+fn sctp_sum(packet: &mut [u8], l4: usize, end: usize) -> Option<(&mut [u8; 4], [u8; 4])> {
+    let (header, rest) = packet.get_mut(l4..end.max(l4))?.split_at_mut_checked(12)?;
     let (ports, sum) = header.split_at_mut(8);
-    sum.iter_mut().zip(sctp(ports, rest)).for_each(|(has, right)| *has ^= right);
+    let right = sctp(ports, rest);
+    Some((sum.first_chunk_mut()?, right))
 }
 
 /// The checksum of an SCTP packet: that of ports and tag, four zeros, and the chunks.
