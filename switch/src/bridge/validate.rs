@@ -537,12 +537,7 @@ impl Walk<'_> {
             Action::DecNshTtl if !self.has(Prereq::Nsh) => Err(inconsistent(a)),
             Action::DecTtl(_) if !self.has(Prereq::Ip) => Err(inconsistent("dec_ttl")),
             Action::FinTimeout { .. } if !self.has(Prereq::Tcp) => Err(inconsistent("fin_timeout")),
-            Action::Clone(v) => {
-                let matches = self.matches.clone();
-                let result = self.list(v);
-                self.matches = matches;
-                result
-            }
+            Action::Clone(v) => self.inside(|w| w.list(v)),
             Action::WriteActions(v) => self.set(v),
             Action::Ct(c) => self.ct(c),
             Action::Learn(l) => self.learn(l),
@@ -630,24 +625,24 @@ impl Walk<'_> {
     /// An action set: not every action can be in it, and whether a packet has a tag or a time to live when it is carried out
     /// is not known.
     fn set(&mut self, list: &[Action]) -> Check {
-        let outside = self.matches.clone();
-        let result = self.within_set(list);
-        self.matches = outside;
-        result
+        self.inside(|w| {
+            list.iter().try_for_each(|a| match a {
+                a if !settable(a) => Err(E::ActionBadType.because(format!("{a} is not for an action set"))),
+                Action::DecTtl(_) => Ok(()),
+                Action::PopVlan if !w.has(Prereq::Vlan) => Ok(()),
+                Action::SetField { field: F::CtMark | F::CtLabel, .. } => Ok(()),
+                Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => w.readable(src),
+                a => w.one(a),
+            })
+        })
     }
 
-    fn within_set(&mut self, list: &[Action]) -> Check {
-        for a in list {
-            match a {
-                a if !settable(a) => return Err(E::ActionBadType.because(format!("{a} is not for an action set"))),
-                Action::DecTtl(_) => {}
-                Action::PopVlan if !self.has(Prereq::Vlan) => {}
-                Action::SetField { field: F::CtMark | F::CtLabel, .. } => {}
-                Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => self.readable(src)?,
-                a => self.one(a)?,
-            }
-        }
-        Ok(())
+    /// Checks a list behind which the packet is what it was.
+    fn inside(&mut self, body: impl FnOnce(&mut Self) -> Check) -> Check {
+        let outside = self.matches.clone();
+        let result = body(self);
+        self.matches = outside;
+        result
     }
 
     fn ct(&mut self, c: &CtAction) -> Check {
