@@ -175,25 +175,26 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
 
 /// Writes the checksum of a whole SCTP packet, whose header begins at `l4`, and which ends at `end` (RFC 9260 section 6.8).
 pub fn set_sctp(packet: &mut [u8], l4: usize, end: usize) {
-    if let Some((sum, right)) = sctp_sum(packet, l4, end) {
-        *sum = right;
-    }
-}
-
-/// Combines the checksum of an SCTP packet with what it should be, as [`set_sctp`] has it: done before its header changes and
-/// after that, what was wrong with it stays wrong.
-pub fn carry_sctp(packet: &mut [u8], l4: usize, end: usize) {
-    if let Some((sum, right)) = sctp_sum(packet, l4, end) {
-        sum.iter_mut().zip(right).for_each(|(has, right)| *has ^= right);
-    }
-}
-
-/// Where the checksum of an SCTP packet is, and what it should be.
-fn sctp_sum(packet: &mut [u8], l4: usize, end: usize) -> Option<(&mut [u8; 4], [u8; 4])> {
-    let (header, rest) = packet.get_mut(l4..end.max(l4))?.split_at_mut_checked(12)?;
+    let parts = packet.get_mut(l4..end.max(l4)).and_then(|p| p.split_at_mut_checked(12));
+    let Some((header, rest)) = parts else { return };
     let (ports, sum) = header.split_at_mut(8);
-    let right = sctp(ports, rest);
-    Some((sum.first_chunk_mut()?, right))
+    sum.copy_from_slice(&sctp(ports, rest));
+}
+
+/// Changes the checksum of an SCTP packet, whose header begins at `l4`, and which ends at `end`, as other ports change what
+/// it should be: what is wrong with it stays wrong. `differ` are the bits of both ports that become others.
+pub fn change_sctp(packet: &mut [u8], l4: usize, end: usize, differ: [u8; 4]) {
+    let Some(rest) = end.min(packet.len()).checked_sub(l4 + 12) else { return };
+    let Some(sum) = packet.get_mut(l4 + 8..l4 + 12) else { return };
+    // A CRC is linear: what differs has one of its own, of a message that is zero everywhere else, without the ones that
+    // stand before and behind the CRC of a whole message.
+    static ZEROS: [u8; 1024] = [0; 1024];
+    let (mut crc, mut left) = (crc32c::crc32c_append(u32::MAX, &differ), 8 + rest);
+    while let Some(n) = Some(left.min(ZEROS.len())).filter(|n| *n != 0) {
+        crc = crc32c::crc32c_append(crc, &ZEROS[..n]);
+        left -= n;
+    }
+    sum.iter_mut().zip((!crc).to_le_bytes()).for_each(|(has, change)| *has ^= change);
 }
 
 /// The checksum of an SCTP packet: that of ports and tag, four zeros, and the chunks.
@@ -326,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sctp_has_the_crc_of_all_of_it(body in proptest::collection::vec(any::<u8>(), 12..300), l4 in 0..9usize) {
+        fn sctp_has_the_crc_of_all_of_it(body in proptest::collection::vec(any::<u8>(), 12..2500), l4 in 0..9usize) {
             let mut p = vec![7; l4];
             p.extend(&body);
             p.extend([9; 3]);
@@ -339,9 +340,10 @@ mod tests {
             for wrong in [0, 4] {
                 let mut other = p.clone();
                 other[l4 + 8] ^= wrong;
-                carry_sctp(&mut other, l4, l4 + body.len());
-                other[l4..l4 + 4].copy_from_slice(&[1, 2, 3, 4]);
-                carry_sctp(&mut other, l4, l4 + body.len());
+                let ports = [1, 2, 3, 4];
+                let differ = std::array::from_fn(|i| body[i] ^ ports[i]);
+                change_sctp(&mut other, l4, l4 + body.len(), differ);
+                other[l4..l4 + 4].copy_from_slice(&ports);
                 other[l4 + 8] ^= wrong;
                 zeroed[..4].copy_from_slice(&[1, 2, 3, 4]);
                 prop_assert_eq!(&other[l4 + 8..l4 + 12], &slow_crc(&zeroed).to_le_bytes());

@@ -348,10 +348,11 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
         }
         ipproto::SCTP if diff(F::SctpSrc) || diff(F::SctpDst) => {
             let end = if h.fragment { 0 } else { h.l3_end.min(p.len()) };
-            checksum::carry_sctp(p, l4, end);
+            let ports = (new.get(F::SctpSrc) << 16 | new.get(F::SctpDst)) as u32;
+            let differ = be32(p, l4).map_or(0, |has| has ^ ports);
+            checksum::change_sctp(p, l4, end, differ.to_be_bytes());
             put(p, l4, new.get(F::SctpSrc), 2, &[]);
             put(p, l4 + 2, new.get(F::SctpDst), 2, &[]);
-            checksum::carry_sctp(p, l4, end);
         }
         ipproto::ICMP | ipproto::ICMPV6 if h.is_ipv4() == (h.proto == ipproto::ICMP) => {
             let discovers = h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll));

@@ -113,7 +113,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 now.set(F::VlanTci, tci.into());
                 changes(&before, &now, &mut out);
             }
-            op::SCTP_SUM => {}
+            op::SCTP_SUM => _ = steps.head(),
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
             op::SEND => {
                 let target = Target::of_bits(head as u32);
@@ -305,13 +305,13 @@ pub struct DumpPart {
 }
 
 /// Flows as they are listed: of those that are alike in what their packets look like and what is done with them, as the first
-/// sections of several ways are, one, which counts for all.
+/// sections of several ways are, and megaflows of protocols that do not matter, one, which counts for all.
 pub fn merge_flows(flows: Vec<Shown>) -> Vec<Shown> {
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     let mut out: Vec<Shown> = Vec::with_capacity(flows.len());
     for f in flows {
         match places.entry((f.packets.clone(), f.actions.clone())) {
-            Place::Occupied(at) if f.met.is_some() => {
+            Place::Occupied(at) if f.met.is_some() || !f.exact => {
                 let Some(first) = out.get_mut(*at.get()) else { continue };
                 let counted = first.path == f.path || first.more_paths.contains(&f.path);
                 first.more_paths.extend((!counted).then_some(f.path));

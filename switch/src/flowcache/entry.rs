@@ -188,7 +188,7 @@ pub(crate) mod op {
     pub(crate) const SAMPLE: u64 = 13 << 56;
     /// The first bytes: [`super::cut`].
     pub(crate) const CUT: u64 = 14 << 56;
-    /// The checksum of SCTP, before ports are written and after that ([`super::transport`]): what is wrong with it stays so.
+    /// Other ports change the checksum of SCTP ([`super::Steps::ports`]): what is wrong with it stays so.
     pub(crate) const SCTP_SUM: u64 = 15 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
@@ -228,6 +228,14 @@ impl Iterator for Checks<'_> {
         self.0 = rest;
         Some(Check::of(*first))
     }
+}
+
+/// Other ports of an SCTP packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) l3: usize,
+    pub(crate) l4: usize,
+    pub(crate) differ: [u8; 4],
 }
 
 /// Tags to be: (TPID, TCI), the outer one first, and how many there are.
@@ -356,6 +364,13 @@ impl<'a> Steps<'a> {
         Some(Tags { have: (head >> 8 & 3) as usize, tags: [tag(0), tag(32)], n: (head & 3) as usize })
     }
 
+    /// Where the headers of an SCTP packet are, and what differs in its ports.
+    #[inline(always)]
+    pub(crate) fn ports(&mut self, head: u64) -> Option<Ports> {
+        let (l3, l4, _) = transport(head);
+        Some(Ports { l3, l4, differ: (self.head()? as u32).to_be_bytes() })
+    }
+
     pub(crate) fn sampler(&self, head: u64) -> Option<&'a Sampler> {
         self.1?.samplers.get((head & 0xffff) as usize)
     }
@@ -421,6 +436,17 @@ fn sums(list: &[Patch]) -> [u64; 3] {
         }
     }
     s.map(fold)
+}
+
+/// What differs in the first four bytes of a transport header, both ports.
+fn differ<'a>(list: impl Iterator<Item = &'a Patch>) -> u32 {
+    let mut bytes = [0; 4];
+    for p in list {
+        let values = p.old.iter().zip(&p.bytes).take(p.len.into());
+        let places = bytes.iter_mut().skip(p.offset.into());
+        places.zip(values).for_each(|(to, (old, new))| *to = old ^ new);
+    }
+    u32::from_be_bytes(bytes)
 }
 
 /// Where a change goes in a frame with this layout.
@@ -565,12 +591,12 @@ impl Entry {
             let last = |last: &bool| if *last { LAST } else { 0 };
             match s {
                 Step::Rewrite(list) => {
-                    let ports = || now.l4 != 0 && list.iter().any(|p| p.at == At::Transport);
-                    let sum = (now.proto == ipproto::SCTP && ports())
-                        .then_some(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
-                    words.extend(sum);
+                    let mut ports = list.iter().filter(|p| p.at == At::Transport).peekable();
+                    if now.proto == ipproto::SCTP && now.l4 != 0 && ports.peek().is_some() {
+                        words.push(op::SCTP_SUM | u64::from(now.l3) << 16 | u64::from(now.l4));
+                        words.push(differ(ports).into());
+                    }
                     write(list, now, &mut words);
-                    words.extend(sum);
                 }
                 Step::Vlans(tags) => {
                     words.push(op::TAGS | u64::from(now.tags) << 8 | tags.len() as u64);

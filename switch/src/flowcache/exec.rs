@@ -2,7 +2,7 @@
 
 use super::encap::{decapsulate, encapsulate, encapsulate_gre, put16};
 use super::entry::{
-    Check, Checks, Entry, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
+    Check, Checks, Entry, Ports, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
@@ -490,7 +490,10 @@ pub(super) fn run<P: PacketBuf>(
                     crate::extract::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
-            op::SCTP_SUM => now.iter_mut().for_each(|p| sum_sctp(p.data_mut(), head)),
+            op::SCTP_SUM => {
+                let Some(ports) = steps.ports(head) else { break };
+                now.iter_mut().for_each(|p| change_sctp(p.data_mut(), ports));
+            }
             op::HOLD => out.left = now.take(),
             op::TRANSLATE => {
                 if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
@@ -589,15 +592,14 @@ pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     }
 }
 
-/// Combines the checksum of an SCTP packet, which is whole, with what it should be.
+/// Changes the checksum of an SCTP packet, which is whole, for other ports.
 #[inline(never)]
-fn sum_sctp(p: &mut [u8], head: u64) {
-    let (l3, l4, _) = transport(head);
+pub(super) fn change_sctp(p: &mut [u8], Ports { l3, l4, differ }: Ports) {
     let end = match p.get(l3).map(|b| b >> 4) {
         Some(6) => be16(p, l3 + 4).map(|n| l3 + 40 + usize::from(n)),
         _ => be16(p, l3 + 2).map(|n| l3 + usize::from(n)),
     };
-    checksum::carry_sctp(p, l4, end.unwrap_or(0).min(p.len()));
+    checksum::change_sctp(p, l4, end.unwrap_or(0), differ);
 }
 
 /// Writes another tuple to a packet.

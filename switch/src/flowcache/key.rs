@@ -1,6 +1,6 @@
 //! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
 //!
-//! TCP and UDP over IPv4 and IPv6, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a
+//! IPv4 and IPv6 without options, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a
 //! gateway. The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are
 //! assembled field by field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing
 //! it needs no loop over words.
@@ -49,7 +49,7 @@ pub(crate) struct Layout {
     pub(crate) tags: u8,
     /// IP version; 0: not well-formed IP.
     pub(crate) ip: u8,
-    /// IP protocol.
+    /// IP protocol; 0 in keys of bytes that have no more of a protocol than its number.
     pub(crate) proto: u8,
 }
 

@@ -276,9 +276,18 @@ impl DependencyMask {
         if !self.only || made.get(F::TcpSrc) != 0 {
             return None;
         }
+        let mut fields = Box::new([received.clone(), inner.clone()]);
+        for (k, layout) in fields.iter_mut().zip([shape.outer, shape.inner]) {
+            // As below: they share their bits with ports.
+            for f in ICMP.into_iter().filter(|_| is_icmp(layout)) {
+                if k.get(f) != 0 {
+                    k.set(f, f.full_mask());
+                }
+            }
+        }
         let mut bytes = [0; 8 * RAW_WORDS];
         if shape.inner_at == 0 {
-            part(&mut bytes, 0, shape.outer, received);
+            part(&mut bytes, 0, shape.outer, &fields[0]);
         } else {
             // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3), and so may the
             // flow label of IPv6 (RFC 6438).
@@ -294,7 +303,7 @@ impl DependencyMask {
                     bytes.get_mut(ports..)?.get_mut(..2)?.fill(0);
                 }
             }
-            part(&mut bytes, shape.inner_at, shape.inner, inner);
+            part(&mut bytes, shape.inner_at, shape.inner, &fields[1]);
         }
         let mut bits = [[0; BLOCK]; MASK_BLOCKS];
         let words = bits.as_flattened_mut();
@@ -307,8 +316,10 @@ impl DependencyMask {
             *b &= whole;
             wider |= b != whole;
         }
-        let mut fields = Box::new([received.clone(), inner.clone()]);
-        fields.iter_mut().for_each(|k| k.set(F::IpProto, F::IpProto.full_mask()));
+        // What is told of others names a protocol only if that decided.
+        for (k, _) in fields.iter_mut().zip([shape.outer, shape.inner]).filter(|(_, l)| has_ports(*l)) {
+            k.set(F::IpProto, F::IpProto.full_mask());
+        }
         if shape.inner_at != 0
             && let [outer, _] = &mut *fields
         {
@@ -317,6 +328,17 @@ impl DependencyMask {
         }
         wider.then_some(Mask { number: 0, epoch: 0, bits, found: 0, fields })
     }
+}
+
+/// What stands where other protocols have ports.
+const ICMP: [F; 2] = [F::IcmpType, F::IcmpCode];
+
+fn has_ports(l: Layout) -> bool {
+    matches!(l.proto, ipproto::TCP | ipproto::UDP)
+}
+
+fn is_icmp(l: Layout) -> bool {
+    matches!(l.proto, ipproto::ICMP | ipproto::ICMPV6)
 }
 
 /// Fields that count whole if any bit decided: this keeps masks few.
@@ -348,8 +370,8 @@ impl DependencyMask {
         let mut fields = looked.clone();
         // Type and code of ICMP are where other protocols have ports.
         let layout = if tunnel { key.inner } else { key.outer };
-        let icmp = matches!(layout.proto, ipproto::ICMP | ipproto::ICMPV6);
-        let whole = |f: &F| looked.get(*f) != 0 && (icmp || !matches!(f, F::IcmpType | F::IcmpCode));
+        let icmp = is_icmp(layout);
+        let whole = |f: &F| looked.get(*f) != 0 && (icmp || !ICMP.contains(f));
         WHOLE.into_iter().filter(whole).for_each(|f| fields.set(f, f.full_mask()));
         // They are in other bits of a key than ports are: what a bit says there depends on the protocol.
         let transport = [F::TcpSrc, F::TcpDst].into_iter().any(|f| looked.get(f) != 0);
@@ -383,7 +405,7 @@ impl DependencyMask {
     }
 }
 
-/// Marks the bytes of an IP packet with ports that decided. Bytes that define the kind of frame are equal in all.
+/// Marks the bytes of an IP packet that decided. Bytes that define the kind of frame are equal in all.
 fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
     let (l3, l4) = (from + usize::from(l.l3), from + usize::from(l.l4));
     let mut put = |at: usize, n: usize, bits: u128| {
@@ -409,10 +431,19 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
         put(l3 + 12, 4, looked.get(F::IpSrc));
         put(l3 + 16, 4, looked.get(F::IpDst));
     }
-    put(l4, 2, looked.get(F::TcpSrc));
-    put(l4 + 2, 2, looked.get(F::TcpDst));
-    if l.proto == ipproto::TCP {
-        put(l4 + 12, 2, looked.get(F::TcpFlags));
+    match l.proto {
+        _ if l.l4 == 0 => {}
+        _ if is_icmp(l) => {
+            put(l4, 1, looked.get(F::IcmpType));
+            put(l4 + 1, 1, looked.get(F::IcmpCode));
+        }
+        proto => {
+            put(l4, 2, looked.get(F::TcpSrc));
+            put(l4 + 2, 2, looked.get(F::TcpDst));
+            if proto == ipproto::TCP {
+                put(l4 + 12, 2, looked.get(F::TcpFlags));
+            }
+        }
     }
 }
 

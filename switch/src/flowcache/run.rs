@@ -3,8 +3,8 @@
 
 use super::Cache;
 use super::encap::{Headers, decapsulate, encapsulate};
-use super::entry::{Outer, Steps, Tags, Write, icmp_id, inner, op};
-use super::exec::{BURST, passes, repeat, unsent, write};
+use super::entry::{Outer, Ports, Steps, Tags, Write, icmp_id, inner, op};
+use super::exec::{BURST, change_sctp, passes, repeat, unsent, write};
 use super::last::LastFlow;
 use super::metered::{Asked, serve_metered};
 use super::views::Views;
@@ -30,6 +30,7 @@ enum Stage<'a> {
     Write(Write<'a>),
     Tags(Tags),
     IcmpId(usize, u16),
+    SctpPorts(Ports),
     /// Headers in front, after so many tags have come off.
     Encap(Outer<'a>, usize),
     Decap((usize, i8)),
@@ -56,6 +57,7 @@ impl<'a> Program<'a> {
                     let (l4, id) = icmp_id(head);
                     Stage::IcmpId(l4, id)
                 }
+                op::SCTP_SUM => Stage::SctpPorts(steps.ports(head)?),
                 op::ENCAP if alone => {
                     let outer = steps.outer(head)?;
                     // Both move what is in front, so they are done at once.
@@ -125,6 +127,7 @@ impl Stage<'_> {
             Stage::Write(w) => packets.iter_mut().for_each(|(_, p)| write(p.data_mut(), w)),
             Stage::Tags(t) => return each(packets, |p| set_tags(p, t.have, t.list())),
             Stage::IcmpId(l4, id) => packets.iter_mut().for_each(|(_, p)| put_icmp_id(p.data_mut(), *l4, *id)),
+            Stage::SctpPorts(ports) => packets.iter_mut().for_each(|(_, p)| change_sctp(p.data_mut(), *ports)),
             Stage::Encap(o, tags) => {
                 return match headers {
                     Some(headers) => put_headers(headers, packets),

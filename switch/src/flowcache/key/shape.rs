@@ -15,13 +15,15 @@ pub(crate) const RAW_WORDS: usize = 20;
 pub(crate) const MASK_BLOCKS: usize = 3;
 /// First those of IPv4, alone or in a tunnel, then those of IPv6 in the same order.
 pub(crate) const SHAPES: usize = 2 * FAMILY;
-pub(super) const FAMILY: usize = UDP6_SHAPES + 24;
+pub(super) const FAMILY: usize = UDP6_SHAPES + 4 * UNTAGGED_OR_TAGGED;
 /// The first of a family are of frames without a tunnel.
-pub(super) const ALONE_SHAPES: usize = 6;
-/// Those behind are in tunnels over UDP, then in GRE, both over IPv4.
-const UDP_SHAPES: usize = ALONE_SHAPES + 24;
+pub(super) const ALONE_SHAPES: usize = UNTAGGED_OR_TAGGED;
+/// Those behind are in tunnels over UDP, without an option and with one, then in GRE, both over IPv4.
+const UDP_SHAPES: usize = ALONE_SHAPES + 4 * UNTAGGED_OR_TAGGED;
 /// From here on they are in tunnels over UDP over IPv6.
-const UDP6_SHAPES: usize = UDP_SHAPES + 12 * GRE_FORMS.len();
+const UDP6_SHAPES: usize = UDP_SHAPES + 2 * UNTAGGED_OR_TAGGED * GRE_FORMS.len();
+/// So many kinds there are of frames without tags, and as many of tagged ones.
+pub(super) const UNTAGGED_OR_TAGGED: usize = 2 * TRANSPORTS.len();
 
 /// What stands between the outer IP header and a frame in GRE.
 struct GreForm {
@@ -51,22 +53,39 @@ pub(crate) struct Shape {
     pub(crate) inner_at: usize,
 }
 
-/// Which part of the transport header is in the key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// What is behind the IP header, and which part of it is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transport {
     Udp = 0,
     Tcp = 1,
     /// With all flags.
     TcpFlags = 2,
+    /// ICMP over IPv4, ICMPv6 over IPv6, but for neighbour discovery: type, code, and what an echo has for its id.
+    Icmp = 3,
+    Sctp = 4,
+    /// UDP with a length that is wrong.
+    OddUdp = 5,
+    /// Any other protocol, of which nothing is read.
+    Other = 6,
 }
 
+use Transport as T;
+
+/// All of them, in this order.
+pub(super) const TRANSPORTS: [Transport; 7] = [T::Udp, T::Tcp, T::TcpFlags, T::Icmp, T::Sctp, T::OddUdp, T::Other];
+
 /// Marks the bytes of an IP frame that are in the key; returns where they end.
-const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind, v6: bool) -> usize {
+const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, transport: Transport, v6: bool) -> usize {
     let l3 = from + 14 + 4 * tags;
     let l4 = l3 + ip_len(v6);
+    let end = match transport {
+        T::Other => l4,
+        T::Icmp => l4 + 2,
+        _ => l4 + 4,
+    };
     // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
     let mut i = from;
-    while i < l4 + 4 {
+    while i < end {
         let skipped = match v6 {
             // Length.
             true => i == l3 + 4 || i == l3 + 5,
@@ -79,10 +98,14 @@ const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind,
         i += 1;
     }
     let flags = l4 + 12;
-    match kind {
-        Kind::Udp => return l4 + 4,
-        Kind::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
-        Kind::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
+    match transport {
+        T::Udp | T::OddUdp | T::Sctp | T::Other => return end,
+        T::Icmp => {
+            (m[l4 + 4], m[l4 + 5]) = (0xff, 0xff);
+            return l4 + 6;
+        }
+        T::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
+        T::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
     }
     flags + 2
 }
@@ -92,10 +115,17 @@ pub(super) const fn ip_len(v6: bool) -> usize {
     if v6 { 40 } else { 20 }
 }
 
-const fn layout(tags: usize, kind: Kind, v6: bool) -> Layout {
+const fn layout(tags: usize, transport: Transport, v6: bool) -> Layout {
     let l3 = 14 + 4 * tags as u16;
-    let proto = if matches!(kind, Kind::Udp) { ipproto::UDP } else { ipproto::TCP };
-    Layout { l3, l4: l3 + ip_len(v6) as u16, tags: tags as u8, ip: if v6 { 6 } else { 4 }, proto }
+    let behind = l3 + ip_len(v6) as u16;
+    let (l4, proto) = match transport {
+        T::Udp | T::OddUdp => (behind, ipproto::UDP),
+        T::Tcp | T::TcpFlags => (behind, ipproto::TCP),
+        T::Icmp => (behind, if v6 { ipproto::ICMPV6 } else { ipproto::ICMP }),
+        T::Sctp => (behind, ipproto::SCTP),
+        T::Other => (0, 0),
+    };
+    Layout { l3, l4, tags: tags as u8, ip: if v6 { 6 } else { 4 }, proto }
 }
 
 const fn shapes() -> [Shape; SHAPES] {
@@ -105,32 +135,33 @@ const fn shapes() -> [Shape; SHAPES] {
     while number < SHAPES {
         let (i, v6) = (number % FAMILY, number >= FAMILY);
         let shape = &mut all[number];
-        let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
-        let tags = i / 3 % 2;
+        let transport = TRANSPORTS[i % TRANSPORTS.len()];
+        let tags = i / TRANSPORTS.len() % 2;
         let mut m = [0; 8 * RAW_WORDS];
         let end = if i < ALONE_SHAPES {
-            shape.outer = layout(tags, kind, v6);
-            mark(&mut m, 0, tags, kind, v6)
+            shape.outer = layout(tags, transport, v6);
+            mark(&mut m, 0, tags, transport, v6)
         } else if i >= UDP_SHAPES && i < UDP6_SHAPES {
-            let (outer_tags, form) = ((i - UDP_SHAPES) / 6 % 2, &GRE_FORMS[(i - UDP_SHAPES) / 12]);
+            let n = (i - UDP_SHAPES) / UNTAGGED_OR_TAGGED;
+            let (outer_tags, form) = (n % 2, &GRE_FORMS[n / 2]);
             let gre = 14 + 4 * outer_tags + 20;
-            shape.outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, Kind::Udp, false) };
-            shape.inner = layout(tags, kind, v6);
+            shape.outer = Layout { l4: 0, proto: ipproto::GRE, ..layout(outer_tags, T::Udp, false) };
+            shape.inner = layout(tags, transport, v6);
             shape.inner_at = gre + form.len;
-            mark(&mut m, 0, outer_tags, Kind::Udp, false);
+            mark(&mut m, 0, outer_tags, T::Udp, false);
             let mut b = 0;
             while b < form.len {
                 m[gre + b] = if form.sequence != 0 && b >= form.sequence && b < form.sequence + 4 { 0 } else { 0xff };
                 b += 1;
             }
-            mark(&mut m, shape.inner_at, tags, kind, v6)
+            mark(&mut m, shape.inner_at, tags, transport, v6)
         } else {
             let over_v6 = i >= UDP6_SHAPES;
-            let n = i - if over_v6 { UDP6_SHAPES } else { ALONE_SHAPES };
-            let (outer_tags, options) = (n / 12, n / 6 % 2 * 8);
-            shape.outer = layout(outer_tags, Kind::Udp, over_v6);
-            shape.inner = layout(tags, kind, v6);
-            mark(&mut m, 0, outer_tags, Kind::Udp, over_v6);
+            let n = (i - if over_v6 { UDP6_SHAPES } else { ALONE_SHAPES }) / UNTAGGED_OR_TAGGED;
+            let (outer_tags, options) = (n / 2, n % 2 * 8);
+            shape.outer = layout(outer_tags, T::Udp, over_v6);
+            shape.inner = layout(tags, transport, v6);
+            mark(&mut m, 0, outer_tags, T::Udp, over_v6);
             let tunnel = 14 + 4 * outer_tags + ip_len(over_v6) + 8;
             let inner = tunnel + 8 + options;
             shape.inner_at = inner;
@@ -139,7 +170,7 @@ const fn shapes() -> [Shape; SHAPES] {
                 m[b] = 0xff;
                 b += 1;
             }
-            mark(&mut m, inner, tags, kind, v6)
+            mark(&mut m, inner, tags, transport, v6)
         };
         let n = end.div_ceil(8);
         let mut w = 0;
@@ -161,9 +192,9 @@ const fn shapes() -> [Shape; SHAPES] {
 
 pub(super) static ALL: [Shape; SHAPES] = shapes();
 
-/// An IP frame with TCP or UDP, as far as keys are concerned.
+/// An IP frame, as far as keys are concerned.
 struct Plain {
-    kind: Kind,
+    transport: Transport,
     tags: usize,
     /// Destination port.
     port: u16,
@@ -171,7 +202,15 @@ struct Plain {
     end: usize,
 }
 
-/// Reads a frame of that kind over IPv4; none if it is any other.
+impl Plain {
+    /// Which of the kinds it is that differ in tags and transport.
+    #[inline(always)]
+    fn kind(&self) -> usize {
+        self.transport as usize + TRANSPORTS.len() * self.tags
+    }
+}
+
+/// Reads a frame with TCP or UDP over IPv4; none if it is any other.
 #[inline(always)]
 fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
     let head: &[u8; 18] = f.first_chunk()?;
@@ -193,12 +232,12 @@ fn behind_tags(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     if ip[0] != 0x45 || fragment != 0 {
         return None;
     }
-    let (kind, end) = match ip[9] {
-        ipproto::UDP => (Kind::Udp, end::<false, false>(f, l3)?),
-        ipproto::TCP => (if exact_flags { Kind::TcpFlags } else { Kind::Tcp }, end::<false, true>(f, l3)?),
+    let (transport, end) = match ip[9] {
+        ipproto::UDP => (T::Udp, end::<false, false>(f, l3)?),
+        ipproto::TCP => (if exact_flags { T::TcpFlags } else { T::Tcp }, end::<false, true>(f, l3)?),
         _ => return None,
     };
-    Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
+    Some(Plain { transport, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
 }
 
 /// Where the packet ends of a frame with UDP or TCP behind an IP header at `l3` without options or extensions; none where its
@@ -223,18 +262,7 @@ fn end<const V6: bool, const TCP: bool>(f: &[u8], l3: usize) -> Option<usize> {
     right.then_some(l3 + n + payload)
 }
 
-/// The same over IPv6.
-#[inline(never)]
-fn plain6(f: &[u8], exact_flags: bool) -> Option<Plain> {
-    let tags = match (be16(f, 12)?, be16(f, 16)?) {
-        (ethertype::IPV6, _) => 0,
-        (ethertype::VLAN, ethertype::IPV6) => 1,
-        _ => return None,
-    };
-    behind_tags6(f, tags, exact_flags)
-}
-
-/// Reads such a frame from its network header on.
+/// Reads a frame with TCP or UDP over IPv6 from its network header on.
 #[inline(always)]
 fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     let l3 = 14 + 4 * tags;
@@ -242,12 +270,64 @@ fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
     if ip[0] >> 4 != 6 {
         return None;
     }
-    let (kind, end) = match ip[6] {
-        ipproto::UDP => (Kind::Udp, end::<true, false>(f, l3)?),
-        ipproto::TCP => (if exact_flags { Kind::TcpFlags } else { Kind::Tcp }, end::<true, true>(f, l3)?),
+    let (transport, end) = match ip[6] {
+        ipproto::UDP => (T::Udp, end::<true, false>(f, l3)?),
+        ipproto::TCP => (if exact_flags { T::TcpFlags } else { T::Tcp }, end::<true, true>(f, l3)?),
         _ => return None,
     };
-    Some(Plain { kind, tags, port: u16::from_be_bytes([ip[42], ip[43]]), end })
+    Some(Plain { transport, tags, port: u16::from_be_bytes([ip[42], ip[43]]), end })
+}
+
+/// Tags of an IP frame, and whether it is IPv6; none of others, and of those with more tags than one.
+#[inline(always)]
+fn family(f: &[u8]) -> Option<(usize, bool)> {
+    let (tags, kind) = match be16(f, 12)? {
+        ethertype::VLAN => (1, be16(f, 16)?),
+        kind => (0, kind),
+    };
+    matches!(kind, ethertype::IPV4 | ethertype::IPV6).then_some((tags, kind == ethertype::IPV6))
+}
+
+/// Reads a frame of IP with something else than TCP and UDP that are in order, from its network header on; none where it is a
+/// fragment, has options or extension headers, or not what its protocol begins with.
+#[inline]
+fn rarer(f: &[u8], tags: usize, v6: bool) -> Option<Plain> {
+    let l3 = 14 + 4 * tags;
+    let (head, n) = (f.get(l3..)?, ip_len(v6));
+    let (sound, proto, len) = match v6 {
+        true => (head.first()? >> 4 == 6, *head.get(6)?, be16(head, 4)?.into()),
+        false => {
+            let whole = be16(head, 6)? & 0x3fff == 0;
+            (*head.first()? == 0x45 && whole, *head.get(9)?, usize::from(be16(head, 2)?).checked_sub(n)?)
+        }
+    };
+    let body = head.get(n..n + len).filter(|_| sound)?;
+    let transport = match proto {
+        ipproto::UDP if body.len() >= 8 && !(8..=len).contains(&be16(body, 4)?.into()) => T::OddUdp,
+        ipproto::ICMP if !v6 && body.len() >= 8 => T::Icmp,
+        // Solicitations and advertisements have more in their keys.
+        ipproto::ICMPV6 if v6 && body.len() >= 8 && !matches!(body[0], 135 | 136) => T::Icmp,
+        ipproto::SCTP if body.len() >= 12 => T::Sctp,
+        ipproto::UDP | ipproto::TCP | ipproto::ICMP | ipproto::ICMPV6 | ipproto::SCTP => return None,
+        // Extension headers (RFC 8200 section 4), and that of authentication.
+        0 | 43 | ipproto::FRAGMENT | 51 | 60 if v6 => return None,
+        _ => T::Other,
+    };
+    let port = if transport == T::OddUdp { be16(body, 2)? } else { 0 };
+    Some(Plain { transport, tags, port, end: l3 + n + len })
+}
+
+/// The kind of such a frame; none where a tunnel may end here.
+fn rarer_alone(f: &[u8], tags: usize, v6: bool, own: &Own) -> Option<Class> {
+    let r = rarer(f, tags, v6)?;
+    let l3 = 14 + 4 * tags;
+    let tunnel = match r.transport {
+        T::OddUdp => own.tunnel(r.port).is_some(),
+        T::Other => f.get(l3 + if v6 { 6 } else { 9 }) == Some(&ipproto::GRE),
+        _ => false,
+    };
+    let kind = r.kind() + if v6 { FAMILY } else { 0 };
+    (!tunnel || !to_here(f, l3, v6, own)).then_some(Class { kind, end: r.end })
 }
 
 /// Reads a frame in a tunnel, and where the kinds of its family begin.
@@ -255,8 +335,16 @@ fn behind_tags6(f: &[u8], tags: usize, exact_flags: bool) -> Option<Plain> {
 fn inside(f: &[u8], exact_flags: bool) -> Option<(Plain, usize)> {
     match plain(f, exact_flags) {
         Some(p) => Some((p, 0)),
-        None => plain6(f, exact_flags).map(|p| (p, FAMILY)),
+        None => other_inside(f, exact_flags),
     }
+}
+
+/// The same of one that is not TCP or UDP over IPv4.
+#[inline(never)]
+fn other_inside(f: &[u8], exact_flags: bool) -> Option<(Plain, usize)> {
+    let (tags, v6) = family(f)?;
+    let common = if v6 { behind_tags6(f, tags, exact_flags) } else { None };
+    Some((common.or_else(|| rarer(f, tags, v6))?, if v6 { FAMILY } else { 0 }))
 }
 
 /// A frame whose bytes are its key.
@@ -286,7 +374,7 @@ impl Class {
 #[inline(always)]
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let Some(outer) = plain(p, exact_flags) else { return other(p, own, exact_flags) };
-    if outer.kind == Kind::Udp
+    if outer.transport == T::Udp
         && let Some(tunnel) = own.tunnel(outer.port)
     {
         let l3 = 14 + 4 * outer.tags;
@@ -294,11 +382,11 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
             return in_udp(p, (tunnel, l3 + 20), &outer, ALONE_SHAPES, exact_flags);
         }
     }
-    Some(Class { kind: outer.kind as usize + 3 * outer.tags, end: outer.end })
+    Some(Class { kind: outer.kind(), end: outer.end })
 }
 
-/// The kind of a frame in a tunnel over UDP, whose header is at `l4`, that ends here; none where something else than TCP or
-/// UDP is inside. `first` is the first kind of its outer IP version.
+/// The kind of a frame in a tunnel over UDP, whose header is at `l4`, that ends here; none where what is inside has a key of
+/// fields. `first` is the first kind of its outer IP version.
 #[inline(always)]
 fn in_udp(
     p: &[u8],
@@ -319,33 +407,33 @@ fn in_udp(
     }
     let at = l4 + 16 + 4 * usize::from(options);
     let (inner, family) = inside(p.get(at..outer.end)?, exact_flags)?;
-    let kind = outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
-    Some(Class { kind: family + first + kind, end: outer.end })
+    let form = 2 * outer.tags + usize::from(options / 2);
+    Some(Class { kind: family + first + UNTAGGED_OR_TAGGED * form + inner.kind(), end: outer.end })
 }
 
 /// The same of a frame that is not TCP or UDP over IPv4.
 #[inline(never)]
 fn other(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    let Some(alone) = plain6(p, exact_flags) else { return in_gre(p, own, exact_flags) };
-    if alone.kind == Kind::Udp
+    let (tags, v6) = family(p)?;
+    let common = if v6 { behind_tags6(p, tags, exact_flags) } else { None };
+    let Some(alone) = common else {
+        let in_gre = if v6 { None } else { in_gre(p, tags, own, exact_flags) };
+        return in_gre.or_else(|| rarer_alone(p, tags, v6, own));
+    };
+    let l3 = 14 + 4 * tags;
+    if alone.transport == T::Udp
         && let Some(tunnel) = own.tunnel(alone.port)
     {
-        let l3 = 14 + 4 * alone.tags;
         let dst: &[u8; 16] = p.get(l3 + 24..)?.first_chunk()?;
         if own.has(true, u128::from_be_bytes(*dst)) {
             return in_udp(p, (tunnel, l3 + 40), &alone, UDP6_SHAPES, exact_flags);
         }
     }
-    Some(Class { kind: FAMILY + alone.kind as usize + 3 * alone.tags, end: alone.end })
+    Some(Class { kind: FAMILY + alone.kind(), end: alone.end })
 }
 
-/// The kind of a frame in GRE that ends here, with TCP or UDP inside; none of any other.
-fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    let tags = match (be16(p, 12)?, be16(p, 16)?) {
-        (ethertype::IPV4, _) => 0,
-        (ethertype::VLAN, ethertype::IPV4) => 1,
-        _ => return None,
-    };
+/// The kind of a frame in GRE over IPv4 that ends here; none of any other, and where what is inside has a key of fields.
+fn in_gre(p: &[u8], tags: usize, own: &Own, exact_flags: bool) -> Option<Class> {
     let l3 = 14 + 4 * tags;
     let ip: &[u8; 24] = p.get(l3..)?.first_chunk()?;
     if ip[0] != 0x45 || ip[9] != ipproto::GRE || be16(ip, 6)? & 0x3fff != 0 || !own.has(false, be32(ip, 16)?.into()) {
@@ -359,10 +447,10 @@ fn in_gre(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
         Erspan::parse(ERSPAN[0], p.get(gre + 8..)?)?;
     }
     let (inner, family) = inside(p.get(gre + len..end)?, exact_flags)?;
-    Some(Class { kind: family + UDP_SHAPES + 12 * form + 6 * tags + 3 * inner.tags + inner.kind as usize, end })
+    Some(Class { kind: family + UDP_SHAPES + UNTAGGED_OR_TAGGED * (2 * form + tags) + inner.kind(), end })
 }
 
-/// A kind of frames without a tunnel.
+/// A kind of frames with TCP or UDP without a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alone {
     /// Over IPv6.
@@ -379,12 +467,16 @@ pub(crate) struct Alone {
 pub(crate) type Bytes = [(usize, u8, u8); 4];
 
 impl Alone {
-    /// The kind with this number; none if its frames are in tunnels, or have keys of fields.
+    /// The kind with this number; none if its frames are in tunnels, are of other protocols, or have keys of fields.
     pub(crate) fn of(kind: usize) -> Option<Alone> {
-        let v6 = kind >= FAMILY;
-        let i = if v6 { kind - FAMILY } else { kind };
-        let (tcp, flags) = (i % 3 != Kind::Udp as usize, i % 3 == Kind::TcpFlags as usize);
-        (i < ALONE_SHAPES).then_some(Alone { v6, tcp, flags, l3: 14 + 4 * (i / 3) })
+        let (transport, tags, v6) = alone(kind)?;
+        let (tcp, flags) = match transport {
+            T::Udp => (false, false),
+            T::Tcp => (true, false),
+            T::TcpFlags => (true, true),
+            T::Icmp | T::Sctp | T::OddUdp | T::Other => return None,
+        };
+        Some(Alone { v6, tcp, flags, l3: 14 + 4 * tags })
     }
 
     /// Whether frames are of this kind while keys have all of TCP's flags, or have not.
@@ -425,17 +517,26 @@ fn to_here(f: &[u8], l3: usize, v6: bool, own: &Own) -> bool {
     own.has(v6, bytes.iter().fold(0, |a, b| a << 8 | u128::from(*b)))
 }
 
+/// Transport, tags and whether it is IPv6, of a kind without a tunnel whose bytes are its key.
+#[inline(always)]
+fn alone(kind: usize) -> Option<(Transport, usize, bool)> {
+    let v6 = kind >= FAMILY;
+    let i = if v6 { kind - FAMILY } else { kind };
+    let transport = TRANSPORTS.get(i % TRANSPORTS.len())?;
+    (i < ALONE_SHAPES).then_some((*transport, i / TRANSPORTS.len(), v6))
+}
+
 /// [`classify`], where the EtherTypes are known to be those of this kind, and it is most likely of the same.
 #[inline(always)]
 pub(crate) fn classify_as(kind: usize, p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
-    let (alone, family) = if kind < FAMILY { (kind, 0) } else { (kind - FAMILY, FAMILY) };
-    if alone >= ALONE_SHAPES {
+    let Some((transport, tags, v6)) = alone(kind) else { return classify(p, own, exact_flags) };
+    if !matches!(transport, T::Udp | T::Tcp | T::TcpFlags) {
+        // Where it is another one, it is not of this kind.
+        return rarer_alone(p, tags, v6, own);
+    }
+    let outer = if v6 { behind_tags6(p, tags, exact_flags)? } else { behind_tags(p, tags, exact_flags)? };
+    if outer.transport == T::Udp && own.tunnel(outer.port).is_some() {
         return classify(p, own, exact_flags);
     }
-    let tags = alone / 3;
-    let outer = if family == 0 { behind_tags(p, tags, exact_flags)? } else { behind_tags6(p, tags, exact_flags)? };
-    if outer.kind == Kind::Udp && own.tunnel(outer.port).is_some() {
-        return classify(p, own, exact_flags);
-    }
-    Some(Class { kind: family + outer.kind as usize + 3 * tags, end: outer.end })
+    Some(Class { kind: outer.kind() + if v6 { FAMILY } else { 0 }, end: outer.end })
 }

@@ -1,18 +1,17 @@
 //! Kinds and shapes beside the parser.
 
-use super::shape::{ALONE_SHAPES, FAMILY, ip_len};
+use super::shape::{ALONE_SHAPES, FAMILY, TRANSPORTS, ip_len};
 use super::*;
 use crate::tunnel::{Egress, Route, Underlay};
 use packet::{Mac, build, ethertype, ipproto};
 use proptest::prelude::*;
 
 /// A frame of so many bytes with these values in its headers, whether they hold or not: the IP header's first byte, the
-/// protocol, the destination port, the word that says of what fragment it is, and lengths: of the IP payload, of UDP, of the
-/// TCP header.
+/// protocol, the ports, the word that says of what fragment it is, and lengths: of the IP payload, of UDP, of the TCP header.
 fn frame(
     (v6, tags): (bool, usize),
     (first, proto): (u8, u8),
-    (port, fragment): (u16, u16),
+    (ports, fragment): ([u16; 2], u16),
     (payload, udp, data): (u16, u16, u8),
     size: usize,
 ) -> Vec<u8> {
@@ -26,7 +25,8 @@ fn frame(
     if !v6 {
         put(l3 + 6, fragment);
     }
-    for (at, v) in [(2, port), (4, udp)] {
+    let [source, port] = ports;
+    for (at, v) in [(0, source), (2, port), (4, udp)] {
         put(l4 + at, v);
     }
     p[l3] = first;
@@ -38,13 +38,31 @@ fn frame(
     p
 }
 
+const ESP: u8 = 50;
+
+/// Protocols that have kinds of frames of their own, that share one, and that have none.
+fn protocol() -> impl Strategy<Value = u8> {
+    prop_oneof![
+        2 => Just(ipproto::TCP),
+        3 => Just(ipproto::UDP),
+        2 => prop::sample::select(vec![ipproto::ICMP, ipproto::ICMPV6]),
+        1 => Just(ipproto::SCTP),
+        2 => prop::sample::select(vec![0, 2, 43, 44, ipproto::GRE, 50, 51, 59, 60, 200]),
+    ]
+}
+
+/// Source ports, some of which are types of ICMP.
+fn source() -> impl Strategy<Value = u16> {
+    prop::sample::select(vec![0x0800, 0x0303, 0x8000, 0x8600, 0x8700, 0x8800, 0x8801])
+}
+
 proptest! {
     /// Frames of a kind are found without a look at their EtherTypes, and no others.
     #[test]
     fn a_known_kind_is_as_one_that_is_found_out(
         v6: bool,
         tags in 0..2usize,
-        proto in prop_oneof![Just(6u8), Just(17), Just(1)],
+        (proto, source) in (protocol(), source()),
         odd in prop::bool::weighted(0.1),
         fragment in prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(5)],
         port in prop_oneof![Just(53u16), Just(packet::tunnel::GENEVE_PORT), Just(packet::tunnel::VXLAN_PORT)],
@@ -58,9 +76,9 @@ proptest! {
             (false, true) => 0x46,
             (false, false) => 0x45,
         };
-        let p = frame((v6, tags), (first, proto), (port, fragment), (payload, udp, data), size);
+        let p = frame((v6, tags), (first, proto), ([source, port], fragment), (payload, udp, data), size);
         let own = Own::default();
-        let own_family = |k: usize| (k % FAMILY) / 3 == tags && (k >= FAMILY) == v6;
+        let own_family = |k: usize| (k % FAMILY) / TRANSPORTS.len() == tags && (k >= FAMILY) == v6;
         for kind in (0..SHAPES).filter(|k| k % FAMILY >= ALONE_SHAPES || own_family(*k)) {
             let end = |c: Option<Class>| c.filter(|c| c.kind == kind).map(|c| c.end);
             prop_assert_eq!(
@@ -71,23 +89,34 @@ proptest! {
         }
     }
 
-    /// A frame that has a key of its bytes is one whose fields say so: ports where they are looked for, of the protocol
-    /// that its kind names, with lengths that hold.
+    /// A frame that has a key of its bytes is one whose fields say so: a transport header where it is looked for, of the
+    /// protocol that its kind names, with lengths that hold, or that do not; or none of which anything is read.
     #[test]
     fn a_kind_is_what_the_headers_say(
         v6: bool,
         tags in 0..2usize,
-        proto in prop_oneof![Just(6u8), Just(17), Just(0), Just(44)],
+        (proto, source) in (protocol(), source()),
         (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
         size in 40..110usize,
     ) {
         let first = if v6 { 0x60 } else { 0x45 };
-        let p = frame((v6, tags), (first, proto), (53, 0), (payload, udp, data), size);
+        let p = frame((v6, tags), (first, proto), ([source, 53], 0), (payload, udp, data), size);
         let class = classify(&p, &Own::default(), false);
-        let h = Headers::parse(&p).filter(|h| h.ip_ok && crate::extract::length_holds(&p, h));
-        let h = h.filter(|h| h.l4.is_some() && matches!(h.proto, ipproto::TCP | ipproto::UDP));
-        let said = h.and_then(|h| Some((Layout::of(&h)?, h.l3_end)));
-        let found = class.and_then(|c| Some((ALL.get(c.kind)?.outer, c.end)));
+        let said = Headers::parse(&p).filter(|h| h.ip_ok && (!v6 || !matches!(proto, 0 | 43 | 44 | 51 | 60))).and_then(|h| {
+            let holds = crate::extract::length_holds(&p, &h);
+            let discovers = matches!(source >> 8, 135 | 136);
+            let (read, odd) = match proto {
+                ipproto::TCP => (holds, false),
+                ipproto::UDP => (true, !holds),
+                ipproto::ICMP => (!v6, false),
+                ipproto::ICMPV6 => (v6 && !discovers, false),
+                ipproto::SCTP => (true, false),
+                _ => return Some((Layout { proto: 0, ..Layout::of(&h)? }, h.l3_end, false)),
+            };
+            (read && h.l4.is_some()).then_some((Layout::of(&h)?, h.l3_end, odd))
+        });
+        let odd = |kind: usize| TRANSPORTS[kind % FAMILY % TRANSPORTS.len()] == super::shape::Transport::OddUdp;
+        let found = class.and_then(|c| Some((ALL.get(c.kind)?.outer, c.end, odd(c.kind))));
         prop_assert_eq!(found, said);
     }
 }
@@ -116,14 +145,16 @@ fn shapes_in_tunnels_are_where_the_headers_are() {
         p
     };
     let mut kinds = std::collections::BTreeSet::new();
-    for n in 0..64 {
-        let [over_v6, outer_tag, option, v6, tag, tcp] = [0, 1, 2, 3, 4, 5].map(|bit| n >> bit & 1 != 0);
+    let protocols = [ipproto::UDP, ipproto::TCP, ipproto::ICMP, ipproto::SCTP, ESP];
+    for (n, proto) in (0..32).flat_map(|n| protocols.map(|p| (n, p))) {
+        let [over_v6, outer_tag, option, v6, tag] = [0, 1, 2, 3, 4].map(|bit| n >> bit & 1 != 0);
+        let proto = if v6 && proto == ipproto::ICMP { ipproto::ICMPV6 } else { proto };
         let ends = (address(there(v6)), address(here(v6)));
         let header = [&[0, 80, 0, 53][..], &[0; 8], &[0x50, 0x10, 0, 0, 0, 0, 0, 0]].concat();
-        let inner = if tcp {
-            build::ip_packet(Mac::ZERO, Mac::ZERO, ends.0, ends.1, ipproto::TCP, 64, &header)
-        } else {
+        let inner = if proto == ipproto::UDP {
             build::udp(Mac::ZERO, Mac::ZERO, (ends.0, 80), (ends.1, 53), 64, &[7; 9])
+        } else {
+            build::ip_packet(Mac::ZERO, Mac::ZERO, ends.0, ends.1, proto, 64, &header)
         };
         let inner = tagged(inner.expect("inner"), tag);
         let options = [(0x102, 0x80, vec![0, 1, 0, 2])];
@@ -136,7 +167,8 @@ fn shapes_in_tunnels_are_where_the_headers_are() {
         let class = classify(&p, &underlay.local, false).expect("a kind");
         let shape = &ALL[class.kind];
         let layout = |p: &[u8]| Layout::of(&Headers::parse(p).expect("headers")).expect("layout");
-        assert_eq!((shape.outer, shape.inner), (layout(&p), layout(&inner)), "{n:#b}");
+        let within = Layout { proto: if proto == ESP { 0 } else { proto }, ..layout(&inner) };
+        assert_eq!((shape.outer, shape.inner), (layout(&p), within), "{proto}, {n:#b}");
         assert_eq!((shape.inner_at, class.end), (p.len() - inner.len(), p.len()), "{n:#b}");
         assert!(kinds.insert(class.kind), "{n:#b}");
     }

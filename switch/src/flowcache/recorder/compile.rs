@@ -248,7 +248,7 @@ impl FlowCache {
         let waits = rec.held.is_some();
         let wide = match key.shape() {
             _ if tracked || waits || !self.megaflows => None,
-            Some(s) => rec.looked.mask(s),
+            Some(s) => rec.rewrites(key).and_then(|_| rec.looked.mask(s)),
             None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
@@ -285,7 +285,7 @@ impl FlowCache {
         let v6 = if rec.tunnel { key.inner.ip } else { key.outer.ip } == 6;
         let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
         let mask = match key.shape() {
-            Some(s) => rec.looked.mask(s),
+            Some(s) => rec.rewrites(key).and_then(|_| rec.looked.mask(s)),
             None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
         };
         let Some(mask) = mask else { return false };
