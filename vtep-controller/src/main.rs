@@ -53,13 +53,14 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     }
     let southbound = args.ovnsb_db.clone().unwrap_or_else(daemon::dirs::default_sb_db);
     let setup = Setup { southbound, tors, tls: Tls::from_options(&args.daemon.tls)?, lock: !args.no_lock };
-    let (shared, keep) = (Shared::default(), Arc::new(AtomicBool::new(false)));
+    // A signal leaves everything in place, so that one that is started anew goes on with it.
+    let (shared, keep) = (Shared::default(), Arc::new(AtomicBool::new(true)));
     commands(&d, &shared, &keep);
     let mut controller = Controller::start(&setup, shared, d.metrics())?;
     d.ready()?;
     controller.run(&d).await;
     let keep = keep.load(Ordering::Relaxed);
-    tracing::info!(target: "main", "Exiting {}, resource cleanup: {}", d.name(), if keep { "False (--restart)" } else { "True" });
+    tracing::info!(target: "main", "Exiting {}, resource cleanup: {}", d.name(), if keep { "False" } else { "True" });
     if !keep {
         controller.clean_up().await;
     }

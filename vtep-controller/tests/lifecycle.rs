@@ -285,12 +285,14 @@ async fn leaving_cleans_and_restarting_does_not() {
     let before = state().await;
     d.exit(&["--restart"]).await;
     assert_eq!(before, state().await);
-    let mut d = w.start("c2", &[]);
-    wait_for!(d.log().contains("lock acquired"), true);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(before, state().await, "a new one finds everything right");
-    d.crash();
-    assert_eq!(before, state().await);
+    for (name, signal) in [("c2", "KILL"), ("c2term", "TERM"), ("c2int", "INT"), ("c2hup", "HUP")] {
+        let mut d = w.start(name, &[]);
+        wait_for!(d.log().contains("lock acquired"), true);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(before, state().await, "a new one finds everything right");
+        d.signal(signal).await;
+        assert_eq!(before, state().await, "{signal}");
+    }
     // While there is no controller the logical switch is detached and another switch's rows appear.
     w.sb(json!([{"op": "delete", "table": "Port_Binding", "where": [["logical_port", "==", "b0"]]}])).await;
     let ls1 = w.tor_id(0, "Logical_Switch", "name", "lswitch1").await;

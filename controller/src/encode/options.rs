@@ -11,6 +11,22 @@ fn named(call: &Call) -> impl Iterator<Item = (&str, &[Value])> {
     })
 }
 
+/// Options of text have text for a value, those of a kind that both may be either, and all others numbers.
+fn typed(call: &Call, name: &str, kind: &str, values: &[Value]) -> Result<(), Error> {
+    let text = match kind {
+        "host_id" => return Ok(()),
+        "str" | "domains" | "domain" => true,
+        _ => false,
+    };
+    match values.iter().all(|v| text != matches!(v, Value::Integer(_))) {
+        true => Ok(()),
+        false => {
+            let wanted = if text { "string value, in double quotes" } else { "numeric value" };
+            Err(Error::Unsupported(format!("option {name} of {} requires {wanted}", call.function.name())))
+        }
+    }
+}
+
 /// Options have constant values.
 fn constant(call: &Call) -> Result<(), Error> {
     match named(call)
@@ -44,6 +60,7 @@ pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     list.sort_by_key(|(name, _)| place(name));
     for (name, values) in list {
         let (code, kind) = (site.dhcp_option)(name, false).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
+        typed(call, name, &kind, values)?;
         let value = dhcpv4_value(&kind, values);
         let code = u8::try_from(code)
             .map_err(|_| Error::Unsupported(format!("DHCP option {name}: its code {code} is none of DHCPv4")))?;
@@ -152,6 +169,7 @@ pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     for (name, values) in named(call) {
         let (code, kind) = (site.dhcp_option)(name, true).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
+        typed(call, name, &kind, values)?;
         let mut value = Vec::new();
         for v in values {
             match (kind.as_str(), v) {
@@ -265,6 +283,29 @@ pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use logical_flow::action::Function;
+    use logical_flow::constant::Format;
+
+    #[test]
+    fn values_are_of_the_kind_of_their_option() {
+        let call = Call { function: Function::PutDhcpOpts, result: None, arguments: Vec::new(), parentheses: true };
+        let (word, text) = (Value::Word("abc".into()), Value::String("abc".into()));
+        let number =
+            Value::Integer(Integer { value: 7, mask: None, format: Format::Decimal, prefix: false, outside: 0 });
+        for (kind, fits) in [
+            ("uint32", [false, false, true]),
+            ("ipv4", [false, false, true]),
+            ("static_routes", [false, false, true]),
+            ("str", [true, true, false]),
+            ("domains", [true, true, false]),
+            ("host_id", [true, true, true]),
+        ] {
+            let found = [&word, &text, &number].map(|v| typed(&call, "x", kind, std::slice::from_ref(v)).is_ok());
+            assert_eq!(found, fits, "{kind}");
+        }
+        let refused = typed(&call, "lease_time", "uint32", &[word]).unwrap_err().to_string();
+        assert_eq!(refused, "option lease_time of put_dhcp_opts requires numeric value");
+    }
 
     #[test]
     fn long_values_are_several_options() {

@@ -74,10 +74,16 @@ pub fn redirect_port(port: &str) -> Str {
     format!("cr-{port}").into()
 }
 
-/// The addresses of a port from which a next hop is reached: the one of the next hop's network, or else the first of its family.
+/// The addresses of a port from which a next hop is reached: the one of the next hop's network, or else the first of its family. A
+/// link-local address is reached from the port's own.
 fn source(addresses: &str, remote: IpAddr) -> Option<(Mac, IpAddr)> {
     let mut words = addresses.split_whitespace();
     let mac = words.next()?.parse::<Mac>().ok()?;
+    if let IpAddr::V6(ip) = remote
+        && ip.is_unicast_link_local()
+    {
+        return Some((mac, mac.link_local().into()));
+    }
     let all = words.filter_map(|w| {
         let (ip, length) = w.split_once('/').unwrap_or((w, "128"));
         Some((ip.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?))

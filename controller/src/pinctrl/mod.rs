@@ -70,6 +70,8 @@ pub enum Report {
         ip: IpAddr,
         /// Its Ethernet address.
         mac: Mac,
+        /// The packet was for all: other chassis may have seen it.
+        everywhere: bool,
     },
     /// An Ethernet address behind a switch port.
     Forwarding {
@@ -342,7 +344,8 @@ fn report(r: Report) -> Outcome {
 fn learn(p: &PacketIn, ip: IpAddr) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
     let (datapath, port) = place(p);
-    report(Report::Neighbour { datapath, port, ip, mac })
+    let everywhere = packet::mac_at(&p.packet, 0).is_some_and(Mac::is_multicast);
+    report(Report::Neighbour { datapath, port, ip, mac, everywhere })
 }
 
 fn forwarding(p: &PacketIn) -> Outcome {

@@ -287,7 +287,7 @@ impl Worker {
         self.tell_waiting();
         send(sender, out.send);
         if let Some(r) = out.report {
-            if let Report::Neighbour { datapath, port, ip, mac } = r {
+            if let Report::Neighbour { datapath, port, ip, mac, .. } = r {
                 send(sender, self.services.resolved(datapath, port, ip, mac));
                 self.tell_waiting();
             }

@@ -99,10 +99,12 @@ pub fn port(p: &sb::PortBinding, input: &Input) -> Option<Port> {
     })
 }
 
-/// Whether a port, or its redirect port, is this chassis'.
+/// Whether a port, or its redirect port, is this chassis'. A router's port that has none, and is no gateway router's, is on every
+/// chassis.
 fn is_local(p: &sb::PortBinding, input: &Input) -> bool {
     let here = |p: &sb::PortBinding| binding::is_here(p, input, &input.local);
-    here(p) || redirect_port(p).and_then(|n| input.port(n)).is_some_and(|(_, r)| here(r))
+    let redirect = redirect_port(p).and_then(|n| input.port(n));
+    here(p) || redirect.map_or(&*p.r#type == "patch", |(_, r)| here(r))
 }
 
 /// What this chassis advertises for a row; nothing where it does not. It follows from the row's ports and their redirect ports.
@@ -221,6 +223,10 @@ mod tests {
         assert_eq!(priority(&here, Some(14)), Some(LOCAL));
         assert_eq!(priority(&world(ME, OTHER, &[]), Some(14)), None, "only what is local is advertised");
         assert_eq!(priority(&world(OTHER, ME, &[]), Some(14)), None, "the port is another's");
+        let of = |port: u128| sb::AdvertisedRoute { logical_port: id(13), ..row(Some(port)) };
+        let elsewhere = world(OTHER, OTHER, &[]);
+        let all = [13, 11, 14].map(|tracked| advertised(&of(tracked), &elsewhere).map(|a| a.priority));
+        assert_eq!(all, [LOCAL, REMOTE, REMOTE].map(Some), "a port without redirect port is everywhere");
         assert_eq!([prefix("10.0.0.1/33"), prefix("x/8"), prefix("fd00::/129")], [None; 3]);
         assert_eq!(prefix("0.0.0.0/0"), Some(("0.0.0.0".parse().unwrap(), 0)));
     }

@@ -28,9 +28,10 @@ const CT_LABEL_FLUSH: &str = "ct-label-flush";
 const SAMPLE_WITH_REGISTERS: &str = "ovn-sample-with-registers";
 
 /// What else may stand there; anything else a controller of another version left behind.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 24] = [
     CT_LABEL_FLUSH,
     SAMPLE_WITH_REGISTERS,
+    crate::rows::claims::ASKED,
     crate::rows::claims::ORDERLY,
     crate::rows::ha_peers::PUBLISHED,
     crate::rows::ha_peers::STATE,

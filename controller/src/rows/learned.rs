@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use ovn_schema::{ColumnValue, DatapathKey, PortKey, Str, Write, sb};
 use packet::Mac;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -30,18 +31,61 @@ impl Key {
         }
     }
 
-    /// What a packet taught, where that is for the database.
-    pub fn of(r: &Report) -> Option<Key> {
+    /// What a packet taught, where that is for the database, and whether other chassis have most likely seen it as well.
+    pub fn of(r: &Report) -> Option<(Key, bool)> {
         match *r {
-            Report::Neighbour { datapath, port, ip, mac } => Some(Key::Neighbour(datapath, port, ip, mac)),
-            Report::Forwarding { datapath, port, mac } => Some(Key::Forwarding(datapath, port, mac)),
+            Report::Neighbour { datapath, port, ip, mac, everywhere } => {
+                Some((Key::Neighbour(datapath, port, ip, mac), everywhere))
+            }
+            // Such a network carries what switches do not know yet to all chassis.
+            Report::Forwarding { datapath, port, mac } => Some((Key::Forwarding(datapath, port, mac), true)),
             _ => None,
         }
     }
 }
 
-/// What waits to be written, and since when.
-pub type Pending = BTreeMap<Key, Instant>;
+/// What waits to be written.
+#[derive(Debug, Default)]
+pub struct Pending {
+    list: BTreeMap<Key, Taught>,
+    random: RandomState,
+}
+
+/// When something was taught last, and from when on it may be written.
+#[derive(Clone, Copy, Debug)]
+struct Taught {
+    at: Instant,
+    from: Instant,
+}
+
+impl Pending {
+    /// How much waits.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Adds what was taught. What other chassis have seen `everywhere` waits a moment at random, so that one of them writes it, and
+    /// the others have it from the database.
+    pub fn add(&mut self, key: Key, everywhere: bool, now: Instant) {
+        let pause = if everywhere { 1 + self.random.hash_one((key, now)) % LONGEST_PAUSE } else { 0 };
+        let from = now + Duration::from_millis(pause);
+        let t = self.list.entry(key).or_insert(Taught { at: now, from });
+        (t.at, t.from) = (now, t.from.min(from));
+    }
+
+    /// When the next of those that wait a moment may be written.
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        self.list.values().map(|t| t.from).filter(|from| *from > now).min()
+    }
+}
+
+/// The longest moment, in milliseconds, as in ovn-controller.
+const LONGEST_PAUSE: u64 = 50;
 
 /// What could not be written for so long is forgotten: the packets that taught it come again.
 const FORGET: Duration = Duration::from_secs(10);
@@ -49,12 +93,14 @@ const FORGET: Duration = Duration::from_secs(10);
 /// Rows of one transaction at most: what else it has to write does not wait for a flood.
 const AT_ONCE: usize = 500;
 
-/// Puts into the plan what the database does not say already; what it says is done with. `now` is in milliseconds since 1970.
-pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
-    pending.retain(|_, since| since.elapsed() < FORGET);
-    let known: Vec<Key> =
-        pending.keys().copied().take(AT_ONCE).filter(|key| is_known(*key, input, now, plan)).collect();
-    known.iter().for_each(|k| _ = pending.remove(k));
+/// Puts into the plan what the database does not say already; what it says is done with. `timestamp` is `now` in milliseconds since
+/// 1970.
+pub fn write(input: &Input, pending: &mut Pending, (now, timestamp): (Instant, i64), plan: &mut Plan) {
+    let list = &mut pending.list;
+    list.retain(|_, t| now.saturating_duration_since(t.at) < FORGET);
+    let due = list.iter().filter(|(_, t)| t.from <= now).map(|(key, _)| *key);
+    let known: Vec<Key> = due.take(AT_ONCE).filter(|key| is_known(*key, input, timestamp, plan)).collect();
+    known.iter().for_each(|k| _ = list.remove(k));
 }
 
 fn text(mac: Mac) -> Str {
@@ -138,7 +184,14 @@ mod tests {
         let input = Input::new(db, Local::default());
         let key = Key::Forwarding(DatapathKey(7), PortKey(learned), "02:00:00:00:00:01".parse().unwrap());
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
-        write(&input, &mut Pending::from([(key, Instant::now())]), 0, &mut plan);
+        let (mut pending, now) = (Pending::default(), Instant::now());
+        pending.add(key, true, now);
+        write(&input, &mut pending, (now, 0), &mut plan);
+        let due = pending.next(now).expect("other chassis write as well");
+        assert!(due - now <= Duration::from_millis(LONGEST_PAUSE));
+        assert!(crate::plan::Attempts::default().choose(plan, now).is_empty(), "not before");
+        let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+        write(&input, &mut pending, (due, 0), &mut plan);
         let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
         operations.iter().map(|o| o["op"].as_str().unwrap().to_string()).collect()
     }

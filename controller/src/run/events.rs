@@ -245,8 +245,8 @@ impl Controller {
                 Report::Spoke(datapath, port, parent) => self.virtual_ports.spoke(datapath, port, parent, now),
                 r => {
                     let room = self.learned.len() < MOST_LEARNED;
-                    if let Some(key) = learned::Key::of(&r).filter(|_| room) {
-                        self.learned.insert(key, now);
+                    if let Some((key, everywhere)) = learned::Key::of(&r).filter(|_| room) {
+                        self.learned.add(key, everywhere, now);
                     }
                 }
             }

@@ -129,7 +129,7 @@ impl Controller {
             self.announcer.update(&self.presence.addresses, self.longest_pause, now);
             for (key, only_known) in std::mem::take(&mut self.presence.to_tell) {
                 if !only_known || key.is_row_of(&self.input) {
-                    self.learned.insert(key, now);
+                    self.learned.add(key, false, now);
                 }
             }
         }

@@ -36,7 +36,7 @@ impl Controller {
         self.write_learned_routes(&mut plan);
         self.activated.write(&self.input, &mut plan);
         self.aging.write(&self.input, &mut plan);
-        learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
+        learned::write(&self.input, &mut self.learned, (now, milliseconds()), &mut plan);
         let operations = self.sb_attempts.choose(plan, now);
         if self.claims.waits_for_switch() {
             self.ask_switch(now);

@@ -481,7 +481,7 @@ impl Controller {
             virtual_ports: virtual_ports::Claims::default(),
             activated: Activated::default(),
             monitors: Monitors::default(),
-            learned: BTreeMap::new(),
+            learned: learned::Pending::default(),
             announcer: Announcer::default(),
             advertiser: Advertiser::default(),
             aging: Watch::default(),

@@ -35,6 +35,7 @@ impl Controller {
             self.takeover.next(now),
             writes(sb_free, self.claims.next()),
             writes(sb_free, self.sb_attempts.next()),
+            writes(sb_free, self.learned.next(now)),
             writes(sb_free, self.report_after.filter(|t| *t > now)),
             writes(ovs_free, self.local_attempts.next()),
             // What was asked for came after the last look, perhaps without an event.

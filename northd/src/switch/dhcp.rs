@@ -81,11 +81,11 @@ impl Client<'_> {
         let mut actions = format!("{REGBIT_DHCP_OPTS_RESULT} = put_dhcp_opts(offerip = {offer}");
         let asked = row.options.get_key_value("netmask");
         for (name, value) in &options {
-            // A mask of its own stands beside that of the network.
+            actions.push_str(&format!(", {name} = {value}"));
+            // A mask of its own stands behind that of the network.
             if let Some((name, value)) = asked.filter(|(n, _)| *n == name) {
                 actions.push_str(&format!(", {name} = {value}"));
             }
-            actions.push_str(&format!(", {name} = {value}"));
             if dhcp::v4_type(name).is_none() {
                 ctx.problem(format!(
                     "DHCP options {}: \"{name}\" is no known option; no chassis answers with it",

@@ -28,7 +28,7 @@ struct Redistribute {
 impl Redistribute {
     fn parse(options: &Map<Str, Str>) -> Option<Redistribute> {
         let mut out = Redistribute::default();
-        for token in options.get("dynamic-routing-redistribute")?.split(',') {
+        for token in Redistribute::tokens(options)? {
             match token {
                 "connected" => out.connected = true,
                 "connected-as-host" => (out.connected, out.as_host) = (true, true),
@@ -40,6 +40,20 @@ impl Redistribute {
             }
         }
         Some(out)
+    }
+
+    fn tokens(options: &Map<Str, Str>) -> Option<impl Iterator<Item = &str>> {
+        Some(options.get("dynamic-routing-redistribute")?.split(','))
+    }
+
+    /// Reports what is none of these.
+    fn report(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, of: &str) {
+        let known = ["connected", "connected-as-host", "static", "nat", "lb", "hub-spoke", ""];
+        for token in Redistribute::tokens(options).into_iter().flatten().filter(|t| !known.contains(t)) {
+            ctx.problem(format!(
+                "dynamic-routing-redistribute of {of}: \"{token}\" is unknown; it may be connected, connected-as-host, static, nat, lb, hub-spoke"
+            ));
+        }
     }
 }
 
@@ -65,9 +79,11 @@ fn link_local(ip: IpAddr) -> bool {
 /// The advertised routes of a router.
 pub fn routes(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid).filter(|r| flag(&r.options, "dynamic-routing")) else { return };
+    Redistribute::report(ctx, &router.options, &format!("router {}", router.name));
     let all = Redistribute::parse(&router.options).unwrap_or_default();
     let mut out: Routes = BTreeSet::new();
     for port in &router.ports {
+        Redistribute::report(ctx, &port.row.options, &format!("router port {}", port.name));
         let what = Redistribute::parse(&port.row.options).unwrap_or(all);
         if what.connected && !what.as_host {
             connected(port, &mut out);

@@ -176,8 +176,8 @@ pub const CASES: &[Case] = &[
             100,
             "inport == \"vm\" && eth.src == 0a:00:00:00:00:01 && (ip4.src == {10.0.0.10, 0.0.0.0} && \
              ip4.dst == {10.0.0.1, 255.255.255.255}) && udp.src == 68 && udp.dst == 67",
-            "reg0[3] = put_dhcp_opts(offerip = 10.0.0.10, lease_time = 60, netmask = 255.255.0.0, \
-             netmask = 255.255.255.0, server_id = 10.0.0.1, x = y); next;",
+            "reg0[3] = put_dhcp_opts(offerip = 10.0.0.10, lease_time = 60, netmask = 255.255.255.0, \
+             netmask = 255.255.0.0, server_id = 10.0.0.1, x = y); next;",
         )],
     ),
 ];

@@ -428,6 +428,13 @@ impl Daemon {
         self.ended().await;
     }
 
+    /// Ends it by a signal.
+    pub async fn signal(&mut self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        self.ended().await;
+    }
+
     /// Ends it as a crash would.
     pub fn crash(&mut self) {
         self.child.kill().unwrap();

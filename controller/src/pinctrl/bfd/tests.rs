@@ -72,6 +72,8 @@ fn the_chassis_of_the_port_holds_its_sessions() {
     assert_eq!(w.local, "1000::a".parse::<IpAddr>().unwrap());
     let w = asked(&world(|r| r.dst_ip = "8.8.8.8".into(), none)).unwrap();
     assert_eq!(w.local, "192.168.0.1".parse::<IpAddr>().unwrap());
+    let w = asked(&world(|r| r.dst_ip = "fe80::b".into(), none)).unwrap();
+    assert_eq!(w.local, "fe80::ff:fe00:1".parse::<IpAddr>().unwrap(), "a link-local one from the port's own");
     assert_eq!(asked(&world(|r| r.dst_ip = "nowhere".into(), none)), None);
     assert_eq!(asked(&world(|_| {}, |p| p.options = Default::default())), None, "a port that leads nowhere");
     assert_eq!(asked(&world(|_| {}, |p| p.mac = Default::default())), None);
