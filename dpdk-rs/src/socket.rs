@@ -220,7 +220,7 @@ impl Socket {
 
     /// Sends packets, and gives how many of them are gone: sent, or not to be sent at all.
     pub(crate) fn send(&self, packets: &[Mbuf]) -> usize {
-        let mut done = 0;
+        let (mut done, mut told) = (0, false);
         while let Some(rest) = packets.get(done..).filter(|r| !r.is_empty()) {
             let chunk = rest.get(..BURST).unwrap_or(rest);
             let n = self.send_some(chunk);
@@ -229,6 +229,10 @@ impl Socket {
                 // One that the device does not take holds up no other; where its queue is full, all have to wait.
                 if !refused() {
                     break;
+                }
+                // That the device went down is told once, also when it is up again: this packet was not tried.
+                if went_down() && !std::mem::replace(&mut told, true) {
+                    continue;
                 }
                 self.counters[4].fetch_add(1, Ordering::Relaxed);
                 done += 1;
@@ -276,7 +280,12 @@ impl Drop for Socket {
     }
 }
 
-/// Whether the call that just failed did so for its first packet's sake.
+/// Whether the call that just failed says that the device went down.
+fn went_down() -> bool {
+    Error::last_os_error().raw_os_error() == Some(libc::ENETDOWN)
+}
+
+/// Whether it failed for its first packet's sake.
 fn refused() -> bool {
     !matches!(Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR))
 }

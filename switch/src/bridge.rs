@@ -279,6 +279,8 @@ pub struct Bridge {
     pub observed: bool,
     /// Its flows are counted for NetFlow ([`crate::Switch::take_netflow`]).
     pub netflow: bool,
+    /// NORMAL forwards packets of protocols between neighbours, too (`other_config:forward-bpdu`).
+    pub forward_bpdu: bool,
     /// A port of it takes part in a spanning tree.
     pub(crate) spans: bool,
     /// Its spanning tree is a rapid one.
@@ -359,6 +361,7 @@ impl Bridge {
             netflow: false,
             spans: false,
             rapid: false,
+            forward_bpdu: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
             table_config: BTreeMap::new(),

@@ -58,6 +58,89 @@ fn ports_keep_what_controllers_say() {
     assert_ne!(s.drops.get(switch::DropReason::PortConfig), 0);
 }
 
+/// NORMAL keeps protocols between neighbours to itself, and learns nothing from them, unless it is to forward them. Mirrors do
+/// not copy them into a VLAN either way.
+#[test]
+fn protocols_between_neighbours_end_here() {
+    let mut s = flooding();
+    let b = BridgeId(0);
+    s.apply(b, &Message::FlowMod(parse_flow("actions=NORMAL").expect("flow")), NOW).expect("applies");
+    let mirror = switch::Mirror {
+        name: "m".into(),
+        all: true,
+        sources: Default::default(),
+        destinations: Default::default(),
+        vlans: Default::default(),
+        filter: None,
+        output: switch::MirrorOutput::Vlan(packet::VlanId::of_tci(99)),
+        snaplen: None,
+    };
+    s.bridge_mut(b).expect("bridge").set_mirrors(vec![mirror]);
+    let leaves = |s: &mut Switch, dst: &str, source: u8| {
+        let mut p = build::udp(
+            dst.parse().expect("address"),
+            packet::Mac([2, 0, 0, 0, 0, source]),
+            (IpAddr::from([10, 0, 0, 1]), 7),
+            (IpAddr::from([10, 0, 0, 2]), 8),
+            64,
+            b"hello",
+        )
+        .expect("udp");
+        p.resize(60, 0);
+        let sent = [0, 1].map(|_| {
+            let mut out = Outputs::default();
+            s.process(&mut vec![(DeviceId(1), p.clone())], NOW, &mut out);
+            let mut to: Vec<(u32, bool)> = out.packets.iter().map(|(to, p)| (to.device().0, p.len() > 60)).collect();
+            to.sort_unstable();
+            to
+        });
+        assert_eq!(sent[0], sent[1], "{dst}: from the cache");
+        let learned = s.bridge(b).expect("bridge").macs.iter().any(|e| e.mac & 0xff == u64::from(source));
+        (sent[0].clone(), learned)
+    };
+    let reserved = [
+        "01:80:c2:00:00:00",
+        "01:80:c2:00:00:0f",
+        "01:00:0c:cc:cc:cc",
+        "01:00:0c:cc:cc:cd",
+        "01:00:0c:cc:cc:c0",
+        "01:00:0c:cd:cd:cd",
+        "01:00:0c:00:00:00",
+        "00:e0:2b:00:00:04",
+    ];
+    let (plain, copied) = ([(2, false), (3, false)], [(1, true), (2, false), (2, true), (3, false), (3, true)]);
+    for forwards in [false, true, false] {
+        s.bridge_mut(b).expect("bridge").forward_bpdu = forwards;
+        for (i, dst) in reserved.iter().enumerate() {
+            let wanted = if forwards { plain.to_vec() } else { Vec::new() };
+            s.bridge_mut(b).expect("bridge").forget_addresses();
+            assert_eq!(leaves(&mut s, dst, i as u8 + 1), (wanted, forwards), "{dst}, {forwards}");
+        }
+        for dst in ["01:80:c2:00:00:10", "01:00:0c:cc:cc:ce", "01:00:5e:00:00:01"] {
+            assert_eq!(leaves(&mut s, dst, 77), (copied.to_vec(), true), "{dst}");
+        }
+    }
+}
+
+/// A patch port passes packets to a port that names it in turn, and to no other.
+#[test]
+fn patch_ports_name_each_other() {
+    let mut s = flooding();
+    let b = s.add_bridge("br1", 2);
+    s.apply(b, &Message::FlowMod(parse_flow("actions=FLOOD").expect("flow")), NOW).expect("applies");
+    s.add_port(b, Port::new(PortNo(1), "q1", PortKind::Device(DeviceId(7)))).expect("port");
+    for (bridge, no, name, peer, wanted) in [
+        (BridgeId(0), 9, "p", "q", vec![2, 3]),
+        (b, 8, "q", "elsewhere", vec![2, 3]),
+        (b, 8, "q", "p", vec![2, 3, 7]),
+        (BridgeId(0), 9, "p", "nobody", vec![2, 3]),
+    ] {
+        s.remove_port(bridge, PortNo(no));
+        s.add_port(bridge, Port::new(PortNo(no), name, PortKind::Patch(peer.into()))).expect("port");
+        assert_eq!(leaves(&mut s, 1), wanted, "{name} to {peer}");
+    }
+}
+
 /// Packets for a port's BFD session never reach the tables, whatever is cached, and all others do: on a device's port and on
 /// one end of a patch.
 #[test]

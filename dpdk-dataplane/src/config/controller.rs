@@ -17,6 +17,8 @@ pub struct ControllerSpec {
     pub uuid: Uuid,
     /// Connection method.
     pub target: String,
+    /// It only looks and asks (`type`, or else that the switch listens for it): the bridge does not wait for it.
+    pub service: bool,
     /// It gets asynchronous messages without asking for them.
     pub primary: bool,
     /// `inactivity_probe`: silence after which it is probed; zero: never.
@@ -41,11 +43,21 @@ pub struct PacketInLimit {
 pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) -> ControllerSpec {
     let ms = |v: Option<i64>, default| Duration::from_millis(v.and_then(|v| u64::try_from(v).ok()).unwrap_or(default));
     let ssl = db.open_vswitch.values().next().and_then(|r| db.ssl.get(&r.ssl?));
+    let listens = ["ptcp:", "pssl:", "punix:"].iter().any(|p| c.target.starts_with(p));
+    let service = match c.r#type.as_deref() {
+        Some(kind) => kind != "primary",
+        None => listens,
+    };
     ControllerSpec {
         uuid,
         target: c.target.to_string(),
-        primary: c.r#type.as_deref() != Some("service") && c.enable_async_messages != Some(false),
-        probe: ms(c.inactivity_probe, 5000),
+        service,
+        primary: !service && c.enable_async_messages != Some(false),
+        probe: match c.inactivity_probe.unwrap_or(5000) {
+            0 => Duration::ZERO,
+            // Whole seconds, and five at least, as in Open vSwitch.
+            n => Duration::from_secs((n / 1000).max(5).cast_unsigned()),
+        },
         max_backoff: ms(c.max_backoff, 8000),
         limit: c.controller_rate_limit.and_then(|n| u32::try_from(n).ok()).map(|rate| PacketInLimit {
             rate,

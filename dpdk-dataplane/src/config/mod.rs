@@ -62,6 +62,8 @@ pub struct BridgeSpec {
     pub mac_limit: usize,
     /// `flood_vlans`: VLANs in which no address is learned.
     pub flood_vlans: BTreeSet<VlanId>,
+    /// `other_config:forward-bpdu`.
+    pub forward_bpdu: bool,
     /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
@@ -225,9 +227,10 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         datapath_id: wanted.unwrap_or(mac.to_u64()),
         mac,
         secure: b.fail_mode.as_deref() == Some("secure"),
-        mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
-        mac_limit: limit("mac-table-size", 8192) as usize,
+        mac_age: idle(limit("mac-aging-time", 300)),
+        mac_limit: entries(limit("mac-table-size", 8192)),
         flood_vlans: vlans(&b.flood_vlans).into_iter().collect(),
+        forward_bpdu: get(&b.other_config, "forward-bpdu") == Some("true"),
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
         stp: stp::settings(b, mac).filter(|_| !b.rstp_enable),
         rstp: rstp::settings(b, mac),
@@ -236,12 +239,22 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
     }
 }
 
+/// How long what is learned is kept, within the bounds of Open vSwitch, in seconds.
+fn idle(seconds: u64) -> Duration {
+    Duration::from_secs(seconds.clamp(15, 3600))
+}
+
+/// How much is learned at most, within the same.
+fn entries(n: u64) -> usize {
+    n.clamp(10, 1_000_000) as usize
+}
+
 /// Keys `mcast-snooping-*`; 0 stands for what is usual.
 fn snooping(other_config: &Map<Str, Str>) -> SnoopingSettings {
     let or = |key, usual| number(other_config, key).ok().flatten().filter(|n: &u64| *n != 0).unwrap_or(usual);
     SnoopingSettings {
-        idle: Duration::from_secs(or("mcast-snooping-aging-time", 300)),
-        limit: or("mcast-snooping-table-size", 2048) as usize,
+        idle: idle(or("mcast-snooping-aging-time", 300)),
+        limit: entries(or("mcast-snooping-table-size", 2048)),
         flood_unregistered: get(other_config, "mcast-snooping-disable-flood-unregistered") != Some("true"),
     }
 }

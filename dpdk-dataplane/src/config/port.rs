@@ -203,7 +203,9 @@ pub(super) struct Owner<'a> {
 
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<'_>, dummies: DummyMode) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
-    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
+    // The bridge's own port has the bridge's address (`other_config:hwaddr`).
+    let own = *i.name == *owner.name;
+    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok()).filter(|_| !own);
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {

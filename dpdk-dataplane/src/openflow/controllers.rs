@@ -110,11 +110,15 @@ impl Controllers {
         self.tasks.iter().map(|(id, t)| (*id, t.status()))
     }
 
+    fn primary(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values().filter(|t| !t.controller.spec.service)
+    }
+
     /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge
     /// has none.
     pub fn alone(&self, since: Instant, now: Instant) -> Option<Duration> {
         let mut ends = Vec::new();
-        for t in self.tasks.values() {
+        for t in self.primary() {
             let s = t.status();
             if s.connected {
                 return None;
@@ -126,7 +130,7 @@ impl Controllers {
 
     /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
     pub fn patience(&self) -> Duration {
-        self.tasks.values().map(|t| t.controller.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
+        self.primary().map(|t| t.controller.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
     }
 }
 

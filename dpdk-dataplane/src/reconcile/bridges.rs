@@ -89,7 +89,7 @@ impl Reconciler {
                 tracing::info!(target: "ofproto_dpif", "{datapath}: {line}");
             }
         }
-        let standalone = !spec.secure && spec.controllers.is_empty();
+        let standalone = !spec.secure && !has_primary(spec);
         let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
         let added = self.pmd.run(move |w| {
             let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
@@ -150,11 +150,11 @@ impl Reconciler {
     pub(super) fn fail_over(&mut self) {
         let now = self.pmd.clock.instant();
         for b in self.bridges.values_mut() {
-            let alone = b.spec.controllers.is_empty()
+            let alone = !has_primary(&b.spec)
                 || b.controllers.alone(b.since, now).is_some_and(|t| t >= b.controllers.patience());
             let standalone = !b.spec.secure && alone;
             if std::mem::replace(&mut b.standalone, standalone) != standalone {
-                if !b.spec.controllers.is_empty() {
+                if has_primary(&b.spec) {
                     let what = if standalone {
                         "could not connect to a controller: switches by itself"
                     } else {
@@ -184,19 +184,34 @@ impl Reconciler {
         }
         let session = self.session(b);
         b.controllers.apply(&spec.controllers, &session);
+        if b.configured && has_primary(&b.spec) != has_primary(spec) {
+            // What the one who decided before has left is not for the next one, as in Open vSwitch.
+            b.standalone = !spec.secure && (b.standalone || !has_primary(spec));
+            let (id, standalone) = (b.id, b.standalone);
+            self.pmd.post(move |w| {
+                let now = w.now();
+                w.switch.with_tables(id, |b| {
+                    if let Err(e) = b.flow_mod(&FlowMod::delete_all(), now) {
+                        tracing::error!(target: "bridge", "{}: flows are not deleted: {e}", b.name);
+                    }
+                });
+                set_standalone(w, id, standalone);
+            });
+        }
         let settings = |s: &BridgeSpec| {
             let collectors = s.collectors.keys().copied().collect::<Vec<u32>>();
-            (s.datapath_id, s.mac_age, s.mac_limit, s.flood_vlans.clone(), collectors)
+            (s.datapath_id, s.mac_age, s.mac_limit, s.flood_vlans.clone(), s.forward_bpdu, collectors)
         };
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
-        let (id, (dpid, age, limit, floods, collectors)) = (b.id, settings(spec));
+        let (id, (dpid, age, limit, floods, forward_bpdu, collectors)) = (b.id, settings(spec));
         self.pmd.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.set_limits(age, limit);
-                if b.macs.set_flood_vlans(floods) {
+                let forwards = std::mem::replace(&mut b.forward_bpdu, forward_bpdu) != forward_bpdu;
+                if b.macs.set_flood_vlans(floods) || forwards {
                     b.epoch += 1;
                 }
                 b.collectors = collectors;
@@ -278,11 +293,9 @@ impl Reconciler {
                 MirrorTarget::Port(name) => MirrorOutput::Port(number(name)?),
                 MirrorTarget::Vlan(vlan) => MirrorOutput::Vlan(*vlan),
             };
-            // Selected ports that are not there select nothing; a mirror that selects no port selects by VLAN alone.
-            let all = m.all || m.sources.is_empty() && m.destinations.is_empty() && !m.vlans.is_empty();
             Some(Mirror {
                 name: m.name.clone(),
-                all,
+                all: m.all,
                 sources: m.sources.iter().filter_map(number).collect(),
                 destinations: m.destinations.iter().filter_map(number).collect(),
                 vlans: m.vlans.iter().copied().collect(),
@@ -735,4 +748,9 @@ fn free_number(b: &mut RunningBridge, spec: &PortSpec) -> Option<PortNo> {
     let number = (b.next..0xff00).chain(1..b.next).find(|n| !taken(*n))?;
     b.next = number.saturating_add(1).min(0xfeff);
     Some(PortNo(number))
+}
+
+/// Whether it has a controller that is to tell it what to do.
+fn has_primary(spec: &BridgeSpec) -> bool {
+    spec.controllers.iter().any(|c| !c.service)
 }

@@ -134,6 +134,7 @@ impl Bridge {
             observed: false,
             netflow: false,
             spans: false,
+            forward_bpdu: self.forward_bpdu,
             rapid: self.rapid,
             fragments: self.fragments,
             misses: self.misses.clone(),

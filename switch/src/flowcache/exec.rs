@@ -145,7 +145,7 @@ impl Cache {
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         // The next packet often belongs to the megaflow found last.
-        let (mut last, mut again): (Option<LastFlow>, u32) = (None, 0);
+        let (mut last, mut before, mut again): (Option<LastFlow>, u32, u32) = (None, u32::MAX, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             let class = classify(p.data(), &views.own, exact_flags);
             if let (Some(c), Some(l)) = (class, &last)
@@ -159,8 +159,9 @@ impl Cache {
                 continue;
             }
             if table.masks.some
-                && let Some(l) = table.narrow(k)
+                && let Some(l) = table.narrow(k, before)
             {
+                before = k.candidate;
                 if let Some(l) = l {
                     recent.follow(&mut last, l);
                 }

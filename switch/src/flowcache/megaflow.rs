@@ -488,9 +488,11 @@ impl Mask {
 #[derive(Clone, Debug, Default)]
 struct Kind {
     list: Vec<Mask>,
-    /// Packets looked up, hits, and packets of the same megaflow as the one before in their burst.
+    /// Packets looked up, hits, hits of the same megaflow as the one before in their burst, and packets of the same that were
+    /// found without a look.
     tries: u32,
     found: u32,
+    second: u32,
     again: u32,
     pause: u32,
     /// Keys are lists of fields: a frame cannot be compared without one.
@@ -540,11 +542,12 @@ impl Masks {
         self.kinds.get(kind)?.list.get(i)
     }
 
-    /// Counts a hit of a mask.
+    /// Counts a hit of a mask; `second`: of the same megaflow as the one before.
     #[inline(always)]
-    pub(crate) fn served(&mut self, kind: usize, i: usize) {
+    pub(crate) fn served(&mut self, kind: usize, i: usize, second: bool) {
         let Some(k) = self.kinds.get_mut(kind) else { return };
         k.found += 1;
+        k.second += u32::from(second);
         if let Some(m) = k.list.get_mut(i) {
             m.found += 1;
         }
@@ -647,9 +650,9 @@ impl Kind {
     /// and packets of one megaflow come together.
     #[cold]
     fn judge(&mut self) {
-        let together = self.fields || self.again >= self.found;
+        let together = self.fields || self.again + 2 * self.second >= self.found;
         self.pause = if self.found < TRIES / 2 || !together { PAUSE } else { 0 };
-        (self.tries, self.found, self.again) = (0, 0, 0);
+        (self.tries, self.found, self.second, self.again) = (0, 0, 0, 0);
         // Masks with more hits come first; one without hits may be replaced.
         self.list.sort_by_key(|m| std::cmp::Reverse(m.found));
         self.list.iter_mut().for_each(|m| m.found /= 2);

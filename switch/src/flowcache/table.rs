@@ -214,17 +214,19 @@ impl Table {
         self.sets.get(self.place(hash, self.level).0)
     }
 
-    /// Looks a key up under the masks; if a megaflow matches, narrows the key to its. Returns how to compare further
-    /// frames with it, if their bytes are their keys.
+    /// Looks a key up under the masks; if a megaflow matches, narrows the key to its. Where that is the one of the packet
+    /// `before`, more are likely to follow: returns how to compare further frames with it, if their bytes are their keys.
     #[inline(never)]
-    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastFlow>> {
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey, before: u32) -> Option<Option<LastFlow>> {
         let kind = key.kind()?;
         for i in 0..self.masks.due(kind) {
             let mask = self.masks.get(kind, i)?;
             let narrow = mask.of(key.blocks());
             if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
-                let last = (kind < SHAPES).then(|| LastFlow::new(mask, &narrow, key.blocks().len(), number));
-                self.masks.served(kind, i);
+                let second = number == before;
+                let compares = second && kind < SHAPES;
+                let last = compares.then(|| LastFlow::new(mask, &narrow, key.blocks().len(), number));
+                self.masks.served(kind, i, second);
                 key.narrow(&narrow, number);
                 return Some(last);
             }

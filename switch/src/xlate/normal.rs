@@ -15,6 +15,23 @@ use crate::xlate::{Counted, Kind, Observer, SlowPath, Xlate, selection};
 use openflow_rs::{FieldId as F, FlowKey, Match, PortNo};
 use packet::VlanId;
 
+/// Addresses of protocols between neighbours, which bridges do not forward: those of IEEE 802.1D table 7-10, and of Cisco (ISL, CDP
+/// and what shares its address, PVST+, uplink fast, CFM) and Extreme (EDP, EAPS), as in Open vSwitch.
+fn is_reserved(dst: u64) -> bool {
+    matches!(
+        dst,
+        0x0180_c200_0000..=0x0180_c200_000f
+            | 0x0100_0c00_0000
+            | 0x0100_0ccc_ccc0..=0x0100_0ccc_ccc7
+            | 0x0100_0ccc_cccc
+            | 0x0100_0ccc_cccd
+            | 0x0100_0ccd_cdcd
+            | 0x00e0_2b00_0000
+            | 0x00e0_2b00_0004
+            | 0x00e0_2b00_0006
+    )
+}
+
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn flood(&mut self, all: bool) {
         self.passes_to_all();
@@ -48,6 +65,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 return self.because(DropReason::NoSuchPort);
             }
         };
+        if b.ports.contains_key(&inp) && !b.forward_bpdu && is_reserved(dst) {
+            self.observer.tell(Kind::Detail, || "packet has reserved destination MAC, dropping".into());
+            return self.because(DropReason::Action);
+        }
         if !self.bond_takes(inp, vlan, src, dst) {
             self.observer.tell(Kind::Detail, || "bonding refused admissibility, dropping".into());
             return self.because(DropReason::BondMember);
@@ -65,10 +86,6 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         if learns {
             self.observer.learns_mac(self.pipeline.bridge, vlan, src, inp);
-        }
-        // Reserved group addresses are not forwarded (IEEE 802.1D table 7-10).
-        if dst & 0xffff_ffff_fff0 == 0x0180_c200_0000 {
-            return self.because(DropReason::Action);
         }
         if let Some(name) = learned {
             let mac = mac_text(src.into());
@@ -354,8 +371,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn copy_to_vlan(&mut self, vlan: VlanId, of: VlanId, most: Option<usize>) {
-        // A copy within the packet's own VLAN would be a loop.
-        if vlan == of {
+        // A copy within the packet's own VLAN would be a loop; one of a protocol between neighbours would be taken for that.
+        self.observer.decides(F::EthDst);
+        if vlan == of || is_reserved(self.packet.key.get(F::EthDst) as u64) {
             return;
         }
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge) else { return };

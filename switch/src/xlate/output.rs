@@ -101,6 +101,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
+    /// Whether a port is a patch port whose peer is the one of this name.
+    fn is_peer(&self, (bridge, no): (BridgeId, PortNo), name: &str) -> bool {
+        let port = self.backer.bridges.get(bridge).and_then(|b| b.ports.get(&no));
+        port.is_some_and(|p| matches!(&p.kind, PortKind::Patch(peer) if **peer == *name))
+    }
+
     /// Sends the packet out of a port.
     pub(crate) fn emit(&mut self, no: PortNo) {
         let Some(port) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no)) else {
@@ -125,7 +131,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             PortKind::Patch(peer) => match self.backer.peers.patches.get(&(self.pipeline.bridge, no)) {
                 Some(end) => PortTarget::Patch(*end),
                 None => {
-                    let end = self.backer.find_port(peer);
+                    let end = self.backer.find_port(peer).filter(|end| self.is_peer(*end, &port.name));
                     self.backer.peers.patches.insert((self.pipeline.bridge, no), end);
                     PortTarget::Patch(end)
                 }

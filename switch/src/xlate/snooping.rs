@@ -96,8 +96,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if v4 {
             let at = self.packet.headers.l3;
             let kind = || {
-                let b = self.packet.buf.data();
-                b.get(at + usize::from(b.get(at)? & 15) * 4).copied()
+                let b = self.packet.buf.data().get(..self.packet.headers.l3_end)?;
+                let message = b.get(at + usize::from(b.get(at)? & 15) * 4..)?.first_chunk::<8>()?;
+                Some(message[0])
             };
             return (proto == ipproto::IGMP).then(|| match kind() {
                 Some(0x12 | 0x16 | 0x17 | 0x22) => Speech::Report,

@@ -218,19 +218,17 @@ impl RapidTrees {
             let cost = p.and_then(|p| p.cost).unwrap_or(cost_of(0));
             (id, cost, p.map_or((false, true), |p| p.edge))
         };
-        // Ports that stay as they are keep their states, unless the bridge itself has changed.
+        // Ports that stay keep their states, unless the bridge speaks another version of the protocol.
         let (mut tree, mut told) = (Rapid802::new(settings, now), vec![StpState::Disabled; ports.len()]);
-        match old.filter(|t| *t.tree.settings() == settings) {
+        match old.filter(|t| t.tree.settings().rapid() == settings.rapid()) {
             Some(mut t) => {
-                let kept = |(i, p): (usize, &RstpPort)| {
-                    let same = |(q, r): (&RstpPort, &RapidPort)| (q.port, Some(&r.id)) == (p.port, ids.get(i));
-                    t.ports.iter().zip(&t.tree.ports).position(same)
-                };
-                let places: Vec<Option<usize>> = ports.iter().enumerate().map(kept).collect();
+                let kept = |p: &RstpPort| t.ports.iter().position(|q| q.port == p.port);
+                let places: Vec<Option<usize>> = ports.iter().map(kept).collect();
                 for (place, told) in places.iter().zip(&mut told) {
                     *told = place.and_then(|at| t.told.get(at)).copied().unwrap_or(StpState::Disabled);
                 }
                 t.tree.arrange(&places, make, now);
+                t.tree.set_settings(settings, &ids);
                 for (i, p) in ports.iter().enumerate() {
                     t.tree.set_edge(i, p.edge);
                     let before = places.get(i).copied().flatten().and_then(|at| t.ports.get(at));

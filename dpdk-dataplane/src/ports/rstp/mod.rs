@@ -112,6 +112,19 @@ impl Rapid802 {
         &self.settings
     }
 
+    /// Sets others with the same version of the protocol, and what ports are called. Ports keep their states where their roles
+    /// stay as they are.
+    pub fn set_settings(&mut self, settings: RstpSettings, ids: &[u16]) {
+        let same = self.settings == settings && self.ports.iter().map(|p| &p.id).eq(ids);
+        if same {
+            return;
+        }
+        self.settings = settings;
+        self.ports.iter_mut().zip(ids).for_each(|(p, id)| p.id = *id);
+        self.reselect();
+        self.settle();
+    }
+
     /// Hello time, max age and forward delay of the root, in seconds.
     pub fn times(&self) -> [u32; 3] {
         [self.root_times.hello, self.root_times.max_age, self.root_times.forward_delay]

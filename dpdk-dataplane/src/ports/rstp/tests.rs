@@ -299,8 +299,50 @@ fn meshes_become_trees() {
                 lab.set_wire(w, true);
                 lab.pass(numbers.below(8) as u64);
             }
+            // Operators prefer a bridge, and change priorities of its ports.
+            let b = numbers.below(size);
+            if let Any::Rapid(t) = &mut lab.bridges[b] {
+                let id = t.settings().id.min((numbers.below(16) as u64) << 60 | b as u64 + 1);
+                let ids = t.ports.iter().map(|p| (numbers.below(16) as u16) << 12 | p.id & 0xfff).collect::<Vec<_>>();
+                t.set_settings(RstpSettings { id, ..*t.settings() }, &ids);
+            }
+            lab.carry();
+            lab.pass(numbers.below(8) as u64);
         }
         lab.pass(settle);
         assert!(lab.reaches_all(), "round {round}: {size} bridges: {:?} of {wires:?}", lab.active());
+    }
+}
+
+/// Ports whose roles stay as they are forward on while settings change.
+#[test]
+fn settings_change_without_a_pause() {
+    let mut lab = Lab::rapids(2, &[(0, 1, 200)]);
+    if let Any::Rapid(t) = &mut lab.bridges[0] {
+        // To a machine: nobody agrees there.
+        t.add_port(0x8009, 200, (false, true), Duration::ZERO);
+        t.set_link(1, true);
+    }
+    lab.pass(60);
+    let forwards = |lab: &Lab| [(0, 0), (0, 1), (1, 0)].map(|(b, p)| lab.port(b, p).1);
+    assert_eq!(forwards(&lab), [true; 3]);
+    let now =
+        |id: u64, max_age, forward_delay| RstpSettings { id, max_age, forward_delay, hold_count: 6, older: false };
+    for (settings, ids) in [
+        (now(id(1), 10, 8), [0x8001, 0x8009]),
+        (now(0x1000 << 48 | 1, 10, 8), [0x8001, 0x8009]),
+        (now(0x1000 << 48 | 1, 10, 8), [0x4001, 0x2009]),
+        (now(0x1000 << 48 | 7, 20, 15), [0x4001, 0x2009]),
+    ] {
+        if let Any::Rapid(t) = &mut lab.bridges[0] {
+            t.set_settings(settings, &ids);
+        }
+        assert_eq!(forwards(&lab), [true; 3], "{settings:?}");
+        for _ in 0..5 {
+            lab.carry();
+            lab.pass(1);
+            assert_eq!(forwards(&lab), [true; 3], "{settings:?}");
+        }
+        assert_eq!(lab.bridges[1].root(), settings.id);
     }
 }

@@ -196,18 +196,20 @@ impl Trees {
             w.with_tables(bridge, |b| b.forget_addresses());
         }
         let Some((settings, ports)) = wanted else { return };
-        // Ports that stay as they are keep their states, unless the bridge itself has changed.
+        // What stays keeps its state, whatever its settings are.
         let (mut tree, mut told) = (Tree::new(settings, now), vec![StpState::Disabled; ports.len()]);
-        match old.filter(|t| *t.tree.settings() == settings) {
+        match old {
             Some(t) => {
                 tree = t.tree;
-                let kept = |p: &StpPort| t.ports.iter().position(|q| (q.port, q.id) == (p.port, p.id));
+                let kept = |p: &StpPort| t.ports.iter().position(|q| q.port == p.port);
                 let places: Vec<Option<usize>> = ports.iter().map(kept).collect();
                 for (i, place) in places.iter().enumerate() {
                     let before = place.and_then(|at| t.told.get(at));
                     before.into_iter().zip(told.get_mut(i)).for_each(|(b, now)| *now = *b);
                 }
                 tree.arrange(&places, |i| ports.get(i).map_or(0, |p| p.id), now);
+                ports.iter().enumerate().for_each(|(i, p)| tree.set_id(i, p.id, now));
+                tree.set_settings(settings, now);
             }
             None => {
                 for p in &ports {

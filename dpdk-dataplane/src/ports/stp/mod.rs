@@ -165,6 +165,52 @@ impl Tree {
         &self.settings
     }
 
+    /// The bridge gets other settings (8.8.4). Ports keep their states where their parts stay as they are.
+    pub fn set_settings(&mut self, settings: TreeSettings, now: Duration) {
+        if self.settings == settings {
+            return;
+        }
+        let was_root = self.is_root();
+        let old = std::mem::replace(&mut self.settings, settings).id;
+        for p in self.ports.iter_mut().filter(|p| p.designated_bridge == old && p.designated_port == p.id) {
+            p.designated_bridge = settings.id;
+        }
+        self.update();
+        self.select_states(now);
+        match (was_root, self.is_root()) {
+            (false, true) => self.become_root(now),
+            (true, true) => {
+                self.times = settings;
+                self.generate(now);
+            }
+            (true, false) => self.root_is_lost(now),
+            (false, false) => {}
+        }
+    }
+
+    /// A port gets another id (8.8.5).
+    pub fn set_id(&mut self, i: usize, id: u16, now: Duration) {
+        let Some(p) = self.ports.get(i).filter(|p| p.id != id) else { return };
+        let designated = self.is_designated(p);
+        if let Some(p) = self.ports.get_mut(i) {
+            p.id = id;
+            if designated {
+                p.designated_port = id;
+            }
+        }
+        self.update();
+        self.select_states(now);
+    }
+
+    /// Another bridge is the root instead.
+    fn root_is_lost(&mut self, now: Duration) {
+        self.hello = None;
+        if self.change_detected {
+            self.change_ends = None;
+            self.notify(now);
+        }
+    }
+
     /// The part of a port.
     pub fn role(&self, i: usize) -> Role {
         match self.ports.get(i) {
@@ -263,11 +309,7 @@ impl Tree {
             self.update();
             self.select_states(now);
             if !self.is_root() && was_root {
-                self.hello = None;
-                if self.change_detected {
-                    self.change_ends = None;
-                    self.notify(now);
-                }
+                self.root_is_lost(now);
             }
             if self.root_port == Some(i) {
                 // 8.6.3

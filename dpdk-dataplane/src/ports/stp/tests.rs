@@ -182,8 +182,49 @@ fn meshes_become_trees() {
                 lab.set_wire(w, true);
                 lab.pass(20);
             }
+            // Operators change priorities of bridges and of ports.
+            let (b, now) = (numbers.below(size), lab.now);
+            let priority = (numbers.below(16) as u64) << 60;
+            let [hello, max_age, forward_delay] = [2, 20, 4 + numbers.below(12) as u64].map(Duration::from_secs);
+            let id = priority | b as u64 + 1;
+            lab.bridges[b].set_settings(TreeSettings { id, hello, max_age, forward_delay }, now);
+            let p = numbers.below(lab.bridges[b].ports.len());
+            let port = (numbers.below(16) as u16) << 12 | lab.bridges[b].ports[p].id & 0xff;
+            lab.bridges[b].set_id(p, port, now);
+            lab.carry();
+            lab.pass(numbers.below(60) as u64);
         }
         lab.pass(120);
         assert!(lab.reaches_all(), "{size} bridges: {:?} of {wires:?}", lab.active());
+        let least = lab.bridges.iter().map(|b| b.settings().id).min();
+        assert!(lab.bridges.iter().all(|b| Some(b.root) == least), "the best is the root");
     }
+}
+
+/// Ports whose parts stay as they are forward on while settings change.
+#[test]
+fn settings_change_without_a_pause() {
+    let mut lab = Lab::new(2, &[(0, 1, 19)]);
+    lab.pass(60);
+    let change = |lab: &mut Lab, id, delay| {
+        let [hello, max_age, forward_delay] = [2, 20, delay].map(Duration::from_secs);
+        let now = lab.now;
+        lab.bridges[0].set_settings(TreeSettings { id, hello, max_age, forward_delay }, now);
+        lab.carry();
+        lab.pass(5);
+        assert!(lab.reaches_all(), "{id:x}");
+    };
+    change(&mut lab, 0x8000 << 48 | 1, 7);
+    assert_eq!(lab.bridges[1].times.forward_delay, Duration::from_secs(7), "others hear of it");
+    change(&mut lab, 0x1000 << 48 | 1, 7);
+    assert_eq!(lab.bridges[1].root, 0x1000 << 48 | 1);
+    let now = lab.now;
+    lab.bridges[0].set_id(0, 0x4001, now);
+    lab.pass(5);
+    assert!(lab.reaches_all());
+    assert_eq!(lab.bridges[1].ports[0].designated_port, 0x4001);
+    // The other one becomes the root, over the same wire.
+    change(&mut lab, 0xf000 << 48 | 1, 7);
+    lab.pass(30);
+    assert_eq!(lab.bridges[0].root, settings(2).id);
 }
