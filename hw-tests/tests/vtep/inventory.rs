@@ -160,8 +160,8 @@ impl Inventory {
             ensure!(status.contains(" active"), "{status}");
             Ok(())
         })?;
+        run("ovs-appctl", &["-t", &socket, "exit"])?;
         until("clean tables after exit", Duration::from_secs(20), || {
-            nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM)?;
             let list = self.list()?;
             ensure!(!list.contains(mac), "{list}");
             Ok(())

@@ -462,10 +462,24 @@ impl Network {
         self.start_emulator()?;
         self.ping("bm1", "10.0.0.1")?;
         self.ping("vm2", "10.0.0.101")?;
-        // `exit` leaves nothing behind.
+        // A signal leaves everything as it is, `exit` nothing.
         let show = self.show()?;
         ensure!(show.contains("VLAN 100: blue, port tor1-blue of blue bound"), "{show}");
+        let before = self.settled("tor1")?;
         self.lab.signal("central", "vtep-controller", nix::sys::signal::Signal::SIGTERM);
+        self.lab.wait("central", "vtep-controller", Duration::from_secs(20));
+        let after = self.vtepctl("tor1", &["list-remote-macs", "blue"])?;
+        ensure!(after == before, "a signal changed the switch's tables:\n{before}{after}");
+        self.ping("bm1", "10.0.0.1")?;
+        self.vtep_controller()?;
+        let pid = self.lab.pid("central", "vtep-controller").unwrap_or_default();
+        let socket = self.lab.machine_dir("central").join(format!("vtep-controller.{pid}.ctl")).display().to_string();
+        until("the controller is active again", Duration::from_secs(20), || {
+            let status = self.lab.exec("central", "ovs-appctl", &["-t", &socket, "debug/status"])?;
+            ensure!(status.contains(" active"), "{status}");
+            Ok(())
+        })?;
+        self.lab.exec("central", "ovs-appctl", &["-t", &socket, "exit"])?;
         self.lab.wait("central", "vtep-controller", Duration::from_secs(20));
         until("clean tables", Duration::from_secs(10), || {
             let chassis = self.sbctl(&["--bare", "--columns=name", "find", "Chassis", "other_config:is-vtep=true"])?;

@@ -277,13 +277,8 @@ impl DependencyMask {
             return None;
         }
         let mut fields = Box::new([received.clone(), inner.clone()]);
-        for (k, layout) in fields.iter_mut().zip([shape.outer, shape.inner]) {
-            // As below: they share their bits with ports.
-            for f in ICMP.into_iter().filter(|_| is_icmp(layout)) {
-                if k.get(f) != 0 {
-                    k.set(f, f.full_mask());
-                }
-            }
+        for (k, layout) in fields.iter_mut().zip([shape.outer, shape.inner]).filter(|(_, l)| !has_ports(*l)) {
+            widen(k, layout);
         }
         let mut bytes = [0; 8 * RAW_WORDS];
         if shape.inner_at == 0 {
@@ -333,6 +328,16 @@ impl DependencyMask {
 /// What stands where other protocols have ports.
 const ICMP: [F; 2] = [F::IcmpType, F::IcmpCode];
 
+/// Has [`WHOLE`] fields count whole. Type and code of ICMP are where other protocols have ports.
+fn widen(fields: &mut FlowKey, layout: Layout) {
+    let icmp = is_icmp(layout);
+    for f in WHOLE.into_iter().filter(|f| icmp || !ICMP.contains(f)) {
+        if fields.get(f) != 0 {
+            fields.set(f, f.full_mask());
+        }
+    }
+}
+
 fn has_ports(l: Layout) -> bool {
     matches!(l.proto, ipproto::TCP | ipproto::UDP)
 }
@@ -368,11 +373,7 @@ impl DependencyMask {
         let tunnel = key.inner_at != 0;
         let looked = if tunnel { inner } else { received };
         let mut fields = looked.clone();
-        // Type and code of ICMP are where other protocols have ports.
-        let layout = if tunnel { key.inner } else { key.outer };
-        let icmp = is_icmp(layout);
-        let whole = |f: &F| looked.get(*f) != 0 && (icmp || !ICMP.contains(f));
-        WHOLE.into_iter().filter(whole).for_each(|f| fields.set(f, f.full_mask()));
+        widen(&mut fields, if tunnel { key.inner } else { key.outer });
         // They are in other bits of a key than ports are: what a bit says there depends on the protocol.
         let transport = [F::TcpSrc, F::TcpDst].into_iter().any(|f| looked.get(f) != 0);
         if rewritten || transport || solicits(kind) {
