@@ -302,7 +302,8 @@ fn meshes_become_trees() {
             // Operators prefer a bridge, and change priorities of its ports.
             let b = numbers.below(size);
             if let Any::Rapid(t) = &mut lab.bridges[b] {
-                let id = t.settings().id.min((numbers.below(16) as u64) << 60 | b as u64 + 1);
+                let (priority, address) = ((numbers.below(16) as u64) << 60, b as u64 + 1);
+                let id = t.settings().id.min(priority | address);
                 let ids = t.ports.iter().map(|p| (numbers.below(16) as u16) << 12 | p.id & 0xfff).collect::<Vec<_>>();
                 t.set_settings(RstpSettings { id, ..*t.settings() }, &ids);
             }

@@ -184,9 +184,9 @@ fn meshes_become_trees() {
             }
             // Operators change priorities of bridges and of ports.
             let (b, now) = (numbers.below(size), lab.now);
-            let priority = (numbers.below(16) as u64) << 60;
+            let (priority, address) = ((numbers.below(16) as u64) << 60, b as u64 + 1);
+            let id = priority | address;
             let [hello, max_age, forward_delay] = [2, 20, 4 + numbers.below(12) as u64].map(Duration::from_secs);
-            let id = priority | b as u64 + 1;
             lab.bridges[b].set_settings(TreeSettings { id, hello, max_age, forward_delay }, now);
             let p = numbers.below(lab.bridges[b].ports.len());
             let port = (numbers.below(16) as u16) << 12 | lab.bridges[b].ports[p].id & 0xff;
