@@ -20,7 +20,7 @@ pub struct ControllerSpec {
     /// It only looks and asks (`type`, or else that the switch listens for it): the bridge does not wait for it.
     pub service: bool,
     /// It gets asynchronous messages without asking for them.
-    pub primary: bool,
+    pub async_messages: bool,
     /// `inactivity_probe`: silence after which it is probed; zero: never.
     pub probe: Duration,
     /// The longest time between two attempts.
@@ -52,7 +52,7 @@ pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) ->
         uuid,
         target: c.target.to_string(),
         service,
-        primary: !service && c.enable_async_messages != Some(false),
+        async_messages: !service && c.enable_async_messages != Some(false),
         probe: match c.inactivity_probe.unwrap_or(5000) {
             0 => Duration::ZERO,
             // Whole seconds, and five at least, as in Open vSwitch.

@@ -277,8 +277,8 @@ impl Controller {
             (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
             s.since.0 = Some(self.clock().instant());
         });
-        let (probe, primary) = (self.spec.probe, self.spec.primary);
-        let options = ControllerOptions { probe, primary, packet_ins: self.packet_ins.clone() };
+        let (probe, async_messages) = (self.spec.probe, self.spec.async_messages);
+        let options = ControllerOptions { probe, async_messages, packet_ins: self.packet_ins.clone() };
         let end = serve(s, self.session.clone(), Some(options), |role| {
             let word = match role {
                 PRIMARY => "master",

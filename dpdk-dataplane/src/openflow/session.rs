@@ -62,7 +62,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     role: impl Fn(u32) + Send,
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
-    let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.primary));
+    let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.async_messages));
     let (id, told) = session.all.add(session.bridge, wants);
     let mut c = Connection {
         name: format!("{}<->unix#{id}", session.name),
@@ -123,7 +123,7 @@ pub(super) struct ControllerOptions {
     /// Silence after which the peer is probed; after twice that the connection ends. Zero: never.
     pub probe: Duration,
     /// It gets asynchronous messages without asking for them.
-    pub primary: bool,
+    pub async_messages: bool,
     /// The limit of its packet-ins.
     pub packet_ins: packet_in_queue::Shared,
 }

@@ -28,18 +28,22 @@ struct Redistribute {
 impl Redistribute {
     fn parse(options: &Map<Str, Str>) -> Option<Redistribute> {
         let mut out = Redistribute::default();
-        for token in Redistribute::tokens(options)? {
-            match token {
-                "connected" => out.connected = true,
-                "connected-as-host" => (out.connected, out.as_host) = (true, true),
-                "static" => out.fixed = true,
-                "nat" => out.nat = true,
-                "lb" => out.lb = true,
-                "hub-spoke" => out.spokes = true,
-                _ => {}
-            }
-        }
+        Redistribute::tokens(options)?.for_each(|t| _ = out.add(t));
         Some(out)
+    }
+
+    /// Adds what a word stands for; false if that is unknown.
+    fn add(&mut self, token: &str) -> bool {
+        match token {
+            "connected" => self.connected = true,
+            "connected-as-host" => (self.connected, self.as_host) = (true, true),
+            "static" => self.fixed = true,
+            "nat" => self.nat = true,
+            "lb" => self.lb = true,
+            "hub-spoke" => self.spokes = true,
+            _ => return false,
+        }
+        true
     }
 
     fn tokens(options: &Map<Str, Str>) -> Option<impl Iterator<Item = &str>> {
@@ -48,8 +52,8 @@ impl Redistribute {
 
     /// Reports what is none of these.
     fn report(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, of: &str) {
-        let known = ["connected", "connected-as-host", "static", "nat", "lb", "hub-spoke", ""];
-        for token in Redistribute::tokens(options).into_iter().flatten().filter(|t| !known.contains(t)) {
+        let unknown = |t: &&str| !t.is_empty() && !Redistribute::default().add(t);
+        for token in Redistribute::tokens(options).into_iter().flatten().filter(unknown) {
             ctx.problem(format!(
                 "dynamic-routing-redistribute of {of}: \"{token}\" is unknown; it may be connected, connected-as-host, static, nat, lb, hub-spoke"
             ));

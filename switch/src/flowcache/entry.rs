@@ -10,6 +10,7 @@
 use super::encap::{outer_l4, put_source_ports};
 use super::key::{BLOCK, Layout};
 use super::metered::Metered;
+use super::patches::{Ports, differ};
 use super::{At, Encap, Patch, Step, Sums};
 use crate::bridge::mac::Place;
 use crate::conntrack::reassembly::Suspended;
@@ -230,14 +231,6 @@ impl Iterator for Checks<'_> {
     }
 }
 
-/// Other ports of an SCTP packet.
-#[derive(Clone, Copy)]
-pub(crate) struct Ports {
-    pub(crate) l3: usize,
-    pub(crate) l4: usize,
-    pub(crate) differ: [u8; 4],
-}
-
 /// Tags to be: (TPID, TCI), the outer one first, and how many there are.
 pub(crate) struct Tags {
     pub(crate) have: usize,
@@ -436,17 +429,6 @@ fn sums(list: &[Patch]) -> [u64; 3] {
         }
     }
     s.map(fold)
-}
-
-/// What differs in the first four bytes of a transport header, both ports.
-fn differ<'a>(list: impl Iterator<Item = &'a Patch>) -> u32 {
-    let mut bytes = [0; 4];
-    for p in list {
-        let values = p.old.iter().zip(&p.bytes).take(p.len.into());
-        let places = bytes.iter_mut().skip(p.offset.into());
-        places.zip(values).for_each(|(to, (old, new))| *to = old ^ new);
-    }
-    u32::from_be_bytes(bytes)
 }
 
 /// Where a change goes in a frame with this layout.

@@ -2,10 +2,11 @@
 
 use super::encap::{decapsulate, encapsulate, encapsulate_gre, put16};
 use super::entry::{
-    Check, Checks, Entry, Ports, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
+    Check, Checks, Entry, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
 };
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
+use super::patches::Ports;
 use super::views::Views;
 use super::{Cache, Count, FlowCache, Tallies, Tally, told};
 use crate::buf::PacketBuf;

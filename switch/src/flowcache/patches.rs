@@ -6,6 +6,14 @@ use openflow_rs::action::is_mpls;
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{ethertype, ipproto};
 
+/// Other ports of an SCTP packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    pub(crate) l3: usize,
+    pub(crate) l4: usize,
+    pub(crate) differ: [u8; 4],
+}
+
 /// The change of `len` bytes at an offset, from one value to another.
 pub(super) fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) -> Patch {
     let n = usize::from(len).min(16);
@@ -89,4 +97,15 @@ pub(super) fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     }
     let nd = proto == ipproto::ICMPV6 && (differs(F::NdTarget) || differs(F::NdSll) || differs(F::NdTll));
     (!nd).then_some(v)
+}
+
+/// What differs in the first four bytes of a transport header, both ports.
+pub(super) fn differ<'a>(list: impl Iterator<Item = &'a Patch>) -> u32 {
+    let mut bytes = [0; 4];
+    for p in list {
+        let values = p.old.iter().zip(&p.bytes).take(p.len.into());
+        let places = bytes.iter_mut().skip(p.offset.into());
+        places.zip(values).for_each(|(to, (old, new))| *to = old ^ new);
+    }
+    u32::from_be_bytes(bytes)
 }

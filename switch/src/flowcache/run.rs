@@ -3,10 +3,11 @@
 
 use super::Cache;
 use super::encap::{Headers, decapsulate, encapsulate};
-use super::entry::{Outer, Ports, Steps, Tags, Write, icmp_id, inner, op};
+use super::entry::{Outer, Steps, Tags, Write, icmp_id, inner, op};
 use super::exec::{BURST, change_sctp, passes, repeat, unsent, write};
 use super::last::LastFlow;
 use super::metered::{Asked, serve_metered};
+use super::patches::Ports;
 use super::views::Views;
 use crate::buf::PacketBuf;
 use crate::events::Outputs;

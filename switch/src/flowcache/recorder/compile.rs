@@ -96,6 +96,15 @@ impl Recorder {
         (!tunnels).then(|| self.steps.iter().any(above))
     }
 
+    /// What of a packet with this key decided; none if the walk is of no other packets.
+    fn mask(&self, key: &PackedKey) -> Option<Mask> {
+        let rewrites = self.rewrites(key)?;
+        match key.shape() {
+            Some(s) => self.looked.mask(s),
+            None => self.looked.mask_of_fields(key, rewrites),
+        }
+    }
+
     /// Removes steps at the end that have no effect.
     fn trim(&mut self) {
         while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
@@ -246,11 +255,7 @@ impl FlowCache {
         let held = conntrack.lock();
         let learned = Learned { ct: &held, bridges, now: *now };
         let waits = rec.held.is_some();
-        let wide = match key.shape() {
-            _ if tracked || waits || !self.megaflows => None,
-            Some(s) => rec.rewrites(key).and_then(|_| rec.looked.mask(s)),
-            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
-        };
+        let wide = if tracked || waits || !self.megaflows { None } else { rec.mask(key) };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
             Some(m) => {
@@ -284,11 +289,7 @@ impl FlowCache {
         let answers = rec.quotes || rec.passes.iter().any(answers);
         let v6 = if rec.tunnel { key.inner.ip } else { key.outer.ip } == 6;
         let Some(tuple) = rec.looked.untranslate(layer, answers, v6).filter(|_| rec.looked.only) else { return false };
-        let mask = match key.shape() {
-            Some(s) => rec.rewrites(key).and_then(|_| rec.looked.mask(s)),
-            None => rec.rewrites(key).and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
-        };
-        let Some(mask) = mask else { return false };
+        let Some(mask) = rec.mask(key) else { return false };
         // Templates are of many of NetFlow's flows.
         let Some(kind) = key.kind().filter(|_| !rec.netflow) else { return false };
         // Templates open connections and translate: no packet of a session needs that.
