@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Namespace, Switch, able, eventually};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -251,4 +251,59 @@ fn the_log_has_openflow_messages() {
             Some(w) => Err(format!("no {w:?} in\n{log}")),
         }
     });
+}
+
+/// A bridge whose controller does not control it for three probe intervals switches by itself, over whatever flows there
+/// are, until the controller says more than who looks around.
+#[test]
+fn bridges_fail_open() {
+    if !able(&["ovs-vswitchd", "ovs-appctl", "ovs-ofctl"]) {
+        return;
+    }
+    /// OFPT_BARRIER_REQUEST and OFPT_FEATURES_REQUEST of OpenFlow 1.3.
+    const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 2];
+    const FEATURES: [u8; 8] = [4, 5, 0, 8, 0, 0, 0, 1];
+    let (switches, _spaces) = sides(["fo", "fd"]);
+    for s in &switches {
+        // Which flow a packet meets.
+        let meets = |what: &str| {
+            eventually(what, SOON, || {
+                let trace = s.appctl(&["ofproto/trace", "br0", "in_port=LOCAL,dl_type=0x88b5"])?;
+                if trace.contains(what) { Ok(()) } else { Err(trace) }
+            });
+        };
+        let path = s.path("controller");
+        s.vsctl(&format!(
+            "set-fail-mode br0 standalone -- set-controller br0 unix:{path} -- set controller br0 inactivity_probe=1000 max_backoff=1000"
+        ));
+        s.ofctl(&["add-flow", "br0", "priority=7,actions=drop"]);
+        meets("priority 15790320");
+        assert!(!s.ofctl(&["dump-flows", "br0"]).contains("priority=7"), "what flows there were is gone");
+        s.ofctl(&["add-flow", "br0", "priority=7,actions=drop"]);
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let (mut peer, _) = listener.accept().expect("a connection");
+        peer.set_read_timeout(Some(SOON)).expect("a limit");
+        // A hello, and who looks around.
+        peer.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).expect("sent");
+        peer.write_all(&FEATURES).expect("sent");
+        // Until a packet comes that nobody sent.
+        let mut header = [0; 8];
+        loop {
+            peer.read_exact(&mut header).expect("a message");
+            let mut rest = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]])) - 8];
+            peer.read_exact(&mut rest).expect("its rest");
+            if header[1] == 10 {
+                break;
+            }
+        }
+        meets("priority 15790320");
+        peer.write_all(&BARRIER).expect("sent");
+        meets("priority 7\n");
+        // The controller goes: its flows stay for three intervals.
+        drop((peer, listener));
+        meets("priority 7\n");
+        meets("priority 15790320");
+        s.vsctl("set-fail-mode br0 secure");
+        meets("No match");
+    }
 }

@@ -40,6 +40,63 @@ fn controller(path: &str) -> JoinHandle<usize> {
     })
 }
 
+/// A switch in a namespace with a bridge `br0` whose controller gets what comes by `v1`, sent by `pv1`.
+fn controlled(s: &Switch, ns: &Namespace, limits: &str) -> JoinHandle<usize> {
+    ns.ip("link add v1 type veth peer name pv1");
+    ["v1", "pv1"].iter().for_each(|l| {
+        ns.exec(&format!("sysctl -qw net.ipv6.conf.{l}.disable_ipv6=1")).expect("sysctl");
+        ns.ip(&format!("link set {l} up"));
+    });
+    let path = s.path("br0.controller");
+    let monitor = controller(&path);
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 v1");
+    s.vsctl(&format!(
+        "set-controller br0 unix:{path} -- set controller br0 connection_mode=out-of-band inactivity_probe=0 {limits}"
+    ));
+    s.ofctl(&["add-flow", "br0", "in_port=v1,dl_type=0x88b5,actions=controller"]);
+    s.becomes("get controller br0 is_connected", "true", SOON);
+    std::thread::sleep(Duration::from_secs(1));
+    monitor
+}
+
+/// Two hundred and fifty frames at once.
+fn burst(ns: &Namespace) {
+    let frame = |n: u8| [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, n][..], &[0x88, 0xb5], &[0; 50]].concat();
+    common::send(ns, "pv1", (0..250u8).map(frame).collect());
+}
+
+/// The virtual meter of packets to controllers drops what is above it, until it goes.
+#[test]
+fn the_meter_of_controllers_drops() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("mo"), Namespace::new("mc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    let mut all = Vec::new();
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        let monitor = controlled(s, ns, "");
+        let meter = |what: &[&str]| s.ofctl(&[&["-O", "OpenFlow13"], what].concat());
+        meter(&["add-meter", "br0", "meter=controller,pktps,burst,bands=type=drop,rate=10,burst_size=20"]);
+        meter(&["add-meter", "br0", "meter=slowpath,pktps,bands=type=drop,rate=10"]);
+        assert!(meter(&["dump-meters", "br0"]).contains("meter=controller pktps burst bands=\n"));
+        burst(ns);
+        eventually("packets at the meter", SOON, || {
+            let shown = meter(&["meter-stats", "br0", "meter=controller"]);
+            if shown.contains("packet_in_count:250") { Ok(()) } else { Err(shown) }
+        });
+        meter(&["del-meter", "br0", "meter=controller"]);
+        burst(ns);
+        std::thread::sleep(Duration::from_secs(1));
+        s.vsctl("del-controller br0");
+        all.push(monitor.join().expect("the controller"));
+    }
+    // Twenty at once, ten a second, and then all.
+    for packets in &all {
+        assert!((260..300).contains(packets), "{all:?}");
+    }
+}
+
 #[test]
 fn packets_that_come_too_fast_wait_or_are_dropped() {
     if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
@@ -49,20 +106,8 @@ fn packets_that_come_too_fast_wait_or_are_dropped() {
     let switches = [Switch::ours(&a), Switch::debian(&b)];
     let mut all = Vec::new();
     for (s, ns) in switches.iter().zip([&a, &b]) {
-        ns.ip("link add v1 type veth peer name pv1");
-        ["v1", "pv1"].iter().for_each(|l| {
-            ns.exec(&format!("sysctl -qw net.ipv6.conf.{l}.disable_ipv6=1")).expect("sysctl");
-            ns.ip(&format!("link set {l} up"));
-        });
-        let path = s.path("br0.controller");
-        let monitor = controller(&path);
-        s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 v1");
-        s.vsctl(&format!("set-controller br0 unix:{path} -- set controller br0 inactivity_probe=0 controller_rate_limit=100 controller_burst_limit=40"));
-        s.ofctl(&["add-flow", "br0", "in_port=v1,dl_type=0x88b5,actions=controller"]);
-        s.becomes("get controller br0 is_connected", "true", SOON);
-        std::thread::sleep(Duration::from_secs(1));
-        let frame = |n: u8| [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, n][..], &[0x88, 0xb5], &[0; 50]].concat();
-        common::send(ns, "pv1", (0..250u8).map(frame).collect());
+        let monitor = controlled(s, ns, "controller_rate_limit=100 controller_burst_limit=40");
+        burst(ns);
         let mut got = [0; 4];
         eventually("counters", SOON, || {
             got = counts(s)?;

@@ -63,6 +63,16 @@ fn highest(versions: u32) -> Option<Version> {
     (1..=6).rev().filter(|v| versions >> v & 1 != 0).find_map(Version::from_u8)
 }
 
+/// Versions in words; the wire numbers of `versions` are its bits.
+fn versions_text(versions: u32) -> String {
+    let list: Vec<String> = (0..32).filter(|v| versions >> v & 1 != 0).map(|v| format!("0x{v:02x}")).collect();
+    match list.as_slice() {
+        [] => "no versions".into(),
+        [one] => format!("version {one}"),
+        all => format!("versions {}", all.join(", ")),
+    }
+}
+
 impl<S: AsyncRead> Receiver<S> {
     async fn frame(&mut self) -> Result<Vec<u8>, ConnectionError> {
         loop {
@@ -223,10 +233,11 @@ pub async fn negotiate<S: AsyncRead + AsyncWrite>(
     };
     let common = theirs & offer & OUR_VERSIONS;
     let Some(version) = highest(common) else {
-        let data =
-            format!("We support versions {offer:#x} (a bit each), you support versions {theirs:#x}").into_bytes();
+        let (ours, yours) = (versions_text(offer), versions_text(theirs));
+        let data = format!("We support {ours}, you support {yours}, no common versions.").into_bytes();
+        // OFPET_HELLO_FAILED, OFPHFC_INCOMPATIBLE, in a version that the peer reads.
         let m = Message::Error { error_type: 0, code: 0, data };
-        wr.write_all(&m.encode(first, hello.header.xid)).await?;
+        wr.write_all(&m.encode(highest(theirs).unwrap_or(first), hello.header.xid)).await?;
         return Err(ConnectionError::Version(theirs));
     };
     rx.version = Some(version);

@@ -75,13 +75,15 @@ pub struct MeterId(pub u32);
 packet::decimal!(MeterId);
 
 impl MeterId {
+    /// The virtual meter of packets that only the daemon can deal with.
+    pub const SLOWPATH: MeterId = MeterId(0xffff_fffd);
     /// The virtual meter of packets to controllers.
     pub const CONTROLLER: MeterId = MeterId(0xffff_fffe);
     /// All meters, in deletions and requests.
     pub const ALL: MeterId = MeterId(0xffff_ffff);
 }
 
-/// A number, `all` or `controller`.
+/// A number, `all`, `controller` or `slowpath`.
 impl FromStr for MeterId {
     type Err = String;
 
@@ -89,9 +91,10 @@ impl FromStr for MeterId {
         match s {
             "all" => Ok(MeterId::ALL),
             "controller" => Ok(MeterId::CONTROLLER),
-            _ => number(s)
-                .map(MeterId)
-                .ok_or_else(|| format!("\"{s}\" is not a meter; give a number of 32 bits, \"all\" or \"controller\"")),
+            "slowpath" => Ok(MeterId::SLOWPATH),
+            _ => number(s).map(MeterId).ok_or_else(|| {
+                format!("\"{s}\" is not a meter; give a number of 32 bits, \"all\", \"controller\" or \"slowpath\"")
+            }),
         }
     }
 }
@@ -112,8 +115,8 @@ mod tests {
     fn text() {
         let groups = ["7", "0x10", "ALL", "any"].map(|s| s.parse::<GroupId>());
         assert_eq!(groups, [GroupId(7), GroupId(16), GroupId::ALL, GroupId::ANY].map(Ok));
-        let meters = ["7", "0x10", "all", "controller"].map(|s| s.parse::<MeterId>());
-        assert_eq!(meters, [MeterId(7), MeterId(16), MeterId::ALL, MeterId::CONTROLLER].map(Ok));
+        let meters = ["7", "0x10", "all", "controller", "slowpath"].map(|s| s.parse::<MeterId>());
+        assert_eq!(meters, [MeterId(7), MeterId(16), MeterId::ALL, MeterId::CONTROLLER, MeterId::SLOWPATH].map(Ok));
         for bad in ["", "-1", "4294967296", "0x", "some"] {
             assert!(bad.parse::<GroupId>().is_err() && bad.parse::<MeterId>().is_err(), "{bad}");
         }

@@ -4,7 +4,7 @@ pub mod bond;
 pub(crate) mod changes;
 pub(crate) mod eviction;
 pub(crate) mod groups;
-pub mod in_band;
+pub mod hidden;
 pub(crate) mod learned;
 pub(crate) mod list;
 pub mod mac;
@@ -165,7 +165,7 @@ pub struct Port {
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// What a controller forbids it: bits of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
+    /// What a controller forbids it: the bits below. Change it with
     /// [`crate::Switch::set_inputs`].
     pub config: u32,
     /// State of its device. Change it with [`crate::Switch::set_inputs`].
@@ -193,8 +193,10 @@ pub struct Port {
 impl Port {
     /// Neither receives nor sends (OFPPC_PORT_DOWN).
     pub const DOWN: u32 = 1;
-    /// What it receives is dropped.
+    /// What it receives is dropped, but for packets of spanning trees.
     pub const NO_RECV: u32 = 4;
+    /// Packets of spanning trees that it receives are dropped (OFPPC_NO_RECV_STP of OpenFlow 1.0).
+    pub const NO_RECV_STP: u32 = 8;
     /// What is sent to it is dropped.
     pub const NO_FWD: u32 = 0x20;
     /// What no flow matches does not go to controllers (OFPPC_NO_PACKET_IN).
@@ -255,10 +257,12 @@ pub struct Bridge {
     /// Transactions of this bridge share these tables, the groups and the meters; of what is shared as much is copied as is
     /// changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
-    /// Hidden flows before the first table ([`Bridge::set_in_band`]).
-    pub(crate) in_band: Classifier,
+    /// Hidden flows before the first table ([`hidden`]).
+    pub(crate) hidden: Classifier,
     /// What they are made of.
-    pub(crate) controlled: in_band::InBand,
+    pub(crate) controlled: hidden::InBand,
+    /// It switches all packets by itself ([`Bridge::set_fails_open`]).
+    pub(crate) fails_open: bool,
     pub(crate) groups: Arc<BTreeMap<GroupId, GroupState>>,
     pub(crate) meters: Arc<BTreeMap<MeterId, BridgeMeter>>,
     /// Where the numbers of meters come from.
@@ -279,6 +283,9 @@ pub struct Bridge {
     pub observed: bool,
     /// Its flows are counted for NetFlow ([`crate::Switch::take_netflow`]).
     pub netflow: bool,
+    /// What it is called in its description, in place of its name, and its serial number (`other_config:dp-desc`,
+    /// `dp-sn`).
+    pub description: (Option<String>, Option<String>),
     /// NORMAL forwards packets of protocols between neighbours, too (`other_config:forward-bpdu`).
     pub forward_bpdu: bool,
     /// A port of it takes part in a spanning tree.
@@ -345,8 +352,9 @@ impl Bridge {
             datapath_id,
             ports: BTreeMap::new(),
             tables: vec![Arc::default(); N_TABLES],
-            in_band: Classifier::default(),
-            controlled: in_band::InBand::default(),
+            hidden: Classifier::default(),
+            controlled: hidden::InBand::default(),
+            fails_open: false,
             groups: Arc::default(),
             meters: Arc::default(),
             meter_numbers: MeterNumbers::default(),
@@ -361,6 +369,7 @@ impl Bridge {
             netflow: false,
             spans: false,
             rapid: false,
+            description: (None, None),
             forward_bpdu: false,
             fragments: Fragments::default(),
             misses: misses::Misses::default(),
@@ -388,7 +397,8 @@ impl Bridge {
         self.removed.clear();
         self.timed.clear();
         self.users = users::Users::default();
-        (self.snooping, self.in_band, self.controlled) = (None, Classifier::default(), Default::default());
+        (self.snooping, self.hidden, self.controlled) = (None, Classifier::default(), Default::default());
+        self.fails_open = false;
         self.epoch += 1;
     }
 

@@ -23,7 +23,7 @@ mod xlate;
 
 pub use bridge::bond::{Bond, Spread};
 pub use bridge::eviction::TableConfig;
-pub use bridge::in_band::{InBand, InBandRemote};
+pub use bridge::hidden::{InBand, InBandRemote};
 pub use bridge::mirror::{Mirror, MirrorOutput};
 pub use bridge::misses::TableMiss;
 pub use bridge::queue_marks::QueueMarks;

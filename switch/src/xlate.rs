@@ -14,7 +14,7 @@ pub(crate) mod controller;
 pub(crate) mod ct;
 pub(crate) mod encap;
 pub(crate) mod groups;
-mod in_band;
+mod hidden;
 pub(crate) mod mpls;
 mod normal;
 pub(crate) mod observer;

@@ -1,7 +1,6 @@
 //! `rstp/*`: the rapid spanning trees of bridges (ovs-vswitchd(8)).
 
 use crate::pmd::MainPmd;
-use crate::ports::rstp::Role;
 use crate::ports::rstp::bridges::BridgeRapid;
 use packet::Mac;
 use std::fmt::Write;
@@ -60,8 +59,7 @@ fn details(name: &str, t: &BridgeRapid) -> String {
     identity(&mut out, own.id, [crate::ports::rstp::HELLO_TIME, own.max_age, own.forward_delay]);
     let _ = writeln!(out, "\n  {:<11}{:<11}{:<11}{:<9}{:<8}", "Interface", "Role", "State", "Cost", "Pri.Nbr");
     out += "  ---------- ---------- ---------- -------- -------\n";
-    for (i, (p, state)) in t.ports.iter().zip(&t.tree.ports).enumerate().filter(|(_, (_, s))| s.role != Role::Disabled)
-    {
+    for (i, (p, state)) in t.ports.iter().zip(&t.tree.ports).enumerate() {
         let (role, words) = t.words(i);
         let _ = writeln!(
             out,

@@ -23,6 +23,8 @@ pub struct ControllerSpec {
     pub async_messages: bool,
     /// `inactivity_probe`: silence after which it is probed; zero: never.
     pub probe: Duration,
+    /// `inactivity_probe` as it is set, in whole seconds: the bridge waits for three of these before it fails open.
+    pub interval: Duration,
     /// The longest time between two attempts.
     pub max_backoff: Duration,
     /// `controller_rate_limit`; none: no limit.
@@ -48,16 +50,18 @@ pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) ->
         Some(kind) => kind != "primary",
         None => listens,
     };
+    let interval = match c.inactivity_probe.unwrap_or(5000) {
+        0 => Duration::ZERO,
+        n => Duration::from_secs((n / 1000).max(1).cast_unsigned()),
+    };
     ControllerSpec {
         uuid,
         target: c.target.to_string(),
         service,
         async_messages: !service && c.enable_async_messages != Some(false),
-        probe: match c.inactivity_probe.unwrap_or(5000) {
-            0 => Duration::ZERO,
-            // Whole seconds, and five at least, as in Open vSwitch.
-            n => Duration::from_secs((n / 1000).max(5).cast_unsigned()),
-        },
+        // Five seconds at least, as in Open vSwitch.
+        probe: if interval.is_zero() { interval } else { interval.max(Duration::from_secs(5)) },
+        interval,
         max_backoff: ms(c.max_backoff, 8000),
         limit: c.controller_rate_limit.and_then(|n| u32::try_from(n).ok()).map(|rate| PacketInLimit {
             rate,

@@ -64,6 +64,8 @@ pub struct BridgeSpec {
     pub flood_vlans: BTreeSet<VlanId>,
     /// `other_config:forward-bpdu`.
     pub forward_bpdu: bool,
+    /// `other_config:dp-desc` and `dp-sn`.
+    pub description: (Option<String>, Option<String>),
     /// How it snoops multicast (`mcast_snooping_enable`); none: it does not.
     pub snooping: Option<SnoopingSettings>,
     /// Its spanning tree (`stp_enable`); none: it has none.
@@ -208,6 +210,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         (!asked, !before, (asked || before) && matches!(p.kind, Ok(Kind::Tunnel(_))), &p.name)
     }
     ports.sort_by(|a, b| order(a).cmp(&order(b)));
+    let text = |config, key| get(config, key).map(str::to_string);
     let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
     let mut controllers: Vec<ControllerSpec> = b
         .controller
@@ -230,6 +233,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge, dummies: DummyMode) -
         mac_age: idle(limit("mac-aging-time", 300)),
         mac_limit: entries(limit("mac-table-size", 8192)),
         flood_vlans: vlans(&b.flood_vlans).into_iter().collect(),
+        description: (text(&b.other_config, "dp-desc"), text(&b.other_config, "dp-sn")),
         forward_bpdu: get(&b.other_config, "forward-bpdu") == Some("true"),
         snooping: b.mcast_snooping_enable.then(|| snooping(&b.other_config)),
         stp: stp::settings(b, mac).filter(|_| !b.rstp_enable),

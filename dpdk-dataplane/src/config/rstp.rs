@@ -45,6 +45,15 @@ pub struct RstpPortSpec {
     pub check: bool,
 }
 
+/// Seconds, where nothing is set.
+const MAX_AGE: u32 = 20;
+const FORWARD_DELAY: u32 = 15;
+
+/// Both, if they go together (IEEE 802.1D-2004 section 17.14).
+fn together(max_age: u32, forward_delay: u32) -> Option<(u32, u32)> {
+    (2 * (forward_delay - 1) >= max_age).then_some((max_age, forward_delay))
+}
+
 /// The settings of a bridge; none: it does not speak the protocol.
 pub(super) fn settings(b: &ovs::Bridge, mac: Mac) -> Option<RstpSettings> {
     if !b.rstp_enable {
@@ -56,10 +65,22 @@ pub(super) fn settings(b: &ovs::Bridge, mac: Mac) -> Option<RstpSettings> {
         mac
     });
     let priority = between(&b.name, o, "rstp-priority", [0, 61_440]).unwrap_or(0x8000_u16) & 0xf000;
+    let max_age = between(&b.name, o, "rstp-max-age", [6, 40]).unwrap_or(MAX_AGE);
+    let forward_delay = between(&b.name, o, "rstp-forward-delay", [4, 30]).unwrap_or(FORWARD_DELAY);
+    let (max_age, forward_delay) = together(max_age, forward_delay).unwrap_or_else(|| {
+        let max_age = together(max_age, FORWARD_DELAY).map_or(MAX_AGE, |(age, _)| age);
+        let forward_delay = together(max_age, forward_delay).map_or(FORWARD_DELAY, |(_, delay)| delay);
+        tracing::error!(
+            target: "bridge",
+            "bridge {}: twice what rstp-forward-delay has above 1 s must not be less than rstp-max-age; taking {forward_delay} s and {max_age} s",
+            b.name
+        );
+        (max_age, forward_delay)
+    });
     Some(RstpSettings {
         id: u64::from(priority) << 48 | id.to_u64(),
-        max_age: between(&b.name, o, "rstp-max-age", [6, 40]).unwrap_or(20),
-        forward_delay: between(&b.name, o, "rstp-forward-delay", [4, 30]).unwrap_or(15),
+        max_age,
+        forward_delay,
         hold_count: between(&b.name, o, "rstp-transmit-hold-count", [1, 10]).unwrap_or(6),
         older: get(o, "rstp-force-protocol-version") == Some("0"),
     })

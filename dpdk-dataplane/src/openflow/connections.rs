@@ -8,7 +8,9 @@ use openflow_rs::message::{
     AsyncConfig, AsyncMasks, FlowMonitor, FlowUpdate, MultipartReply, PacketIn, PortStatus, Role, TableStatus, Version,
 };
 use openflow_rs::wire::DecodeError;
+use packet::Mac;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -150,6 +152,13 @@ pub struct Connections {
 
 /// Seconds that a bundle waits for its next message where nobody says another number, as in Open vSwitch.
 const BUNDLE_IDLE: u64 = 10;
+
+/// Some Ethernet address that no host has.
+fn a_mac() -> Mac {
+    /// A locally administered unicast address begins with this.
+    const LOCAL: u64 = 0x02 << 40;
+    Mac::from_u64(LOCAL | RandomState::new().build_hasher().finish() >> 24)
+}
 
 impl Connections {
     /// Lets controllers' sockets be outside the run directory.
@@ -354,6 +363,15 @@ impl Connections {
                 Some(e) = floods.recv() => self.tell_event(e, |l| &l.floods),
             }
         }
+    }
+
+    /// Sends the controllers of a bridge a packet that no port had, so that one that only answers packets says something.
+    pub fn send_bogus(&self, bridge: BridgeId) {
+        let packet = packet::build::rarp(a_mac());
+        let total_len = packet.len() as u32;
+        let packet_in =
+            PacketIn { packet, total_len, cookie: u64::MAX, reason: PacketInReason::NoMatch, ..PacketIn::default() };
+        self.broadcast(bridge, |w| w.packet_in(0, &packet_in, Miss::No));
     }
 
     fn tell_event(&self, e: Event, queue: for<'l> fn(&'l Listener) -> &'l mpsc::Sender<Message>) {

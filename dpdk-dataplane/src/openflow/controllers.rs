@@ -3,7 +3,7 @@
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
-use super::session::{ControllerOptions, Session, serve};
+use super::session::{ControllerOptions, Peer, Session, serve};
 use crate::clock::Clock;
 use crate::config::controller::{ControllerSpec, OPENFLOW_PORT};
 use crate::pmd::Handle;
@@ -33,6 +33,10 @@ pub struct ControllerStatus {
     pub last_error: Option<String>,
     /// When the last connection was made, and when the last one ended.
     pub since: (Option<Instant>, Option<Instant>),
+    /// Whether the controller controls the bridge by this connection: it says more than who tries one out.
+    pub admitted: bool,
+    /// When it last said something after that, or when this began.
+    pub heard: Option<Instant>,
     /// Counters of its limit for misses and for other packets, if it has one.
     pub limited: Option<[Counts; 2]>,
 }
@@ -85,6 +89,8 @@ impl Controllers {
             }
             let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
             packet_in_queue::lock(&packet_ins).limit = spec.limit;
+            let began = ControllerStatus { heard: Some(session.pmd.clock.instant()), ..ControllerStatus::default() };
+            *status.lock().unwrap_or_else(PoisonError::into_inner) = began;
             let controller = Controller { spec: spec.clone(), session: session.clone(), status, packet_ins };
             self.tasks.insert(spec.uuid, Task::start(controller));
         }
@@ -98,7 +104,7 @@ impl Controllers {
                 if std::mem::take(&mut s.connected) {
                     s.since.1 = Some(session.pmd.clock.instant());
                 }
-                s.role = None;
+                (s.role, s.admitted) = (None, false);
             });
             let controller = Controller { session: session.clone(), ..t.controller.clone() };
             *t = Task::start(controller);
@@ -114,23 +120,24 @@ impl Controllers {
         self.tasks.values().filter(|t| !t.controller.spec.service)
     }
 
-    /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge
-    /// has none.
-    pub fn alone(&self, since: Instant, now: Instant) -> Option<Duration> {
-        let mut ends = Vec::new();
-        for t in self.primary() {
-            let s = t.status();
-            if s.connected {
-                return None;
-            }
-            ends.push(s.since.1.unwrap_or(since));
+    /// For how long no controller has controlled the bridge; `None` if one does, or if the bridge has none.
+    pub fn alone(&self, now: Instant) -> Option<Duration> {
+        let all: Vec<ControllerStatus> = self.primary().map(Task::status).collect();
+        if all.iter().any(|s| s.connected && s.admitted) {
+            return None;
         }
-        ends.into_iter().max().map(|e| now.saturating_duration_since(e))
+        all.iter().filter_map(|s| s.heard).max().map(|heard| now.saturating_duration_since(heard))
     }
 
-    /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
+    /// Whether a controller is connected, which need not control the bridge yet.
+    pub fn any_connected(&self) -> bool {
+        self.primary().any(|t| t.status().connected)
+    }
+
+    /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals,
+    /// in which each can be probed and come again.
     pub fn patience(&self) -> Duration {
-        self.primary().map(|t| t.controller.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
+        self.primary().map(|t| t.controller.spec.interval).max().unwrap_or_default() * 3
     }
 }
 
@@ -273,23 +280,37 @@ impl Controller {
 
     /// Serves a connection; gives why it ended.
     async fn serve(&self, s: BoxStream) -> String {
+        /// Who is connected for so long controls the bridge, whatever it says.
+        const ADMITTED_AFTER: Duration = Duration::from_secs(30);
+        let made = self.clock().instant();
         self.set(|s| {
             (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
-            s.since.0 = Some(self.clock().instant());
+            s.since.0 = Some(made);
         });
         let (probe, async_messages) = (self.spec.probe, self.spec.async_messages);
         let options = ControllerOptions { probe, async_messages, packet_ins: self.packet_ins.clone() };
-        let end = serve(s, self.session.clone(), Some(options), |role| {
-            let word = match role {
-                PRIMARY => "master",
-                SECONDARY => "slave",
-                _ => "other",
-            };
-            self.set(|s| s.role = Some(word));
+        let end = serve(s, self.session.clone(), Some(options), |did| match did {
+            Peer::Role(role) => {
+                let word = match role {
+                    PRIMARY => "master",
+                    SECONDARY => "slave",
+                    _ => "other",
+                };
+                self.set(|s| s.role = Some(word));
+            }
+            Peer::Said { controls } => {
+                let now = self.clock().instant();
+                self.set(|s| {
+                    s.admitted |= controls || now.saturating_duration_since(made) >= ADMITTED_AFTER;
+                    if s.admitted {
+                        s.heard = Some(now);
+                    }
+                });
+            }
         });
         let end = end.await.map_or_else(|e| reason(&e), |()| "the connection was closed".into());
         self.set(|s| {
-            (s.connected, s.role) = (false, None);
+            (s.connected, s.role, s.admitted) = (false, None, false);
             s.since.1 = Some(self.clock().instant());
         });
         end

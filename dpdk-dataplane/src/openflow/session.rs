@@ -51,7 +51,7 @@ pub struct Session {
 }
 
 /// Serves a connection until it ends. `controller` are the options of a connection to a controller; others are by a
-/// management socket. `role` is called with the peer's role when that changes.
+/// management socket. `tell` is called with what the peer does.
 ///
 /// # Errors
 /// Why it ended.
@@ -59,7 +59,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
     session: Session,
     controller: Option<ControllerOptions>,
-    role: impl Fn(u32) + Send,
+    tell: impl Fn(Peer) + Send,
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
     let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.async_messages));
@@ -79,7 +79,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         names_tables: false,
         probe: controller.as_ref().map_or(MANAGEMENT_PROBE, |c| c.probe),
         packet_ins: PacketInQueues::new(controller.map(|c| c.packet_ins)),
-        role,
+        tell,
     };
     c.pmd.heed_misses(&c.all, c.bridge);
     let end = c.run(receiver).await;
@@ -113,6 +113,36 @@ fn table_miss(config: u32) -> Result<TableMiss, DecodeError> {
     }
 }
 
+/// What a peer does that others have to know.
+pub(super) enum Peer {
+    /// It has another role.
+    Role(u32),
+    /// It says something; `controls`: what only a controller says that means to control the switch.
+    Said { controls: bool },
+}
+
+/// Whether a message is more than what a controller asks that is still finding out whether it wants this switch.
+fn controls(m: &Message) -> bool {
+    use MultipartRequest as Q;
+    /// OFPMP_TABLE_DESC.
+    const TABLE_DESC: u16 = 14;
+    !matches!(
+        m,
+        Message::Hello(_)
+            | Message::Error { .. }
+            | Message::EchoRequest(_)
+            | Message::EchoReply(_)
+            | Message::FeaturesRequest
+            | Message::GetConfigRequest
+            | Message::SetConfig(_)
+            | Message::QueueGetConfigRequest(_)
+            | Message::GetAsyncRequest
+            | Message::MultipartRequest(
+                Q::GroupStats(_) | Q::GroupDesc(_) | Q::GroupFeatures | Q::TableFeatures(_) | Q::Other(TABLE_DESC, _)
+            )
+    )
+}
+
 /// Whether only switches send this type of message.
 fn from_switch(kind: u8) -> bool {
     matches!(kind, 10..=12)
@@ -128,7 +158,7 @@ pub(super) struct ControllerOptions {
     pub packet_ins: packet_in_queue::Shared,
 }
 
-struct Connection<S, R> {
+struct Connection<S, T> {
     /// Its name in the log.
     name: String,
     bridge: BridgeId,
@@ -149,10 +179,10 @@ struct Connection<S, R> {
     probe: Duration,
     /// Packet-ins that wait for their rate.
     packet_ins: PacketInQueues,
-    role: R,
+    tell: T,
 }
 
-impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
+impl<S: AsyncRead + AsyncWrite + Send, T: Fn(Peer) + Send> Connection<S, T> {
     async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
         let clock = self.pmd.clock.clone();
         let (mut heard, mut asked) = (clock.instant(), false);
@@ -211,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
 
     fn pass(&mut self, m: Message) {
         if let Message::RoleStatus(r, _) = &m {
-            (self.role)(r.role);
+            (self.tell)(Peer::Role(r.role));
         }
         if let Some(m) = self.packet_ins.take(m, self.pmd.clock.instant()) {
             self.queue(0, &m);
@@ -230,6 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let mut next = Some(first);
         let wants = self.all.wants(self.id);
         while let Some(r) = next.take() {
+            let controls = r.message.as_ref().is_ok_and(controls);
+            (self.tell)(Peer::Said { controls });
             if let Ok(m) = &r.message {
                 self.all.show(self.bridge, m, version, r.header.xid);
                 self.log("received", m, r.header.xid);
@@ -553,7 +585,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 let raw = Message::RoleRequest(r).encode(self.sender.version(), h.xid);
                 return self.refuse(h.xid, &e, &raw);
             }
-            (self.role)(r.role);
+            (self.tell)(Peer::Role(r.role));
         }
         let role = self.all.wants(self.id).map_or(r.role, |w| w.role);
         let generation_id = self.all.generation(self.bridge).unwrap_or(u64::MAX);

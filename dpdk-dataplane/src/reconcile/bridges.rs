@@ -25,7 +25,11 @@ use openflow_rs::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
+
+/// How often controllers of a bridge that fails open get a packet that they may answer.
+const BOGUS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reconciler {
     /// Whether network devices that ports need have come, gone or been replaced.
@@ -108,8 +112,9 @@ impl Reconciler {
             spec: spec.clone(),
             sockets: Vec::new(),
             controllers: Controllers::default(),
-            since: self.pmd.clock.instant(),
             standalone,
+            fails_open: false,
+            next_bogus: self.pmd.clock.instant(),
             ports: BTreeMap::new(),
             next: 1,
             configured: false,
@@ -145,25 +150,41 @@ impl Reconciler {
         }
     }
 
-    /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three
-    /// probe intervals.
+    /// Has bridges with `fail_mode` standalone switch by themselves: those without controllers, and those that no
+    /// controller has controlled for three probe intervals. These fail open: what flows there were is gone, and a hidden
+    /// one has all packets switched until a controller controls the bridge again (ovs-vswitchd.conf.db(5)).
     pub(super) fn fail_over(&mut self) {
         let now = self.pmd.clock.instant();
         for b in self.bridges.values_mut() {
-            let alone = !has_primary(&b.spec)
-                || b.controllers.alone(b.since, now).is_some_and(|t| t >= b.controllers.patience());
-            let standalone = !b.spec.secure && alone;
+            let (id, name, primary) = (b.id, &b.spec.name, has_primary(&b.spec));
+            let standalone = !b.spec.secure && !primary;
             if std::mem::replace(&mut b.standalone, standalone) != standalone {
-                if has_primary(&b.spec) {
-                    let what = if standalone {
-                        "could not connect to a controller: switches by itself"
-                    } else {
-                        "is connected to a controller"
-                    };
-                    tracing::warn!(target: "fail_open", "bridge {} {what}", b.spec.name);
-                }
-                let id = b.id;
                 self.pmd.post(move |w| set_standalone(w, id, standalone));
+            }
+            let alone = b.controllers.alone(now).filter(|_| primary && !b.spec.secure);
+            // Whole seconds, as without probes none is enough.
+            let open = alone.is_some_and(|t| b.fails_open || t.as_secs() > 0 && t >= b.controllers.patience());
+            if std::mem::replace(&mut b.fails_open, open) != open {
+                match alone {
+                    Some(t) => tracing::warn!(
+                        target: "fail_open",
+                        "bridge {name}: could not connect to a controller (or it did not begin to control the switch) for {} seconds, failing open",
+                        t.as_secs()
+                    ),
+                    None => tracing::warn!(target: "fail_open", "bridge {name}: no longer in fail-open mode"),
+                }
+                self.pmd.post(move |w| {
+                    let now = w.now();
+                    if open {
+                        delete_flows(w, id);
+                        w.bfd.tables_ready(id, now);
+                    }
+                    w.switch.bridge_mut(id).into_iter().for_each(|b| b.set_fails_open(open, now));
+                });
+            }
+            if open && b.controllers.any_connected() && now >= b.next_bogus {
+                b.next_bogus = now + BOGUS_INTERVAL;
+                self.connections.send_bogus(id);
             }
         }
     }
@@ -186,29 +207,25 @@ impl Reconciler {
         b.controllers.apply(&spec.controllers, &session);
         if b.configured && has_primary(&b.spec) != has_primary(spec) {
             // What the one who decided before has left is not for the next one, as in Open vSwitch.
-            b.standalone = !spec.secure && (b.standalone || !has_primary(spec));
+            b.standalone = !spec.secure && !has_primary(spec);
             let (id, standalone) = (b.id, b.standalone);
             self.pmd.post(move |w| {
-                let now = w.now();
-                w.switch.with_tables(id, |b| {
-                    if let Err(e) = b.flow_mod(&FlowMod::delete_all(), now) {
-                        tracing::error!(target: "bridge", "{}: flows are not deleted: {e}", b.name);
-                    }
-                });
+                delete_flows(w, id);
                 set_standalone(w, id, standalone);
             });
         }
         let settings = |s: &BridgeSpec| {
             let collectors = s.collectors.keys().copied().collect::<Vec<u32>>();
-            (s.datapath_id, s.mac_age, s.mac_limit, s.flood_vlans.clone(), s.forward_bpdu, collectors)
+            let named = (s.datapath_id, s.description.clone());
+            (named, s.mac_age, s.mac_limit, s.flood_vlans.clone(), s.forward_bpdu, collectors)
         };
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
-        let (id, (dpid, age, limit, floods, forward_bpdu, collectors)) = (b.id, settings(spec));
+        let (id, (named, age, limit, floods, forward_bpdu, collectors)) = (b.id, settings(spec));
         self.pmd.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
-                b.datapath_id = dpid;
+                (b.datapath_id, b.description) = named;
                 b.macs.set_limits(age, limit);
                 let forwards = std::mem::replace(&mut b.forward_bpdu, forward_bpdu) != forward_bpdu;
                 if b.macs.set_flood_vlans(floods) || forwards {
@@ -618,6 +635,15 @@ pub(super) async fn police(pmd: &Handle, kernel: &KernelTables, p: &mut RunningP
     };
     let classes = p.traffic_control.follow(kernel, name, index, queues, ingress).await;
     pmd.post(move |w| w.set_classes(device, classes));
+}
+
+fn delete_flows(w: &mut MainPmd, id: BridgeId) {
+    let now = w.now();
+    w.switch.with_tables(id, |b| {
+        if let Err(e) = b.flow_mod(&FlowMod::delete_all(), now) {
+            tracing::error!(target: "bridge", "{}: flows are not deleted: {e}", b.name);
+        }
+    });
 }
 
 /// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other

@@ -96,10 +96,12 @@ pub(crate) struct RunningBridge {
     /// The management socket, and the one of `ovs-ofctl snoop`.
     pub sockets: Vec<Socket>,
     pub controllers: Controllers,
-    /// When it was added.
-    pub since: Instant,
-    /// It switches by itself, as `fail_mode` is standalone and no controller is there.
+    /// It switches by itself, as `fail_mode` is standalone and it has no controller.
     pub standalone: bool,
+    /// It switches by itself, as `fail_mode` is standalone and its controllers do not control it.
+    pub fails_open: bool,
+    /// When its controllers may get the next packet that they may answer.
+    pub next_bogus: Instant,
     pub ports: BTreeMap<String, RunningPort>,
     /// Where the search for free port numbers goes on.
     pub next: u16,

@@ -49,11 +49,19 @@ impl AsyncConfig {
     /// What a connection gets that has not said what it wants: what Open vSwitch sends then.
     pub fn initial(v: Version) -> AsyncConfig {
         let newer = v >= Version::Of14;
+        // Timeouts and deletion; since 1.3 deletion of a group, since 1.4 of a meter, and eviction.
+        let removed = if newer {
+            0b11_1111
+        } else if v == Version::Of13 {
+            0b1111
+        } else {
+            0b111
+        };
         AsyncConfig {
             // No match and action; later versions say more closely which action.
             packet_in: AsyncMasks { primary: if newer { 0b11_1011 } else { 0b11 }, secondary: 0 },
             port_status: AsyncMasks { primary: 0b111, secondary: 0b111 },
-            flow_removed: AsyncMasks { primary: if v >= Version::Of13 { 0b1111 } else { 0b111 }, secondary: 0 },
+            flow_removed: AsyncMasks { primary: removed, secondary: 0 },
             table_status: AsyncMasks::default(),
             request_forward: AsyncMasks::default(),
         }

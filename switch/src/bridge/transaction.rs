@@ -3,7 +3,7 @@
 //! apply; packets wait for the exchange only.
 
 use crate::bridge::changes::Changes;
-use crate::bridge::in_band::InBand;
+use crate::bridge::hidden::InBand;
 use crate::bridge::mac::MacTable;
 use crate::bridge::queue_marks::QueueMarks;
 use crate::bridge::{Bridge, validate};
@@ -119,8 +119,9 @@ impl Bridge {
             // Flows, groups and meters are checked without them.
             ports: BTreeMap::new(),
             tables: self.tables.clone(),
-            in_band: Classifier::default(),
+            hidden: Classifier::default(),
             controlled: InBand::default(),
+            fails_open: false,
             groups: self.groups.clone(),
             meters: self.meters.clone(),
             meter_numbers: self.meter_numbers.clone(),
@@ -134,6 +135,7 @@ impl Bridge {
             observed: false,
             netflow: false,
             spans: false,
+            description: (None, None),
             forward_bpdu: self.forward_bpdu,
             rapid: self.rapid,
             fragments: self.fragments,

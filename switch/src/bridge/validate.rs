@@ -224,7 +224,8 @@ pub(crate) fn group(g: &Group) -> Check {
 
 /// Checks a meter that is added or changed.
 pub(crate) fn meter(m: &MeterConfig) -> Check {
-    if m.id == MeterId(0) || m.id > MeterId(MOST_METERS) {
+    let is_virtual = matches!(m.id, MeterId::CONTROLLER | MeterId::SLOWPATH);
+    if m.id == MeterId(0) || m.id > MeterId(MOST_METERS) && !is_virtual {
         return Err(E::MeterModInvalidMeter.because(format!("meter {}: expected 1 to {MOST_METERS}", m.id)));
     }
     let units = m.flags & (MeterConfig::KBPS | MeterConfig::PKTPS);

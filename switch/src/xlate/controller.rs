@@ -11,7 +11,7 @@ use crate::extract;
 use crate::xlate::{Observer, Within, Xlate, continuation, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason};
 use openflow_rs::message::PacketIn;
-use openflow_rs::{ALL_FIELDS, FieldId as F, Match, Prereq, TableId};
+use openflow_rs::{ALL_FIELDS, FieldId as F, Match, MeterId, Prereq, TableId};
 use std::sync::Arc;
 
 /// What a packet's walk waits for.
@@ -127,7 +127,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return;
         }
         let n = self.wire_len();
-        if c.meter_id.is_some_and(|m| !self.backer.meter_pass(self.pipeline.bridge, m, n)) {
+        if !self.backer.meter_pass(self.pipeline.bridge, c.meter_id.unwrap_or(MeterId::CONTROLLER), n) {
             return self.because(DropReason::Meter);
         }
         // Without an Ethernet header where the packet has none.

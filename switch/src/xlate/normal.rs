@@ -181,6 +181,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let Some(port) = self.member_for(port, vlan) else { return };
         let Some(p) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&port)) else { return };
         let (untagged, access) = (p.vlan.sends_untagged(vlan), matches!(p.vlan, VlanMode::Access(_)));
+        let trunk = matches!(p.vlan, VlanMode::Trunk(_) | VlanMode::NativeTagged(..));
         let priorities = p.priority_tags;
         let saved = (!self.is_last()).then(|| self.packet.key.clone());
         let tci = self.packet.key.get(F::VlanTci);
@@ -189,9 +190,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.packet.key.set(F::Vlan1Tci, 0);
             self.packet.key.set(F::Vlan1Tpid, 0);
         }
+        // Between trunks a tag without a VLAN stays for the priority that it tells.
+        let prioritized = trunk && vlan == VlanId::NONE && tci & 0xe000 != 0;
         if !untagged {
             self.packet.key.set(F::VlanTci, (tci & 0xe000) | 0x1000 | u128::from(vlan));
-        } else if tci & 0x1000 != 0 {
+        } else if tci & 0x1000 != 0 && !prioritized {
             // An access port sends no tag at all.
             let inner = [F::Vlan1Tci, F::Vlan1Tpid].map(|f| if access { 0 } else { self.packet.key.get(f) });
             self.packet.key.set(F::VlanTci, inner[0]);

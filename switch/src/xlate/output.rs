@@ -11,7 +11,7 @@ use crate::xlate::encap::packet_type;
 use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
-use openflow_rs::{FieldId as F, PortNo, Prereq, TableId};
+use openflow_rs::{FieldId as F, MeterId, PortNo, Prereq, TableId};
 use packet::{bpdu, ccm, ipproto, lldp};
 use std::net::IpAddr;
 
@@ -35,7 +35,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let no = PortNo(self.packet.key.get(F::InPort) as u16);
         self.packet.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
         let port = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no));
-        if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
+        let config = port.map_or(0, |p| p.config);
+        if config & Port::DOWN != 0 {
             return self.because(DropReason::PortConfig);
         }
         let (session, stp) = (port.and_then(|p| p.bfd_packets), port.and_then(|p| p.stp));
@@ -43,20 +44,28 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if stp.is_some() && self.bpdu(no) {
             return;
         }
-        // A path that the spanning tree blocks is still watched.
+        // What is for the switch itself comes whatever the port may receive, and is not copied; a path that the spanning
+        // tree blocks is still watched.
         let blocked = stp.is_some_and(|s| !s.learns());
-        if !blocked {
-            self.copy(no, true);
-        }
         let watches = point.is_some_and(|c| self.ccm(&c, no)) || session.is_some_and(|b| self.bfd(&b, no));
         let taken = watches || listens && self.lldp(no);
         if taken || !blocked && self.slow_protocol(no) {
             return;
         }
+        if config & (Port::NO_RECV | Port::NO_RECV_STP) != 0 && self.may_not_receive(config) {
+            return self.because(DropReason::PortConfig);
+        }
         if blocked {
             return self.because(DropReason::StpState);
         }
+        self.copy(no, true);
         self.run_first_table();
+    }
+
+    /// Whether a port's configuration forbids to receive this packet: one of a spanning tree, or any other.
+    fn may_not_receive(&mut self, config: u32) -> bool {
+        let bars = if self.is_bpdu() { Port::NO_RECV_STP } else { Port::NO_RECV };
+        config & bars != 0
     }
 
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
@@ -570,10 +579,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// The packet goes no further than to the daemon, which is told of it by an event.
     pub(crate) fn ends_at_daemon(&mut self, why: SlowPath, event: impl FnOnce(BridgeId, Vec<u8>) -> Event) {
         self.observer.slow_path(why);
-        if !self.observer.dry() {
-            self.pipeline.sent += 1;
-            self.out.events.push(event(self.pipeline.bridge, self.packet.buf.data().to_vec()));
+        if self.observer.dry() {
+            return;
         }
+        if !self.backer.meter_pass(self.pipeline.bridge, MeterId::SLOWPATH, self.packet.buf.data().len()) {
+            return self.because(DropReason::Meter);
+        }
+        self.pipeline.sent += 1;
+        self.out.events.push(event(self.pipeline.bridge, self.packet.buf.data().to_vec()));
     }
 
     /// The packet goes no further than to the BFD session of a port. Packets of the same flow go there without a walk.
@@ -583,22 +596,30 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             return;
         }
         let Some(p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
-        self.observer.ends_at_session(&self.packet.base, self.pipeline.bridge, no);
+        match self.backer.meter(self.pipeline.bridge, MeterId::SLOWPATH) {
+            None => self.observer.ends_at_session(&self.packet.base, self.pipeline.bridge, no),
+            Some(meter) if meter.pass(p.data().len(), self.backer.now) => {}
+            Some(_) => return self.because(DropReason::Meter),
+        }
         self.pipeline.sent += 1;
         self.out.bfd.push((self.pipeline.bridge, no, p));
     }
 
     /// Hands a BPDU to the spanning tree; false if it is another packet.
     fn bpdu(&mut self, no: PortNo) -> bool {
-        if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
-            return false;
-        }
-        self.observer.decides(F::EthDst);
-        let its = self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64();
+        let its = self.is_bpdu();
         if its {
             self.ends_at_daemon(SlowPath::Stp, |bridge, packet| Event::Bpdu { bridge, port: no, packet });
         }
         its
+    }
+
+    fn is_bpdu(&mut self) -> bool {
+        if self.packet.key.get(F::EthType) as u16 != packet::ethertype::NONE {
+            return false;
+        }
+        self.observer.decides(F::EthDst);
+        self.packet.key.get(F::EthDst) as u64 == bpdu::ADDRESS.to_u64()
     }
 
     /// Hands a BFD packet to the session of its port; false if it is another packet.

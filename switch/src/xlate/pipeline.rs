@@ -1,7 +1,7 @@
 //! The pipeline: lookups, one by one or a segment at once, and lists of actions.
 
 use crate::bridge::groups::ordered_action_set;
-use crate::bridge::in_band::FIRST_PRIORITY;
+use crate::bridge::hidden::hidden_priority;
 use crate::bridge::misses::OnMiss;
 use crate::bridge::{Fragments, Port};
 use crate::buf::PacketBuf;
@@ -193,7 +193,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             let within = first.is_some() || levels > self.pipeline.first_level;
             let deepens = u32::from(within && table <= self.pipeline.table);
             self.pipeline.levels = levels;
-            let hidden = if table == TableId::FIRST { self.in_band(in_port) } else { None };
+            let hidden = if table == TableId::FIRST { self.hidden_flow(in_port) } else { None };
             let is_hidden = hidden.is_some();
             // Segments are of packets with an Ethernet header.
             let ethernet = self.packet.key.get(F::PacketType) == 0;
@@ -220,7 +220,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 next = self.steps(&rule.actions, &rule.steps, 0).map(|t| (t, self.own_port()));
                 continue;
             }
-            self.tell_rule(table, &rule, if is_hidden { FIRST_PRIORITY } else { 0 });
+            let priority = if is_hidden { hidden_priority(&rule) } else { rule.priority.into() };
+            self.tell_rule(table, &rule, priority);
             self.actions(&rule.actions);
             self.observer.close();
         }
@@ -345,12 +346,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         None
     }
 
-    fn tell_rule(&mut self, table: TableId, rule: &Rule, above: u32) {
+    fn tell_rule(&mut self, table: TableId, rule: &Rule, priority: u32) {
         let m = self.observer.named(rule.matches.to_string(), self.backer.bridges.get(self.pipeline.bridge));
         self.observer.open(Kind::Table, || {
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
             let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
-            format!("{table:2}. {m}priority {}{cookie}", above + u32::from(rule.priority))
+            format!("{table:2}. {m}priority {priority}{cookie}")
         });
         if rule.actions.is_empty() {
             self.observer.tell(Kind::Action, || "drop".into());

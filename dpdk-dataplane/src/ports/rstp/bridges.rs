@@ -70,8 +70,8 @@ fn state(p: &RapidPort) -> StpState {
 
 fn name(s: StpState) -> &'static str {
     match s {
-        StpState::Disabled => "Disabled",
-        StpState::Blocking | StpState::Listening => "Discarding",
+        // A port without a link discards, in the role of a disabled one.
+        StpState::Disabled | StpState::Blocking | StpState::Listening => "Discarding",
         StpState::Learning => "Learning",
         StpState::Forwarding => "Forwarding",
     }

@@ -1,6 +1,7 @@
-//! In-band control (ovs-vswitchd.conf.db(5), `Controller:connection_mode`): hidden flows by which the host behind a
-//! bridge's own port, and its neighbours, reach controllers through the bridge whatever its tables say. They stand before
-//! all flows of the first table; OpenFlow neither sees nor changes them.
+//! Hidden flows stand before all flows of the first table; OpenFlow neither sees nor changes them. Those of in-band
+//! control (ovs-vswitchd.conf.db(5), `Controller:connection_mode`) have the host behind a bridge's own port, and its
+//! neighbours, reach controllers through the bridge whatever its tables say. That of a bridge that fails open
+//! (`Bridge:fail_mode` standalone) switches all packets.
 
 use crate::bridge::Bridge;
 use crate::classifier::{Classifier, Rule};
@@ -13,7 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The priority of the first kind of hidden flows, as Open vSwitch has it: no flow of a controller has one so high.
-pub const FIRST_PRIORITY: u32 = 180_000;
+const FIRST_PRIORITY: u32 = 180_000;
+
+/// The kind of the hidden flow of a bridge that fails open, above those of in-band control, and its priority, as Open
+/// vSwitch has it.
+const FAIL_OPEN: u16 = 9;
+const FAIL_OPEN_PRIORITY: u32 = 0xf0_f0f0;
+
+/// The priority of a hidden flow, whose rule has its kind for one.
+pub(crate) fn hidden_priority(rule: &Rule) -> u32 {
+    match rule.priority {
+        FAIL_OPEN => FAIL_OPEN_PRIORITY,
+        kind => FIRST_PRIORITY + u32::from(kind),
+    }
+}
 
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 pub(crate) const DHCP_SERVER: u16 = 67;
@@ -84,24 +98,34 @@ impl Bridge {
     /// Sets what in-band control lets through. Flows that stay keep their counters; cached flows become stale if any
     /// changes.
     pub fn set_in_band(&mut self, wanted: &InBand, now: Duration) {
-        let queue = wanted.queue.map(Action::SetQueue);
-        let actions: Vec<Action> =
-            queue.into_iter().chain([Action::Output { port: PortNo::NORMAL, max_len: 0 }]).collect();
+        self.controlled = wanted.clone();
+        self.set_hidden(now);
+    }
+
+    /// Has the bridge switch all packets by itself, whatever its flows say, or not.
+    pub fn set_fails_open(&mut self, open: bool, now: Duration) {
+        self.fails_open = open;
+        self.set_hidden(now);
+    }
+
+    fn set_hidden(&mut self, now: Duration) {
         let mut hidden = Classifier::default();
         let mut changed = false;
-        for (kind, matches) in wanted.matches() {
-            let old = self.in_band.find(&matches, kind).filter(|r| *r.actions == *actions).cloned();
+        let open = self.fails_open.then(|| (FAIL_OPEN, Match::new()));
+        for (kind, matches) in self.controlled.matches().into_iter().chain(open) {
+            let queue = self.controlled.queue.filter(|_| kind != FAIL_OPEN).map(Action::SetQueue);
+            let normal = Action::Output { port: PortNo::NORMAL, max_len: 0 };
+            let actions: Vec<Action> = queue.into_iter().chain([normal]).collect();
+            let old = self.hidden.find(&matches, kind).filter(|r| *r.actions == *actions).cloned();
             changed |= old.is_none();
             hidden.insert(old.unwrap_or_else(|| {
-                let actions = actions.clone();
                 Arc::new(Rule::new(&FlowMod { priority: kind, matches, actions, ..FlowMod::default() }, now))
             }));
         }
-        if changed || hidden.len() != self.in_band.len() {
-            self.in_band = hidden;
+        if changed || hidden.len() != self.hidden.len() {
+            self.hidden = hidden;
             self.epoch += 1;
         }
-        self.controlled = wanted.clone();
     }
 
     /// What in-band control lets through.
@@ -111,6 +135,6 @@ impl Bridge {
 
     /// The hidden flows, with their priorities.
     pub fn hidden_flows(&self) -> impl Iterator<Item = (u32, &Arc<Rule>)> {
-        self.in_band.iter().map(|r| (FIRST_PRIORITY + u32::from(r.priority), r))
+        self.hidden.iter().map(|r| (hidden_priority(r), r))
     }
 }

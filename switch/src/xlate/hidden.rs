@@ -1,6 +1,6 @@
-//! Packets of in-band control: hidden flows stand before the first table ([`crate::bridge::in_band`]).
+//! Hidden flows stand before the first table ([`crate::bridge::hidden`]); answers of DHCP servers with in-band control.
 
-use crate::bridge::in_band::{DHCP_CLIENT, DHCP_SERVER};
+use crate::bridge::hidden::{DHCP_CLIENT, DHCP_SERVER};
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
 use crate::xlate::{Kind, Lookup, Observer, Xlate};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Whether the bridge has in-band control.
     fn has_in_band(&self) -> bool {
-        self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| !b.in_band.is_empty())
+        self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| !b.controlled.remotes.is_empty())
     }
 
     /// The hidden flow that the packet fits, for which it counts.
-    pub(super) fn in_band(&mut self, in_port: PortNo) -> Option<Arc<Rule>> {
-        if !self.has_in_band() {
+    pub(super) fn hidden_flow(&mut self, in_port: PortNo) -> Option<Arc<Rule>> {
+        if self.backer.bridges.get(self.pipeline.bridge).is_none_or(|b| b.hidden.is_empty()) {
             return None;
         }
         // A segment does not know of hidden flows.
@@ -31,7 +31,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             rule = self.observer.lookup(&Lookup {
                 bridge: self.pipeline.bridge,
                 table: TableId::FIRST,
-                classifier: &b.in_band,
+                classifier: &b.hidden,
                 key: &self.packet.key,
                 in_port,
                 depth: self.pipeline.depth,
@@ -51,7 +51,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// of the bridge cached by their ports.
     fn fits_hidden_flow(&mut self) -> bool {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge) else { return false };
-        for r in b.in_band.iter() {
+        for r in b.hidden.iter() {
             let differs = r.matches.fields().into_iter().any(|(f, value, mask)| {
                 let has = self.packet.key.get(f) & mask;
                 self.observer.decides_whether(f, has, value);
