@@ -84,7 +84,20 @@ fn other_config(here: &Here<'_>, before: Option<&Map<Str, Str>>) -> Map<Str, Str
     for (k, v) in &settings.other {
         m.insert(k.clone(), v.clone());
     }
-    for key in ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-enable-lflow-cache"] {
+    m.entry("ovn-enable-lflow-cache".into()).or_insert_with(|| "true".into());
+    // What is not set, or not any more, is told as empty.
+    for key in [
+        "ovn-bridge-mappings",
+        "ovn-cms-options",
+        "ovn-chassis-mac-mappings",
+        "ovn-limit-lflow-cache",
+        "ovn-memlimit-lflow-cache-kb",
+        "ovn-trim-limit-lflow-cache",
+        "ovn-trim-wmark-perc-lflow-cache",
+        "ovn-trim-timeout-ms",
+        "ovn-evpn-vxlan-ports",
+        "ovn-evpn-local-ip",
+    ] {
         m.entry(key.into()).or_insert_with(|| "".into());
     }
     if !lost.is_empty() {
@@ -159,8 +172,7 @@ impl Writer {
             if !known && self.said.say(format!("Removing unsupported key \"{key}\" from chassis record.")) {
                 tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
             }
-            // What the operator takes back goes as well.
-            let ours = key.starts_with("ovn-evpn-") || key.starts_with("isthmus-");
+            let ours = key.starts_with("isthmus-");
             known && (!ours || other.contains_key(key))
         });
         merged.extend(other);
