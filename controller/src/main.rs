@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
+        shared.lock().unwrap_or_else(PoisonError::into_inner).times.register(&d);
         d.counters(&[
             &controller::units::flows::LOGICAL_FLOWS,
             &controller::units::flows::RUNS,

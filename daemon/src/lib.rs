@@ -35,6 +35,7 @@ pub mod pidfile;
 mod run;
 mod scrape;
 mod standby;
+mod stopwatch;
 mod unixctl;
 
 pub use coverage::{Counter, Coverage};
@@ -45,4 +46,5 @@ pub use metrics::{Metric, Metrics};
 pub use options::{Options, TlsOptions, parse};
 pub use run::{Daemon, Program, Threads, run};
 pub use standby::Standby;
+pub use stopwatch::Stopwatches;
 pub use unixctl::{Commands, Reply};

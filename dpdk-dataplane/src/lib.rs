@@ -31,6 +31,9 @@
 //!                      fast PMD threads
 //! ```
 
+/// The version of Open vSwitch that this switch stands for: its database, its OpenFlow and its commands.
+pub const OVS_VERSION: &str = "3.7.90";
+
 pub mod clock;
 pub mod commands;
 pub mod config;

@@ -34,6 +34,9 @@ struct Args {
     dpdk_args: String,
     #[command(flatten)]
     compatible: Compatible,
+    /// Keep all memory that is used in RAM.
+    #[arg(long)]
+    mlockall: bool,
     /// Do not use the kernel's routes, but only those of ovs/route/add.
     #[arg(long)]
     disable_system_route: bool,
@@ -49,6 +52,12 @@ struct Args {
 /// Options of ovs-vswitchd that are accepted so that its scripts run.
 #[derive(clap::Args)]
 struct Compatible {
+    /// Accepted for compatibility: devices that need raw access get it from the system's rules.
+    #[arg(long)]
+    hw_rawio_access: bool,
+    /// Accepted for compatibility: peers get no CA certificate by the connection.
+    #[arg(long, value_name = "FILE")]
+    peer_ca_cert: Option<String>,
     /// Accepted for compatibility: this switch never uses the kernel's.
     #[arg(long)]
     disable_system: bool,
@@ -57,19 +66,30 @@ struct Compatible {
     dummy_numa: Option<String>,
 }
 
-/// The text of `--version`.
-const VERSION: &str = concat!(
-    "dpdk-dataplane (Isthmus) ",
-    env!("CARGO_PKG_VERSION"),
-    "\n",
-    env!("ISTHMUS_DPDK_VERSION"),
-    "\nOpenFlow versions 0x1:0x6"
-);
+/// The text of `--version`. `ovs-ctl` takes the last word of the line with "Open vSwitch" for the version.
+fn version() -> String {
+    format!(
+        "dpdk-dataplane (Isthmus) {}\n{}\nOpenFlow versions 0x1:0x6\nIn place of Open vSwitch {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("ISTHMUS_DPDK_VERSION"),
+        dpdk_dataplane::OVS_VERSION
+    )
+}
+
+/// Keeps memory in RAM from its first use on. What is only reserved is not used.
+fn lock_memory() {
+    use nix::libc::MCL_ONFAULT;
+    use nix::sys::mman::{MlockAllFlags, mlockall};
+    let flags = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | MlockAllFlags::from_bits_retain(MCL_ONFAULT);
+    if let Err(e) = mlockall(flags) {
+        tracing::error!(target: "vswitchd", "mlockall failed: {}", e.desc());
+    }
+}
 
 fn main() -> ExitCode {
     let args: Args = daemon::parse();
     let program = Program {
-        version: VERSION.into(),
+        version: version(),
         family: Family::Ovs,
         modules: &[
             "bfd",
@@ -90,6 +110,9 @@ fn main() -> ExitCode {
 }
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    if args.mlockall {
+        lock_memory();
+    }
     let rundir = daemon::dirs::ovs_rundir();
     std::fs::create_dir_all(&rundir).with_context(|| rundir.display().to_string())?;
     let server = match &args.embed {

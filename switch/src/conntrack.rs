@@ -26,6 +26,7 @@ mod zone;
 pub use awaiting::Awaiting;
 pub(crate) use connection::ConnSnapshot;
 pub use connection::{Connection, Direction, Translates, Tuple};
+pub use dump::Detail;
 pub use flush::Flush;
 pub(crate) use joint::{Joint, Stash};
 pub use limits::Refusal;

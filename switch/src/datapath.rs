@@ -204,6 +204,12 @@ impl Switch {
         self.backer.opened += 1;
     }
 
+    /// Has what ports receive dropped while flows are being restored (`other_config:flow-restore-wait` of
+    /// ovs-vswitchd.conf.db(5)), or not any more.
+    pub fn set_restoring(&mut self, on: bool) {
+        self.backer.restoring = on;
+    }
+
     /// Whether a packet of which nothing leaves but samples counts as dropped (`other_config:explicit-sampled-drops` of
     /// ovs-vswitchd.conf.db(5)); by default it does not.
     pub fn set_sampled_drops(&mut self, on: bool) {
@@ -688,7 +694,8 @@ impl Switch {
         for Upcall { device, packet: p, .. } in packets {
             let Switch { backer, flowcache, .. } = self;
             let Cache { views, table, on, .. } = &flowcache.cache;
-            if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
+            let cached = *on && key.fill(device, p.data(), &views.own, views.exact_flags()) && key.is_sound(&p);
+            if !cached {
                 self.uncached(device, p, out);
                 continue;
             }

@@ -25,6 +25,10 @@ reasons! {
     MirrorPort = "mirror_port",
     /// A controller has the port down, or forbids it to receive or to send (`ovs-ofctl mod-port`).
     PortConfig = "port_config",
+    /// A checksum outside a tunnel is wrong.
+    TunnelChecksum = "tunnel_checksum",
+    /// Flows are being restored (`other_config:flow-restore-wait`).
+    Restoring = "flow_restore_wait",
     /// The spanning tree does not let the port carry packets.
     StpState = "stp_state",
     /// No flow matched.

@@ -29,6 +29,7 @@ pub use bridge::misses::TableMiss;
 pub use bridge::queue_marks::QueueMarks;
 pub use bridge::snooping::{Snooping, SnoopingSettings};
 pub use bridge::transaction::{PacketOutThen, Replaced, TableTransaction, TablesThen};
+pub use bridge::validate::MOST_METERS;
 pub use bridge::{
     BfdPackets, Bridge, CcmPackets, FlowUpdate, Fragments, Port, PortKind, PortLink, PriorityTags, StpState, VlanMode,
     is_live,

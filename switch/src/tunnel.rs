@@ -6,7 +6,7 @@ mod key;
 mod underlay;
 
 pub use decap::{Decapsulated, Malformed, Options, Outer, outer_addresses, to_key};
-pub(crate) use decap::{IPV4_WITHIN, IPV6_WITHIN, decapsulate, tunnel_kind};
+pub(crate) use decap::{IPV4_WITHIN, IPV6_WITHIN, decapsulate, is_sound, tunnel_kind};
 pub use erspan::ErspanOptions;
 pub use key::TunnelKey;
 pub use underlay::{Egress, Route, RouteRule, Underlay};

@@ -24,6 +24,24 @@ pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
     txn.update_row(*root, [ovs::OpenVswitch::other_config(&other)]);
 }
 
+/// Takes back what an older OVN has set: while its mark stands, `flow-restore-wait` is OVN's, not an operator's, and a switch
+/// that starts with it receives nothing for good.
+pub fn flow_restore(db: &ovs::Database, plan: &mut Plan) {
+    const MARK: &str = "ovn-managed-flow-restore-wait";
+    const WAIT: &str = "flow-restore-wait";
+    let Some((root, row)) = db.open_vswitch.iter().next() else { return };
+    if !ovn_schema::options::flag(&row.external_ids, MARK) {
+        return;
+    }
+    let pair = |m: &Map<Str, Str>, key: &str| m.get(key).map(|v| Map::from([(key.into(), v.clone())]));
+    let Some(wait) = pair(&row.other_config, WAIT) else { return };
+    let txn = &mut plan.part("Open_vSwitch:other_config:flow-restore-wait", ()).txn;
+    txn.remove_from_row(*root, ovs::OpenVswitch::other_config(&wait));
+    if let Some(mark) = pair(&row.external_ids, MARK) {
+        txn.remove_from_row(*root, ovs::OpenVswitch::external_ids(&mark));
+    }
+}
+
 /// A bridge's sets of sample collectors, by number.
 pub fn collectors(db: &ovs::Database, bridge: Uuid) -> BTreeSet<u32> {
     let own = db.flow_sample_collector_set.values().filter(|s| s.bridge == bridge);

@@ -46,7 +46,7 @@ pub fn to_chassis(input: &Input, c: &sb::Chassis) -> BTreeMap<Str, Tunnel> {
         let id: Str = format!("{}@{}%{local_ip}", c.name, encap.ip).into();
         let mut options = tunnel_options(t, (local_ip, encap.ip.clone()));
         let asked = [
-            ("csum", encap.options.get("csum").filter(|_| &**kind == "geneve").cloned()),
+            ("csum", encap.options.get("csum").filter(|c| matches!(&***c, "true" | "false")).cloned()),
             ("dst_port", encap.options.get("dst_port").cloned()),
         ];
         options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));

@@ -211,6 +211,9 @@ impl Controller {
             }
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => {
+                if n > self.installed && n == self.sequence {
+                    self.times.installed(self.given_at.elapsed());
+                }
                 self.installed = self.installed.max(n);
                 if self.installed >= self.asked {
                     self.takeover.answered(Instant::now());

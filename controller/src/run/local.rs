@@ -42,6 +42,7 @@ impl Controller {
     fn compare_local(&mut self, s: &Settings, schema: &DatabaseSchema, southbound_ready: bool, plan: &mut Plan) {
         self.write_index(s, plan);
         switch_config::vlan_limit(&self.ovs.db, plan);
+        switch_config::flow_restore(&self.ovs.db, plan);
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, plan)
             && southbound_ready
             && s.index.is_some()

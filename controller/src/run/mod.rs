@@ -12,6 +12,7 @@ pub mod request;
 mod routing;
 mod southbound;
 mod state;
+pub mod times;
 mod wait;
 
 pub use state::{Controller, Exit, INTERNAL_VERSION, Shared, Status};

@@ -18,6 +18,7 @@ impl Controller {
         self.settled_reads = 0;
         let mut changes = Changes::default();
         if first || !reads.is_empty() {
+            let start = Instant::now();
             let before = first.then(|| self.tables.restart());
             let (tables, ids) = (&mut self.tables, &self.ids);
             changes = self.engine.update(&self.input, reads, |c| tables.apply(c, ids));
@@ -27,8 +28,7 @@ impl Controller {
                 flows::RUNS.inc();
             }
             self.derived = true;
-            let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            s.runs += 1;
+            self.times.derived(first, start.elapsed());
         }
         if self.switch_up && first {
             self.install_all();
@@ -66,7 +66,8 @@ impl Controller {
         }
     }
 
-    pub(super) fn bundle(&self, Changes { meters, tables, unused, .. }: Changes) {
+    pub(super) fn bundle(&mut self, Changes { meters, tables, unused, .. }: Changes) {
+        self.given_at = Instant::now();
         if let Some(b) = &self.switch {
             b.flows.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }

@@ -71,7 +71,7 @@ pub struct Request {
 type Make = fn(&[String]) -> Ask;
 
 /// The commands that the loop answers: name, argument, question.
-const COMMANDS: [(&str, &str, Make); 24] = [
+const COMMANDS: [(&str, &str, Make); 25] = [
     ("debug/pause", "", |_| Ask::Pause),
     ("debug/resume", "", |_| Ask::Resume),
     ("debug/status", "", |_| Ask::Status),
@@ -97,6 +97,7 @@ const COMMANDS: [(&str, &str, Make); 24] = [
     ("evpn/vtep-arp-list", "", |_| Ask::Evpn(Shown::Neighbours)),
     // There is no cache of logical flows to flush; what is derived is derived anew.
     ("lflow-cache/flush", "", |_| Ask::Recompute),
+    ("flush-lflow-cache", "", |_| Ask::Recompute),
 ];
 
 /// Registers the commands; what they ask comes out of the queue.

@@ -3,6 +3,7 @@
 use super::evpn::Evpn;
 use super::milliseconds;
 use super::routing::Routing;
+use super::times::Times;
 use crate::input::interfaces::Interfaces;
 use crate::input::model::{Input, Read};
 use crate::input::settings::{Identity, Incomplete, Settings};
@@ -33,7 +34,7 @@ use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
 use ovsdb_rs::tls::{Limits, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 
@@ -74,8 +75,8 @@ pub struct Status {
     pub zones: BTreeMap<Str, u16>,
     /// What could not be turned into flows, by row.
     pub problems: BTreeMap<Uuid, Str>,
-    /// Loops in which something was derived.
-    pub runs: u64,
+    /// How often flows are derived, and how long that takes.
+    pub times: Arc<Times>,
     /// The last exchanges of DHCP.
     pub trace: Trace,
 }
@@ -229,6 +230,9 @@ pub struct Controller {
     pub(super) recompute_later: bool,
     pub(super) sequence: u64,
     pub(super) installed: u64,
+    /// When the switch was given the last bundle.
+    pub(super) given_at: Instant,
+    pub(super) times: Arc<Times>,
     /// The number with which the switch was asked for a sign of life last.
     pub(super) asked: u64,
     pub(super) pending_cfg: Vec<Configuration>,
@@ -424,6 +428,7 @@ impl Controller {
         let (client, events) = Client::start(local(ovs_remote)?);
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let ids: Arc<Ids> = Arc::default();
+        let times = shared.lock().unwrap_or_else(PoisonError::into_inner).times.clone();
         Ok(Controller {
             rundir,
             ovs: Link {
@@ -469,6 +474,8 @@ impl Controller {
             waits: true,
             sequence: 0,
             installed: 0,
+            given_at: Instant::now(),
+            times,
             asked: 0,
             pending_cfg: Vec::new(),
             realised_cfg: None,

@@ -6,6 +6,7 @@ use crate::ports::bond::{Bond, Member};
 use openflow_rs::PortNo;
 use packet::Mac;
 use std::fmt::Write;
+use std::time::Duration;
 use switch::Spread;
 
 type Answer = Result<String, String>;
@@ -18,6 +19,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("bond/set-active-member", "port member", 2, 2, set_active),
     ("bond/enable-member", "port member", 2, 2, |w, a| enable(w, a, true)),
     ("bond/disable-member", "port member", 2, 2, |w, a| enable(w, a, false)),
+    // Names of before 2.17, which scripts have.
+    ("bond/set-active-slave", "port slave", 2, 2, set_active),
+    ("bond/enable-slave", "port slave", 2, 2, |w, a| enable(w, a, true)),
+    ("bond/disable-slave", "port slave", 2, 2, |w, a| enable(w, a, false)),
     ("bond/hash", "mac [vlan] [basis]", 1, 3, hash),
     ("lacp/show", "[port]", 0, 1, show_lacp),
     ("lacp/show-stats", "[port]", 0, 1, show_counts),
@@ -94,16 +99,20 @@ fn show(w: &mut MainPmd, args: &[String]) -> Answer {
         let (mac, name) = active.map_or((Mac::ZERO, "none"), |m| (m.spec.mac, m.spec.name.as_str()));
         let _ = writeln!(out, "lacp_status: {status}\nlacp_fallback_ab: {fallback}\nactive-backup primary: {primary}");
         let _ = writeln!(out, "active member mac: {mac}({name})\n");
-        b.members.iter().for_each(|m| show_member(b, m, &mut out));
+        b.members.iter().for_each(|m| show_member(b, m, now, &mut out));
         out
     });
     Ok(text.collect())
 }
 
-fn show_member(b: &Bond, m: &Member, out: &mut String) {
+fn show_member(b: &Bond, m: &Member, now: Duration, out: &mut String) {
     let _ = writeln!(out, "member {}: {}", m.spec.name, if m.enabled { "enabled" } else { "disabled" });
     if Some(m.spec.port) == b.active {
         *out += "  active member\n";
+    }
+    if let Some(at) = m.change_at {
+        let delay = if m.enabled { "downdelay" } else { "updelay" };
+        let _ = writeln!(out, "  {delay} expires in {} ms", at.saturating_sub(now).as_millis());
     }
     let _ = writeln!(out, "  may_enable: {}", m.may_enable);
     if b.spec.spread != Spread::Active {

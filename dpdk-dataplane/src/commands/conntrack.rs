@@ -3,9 +3,10 @@
 use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
 use openflow_rs::message::{CtFlush, CtTuple};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
-use switch::conntrack::{Flush, Zone};
+use switch::conntrack::{Detail, Flush, Zone};
 
 type Answer = Result<String, String>;
 
@@ -41,7 +42,7 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
     let filter = "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]";
     add(d, pmd, ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4), dump);
     add(d, pmd, ("dpctl/flush-conntrack", filter, 6), flush);
-    add(d, pmd, ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3), stats);
+    add(d, pmd, ("dpctl/ct-stats-show", "[dp] [zone=zone] [verbose]", 4), stats);
 }
 
 fn add<F: Future<Output = Answer> + Send + 'static>(
@@ -71,13 +72,15 @@ fn zone(args: &[String]) -> Result<Option<Zone>, String> {
 }
 
 async fn dump(pmd: Handle, args: Vec<String>) -> Answer {
-    let more = match args.iter().any(|a| a == "-m" || a == "--more") {
-        true => Some(pmd.read(MainPmd::now).await?),
-        false => None,
-    };
+    let (options, rest): (Vec<String>, Vec<String>) = args.into_iter().partition(|a| a.starts_with('-'));
+    let has = |short, long| options.iter().any(|a| a == short || a == long);
+    let timeout = if has("-s", "--statistics") { Some(pmd.read(MainPmd::now).await?) } else { None };
+    let detail = Detail { more: has("-m", "--more"), timeout };
+    let zone = zone(&rest)?;
+    known_datapath(rest.get(..rest.len() - usize::from(zone.is_some())).unwrap_or_default())?;
     let mut out = String::new();
-    pmd.connections(zone(&args)?, |c| {
-        out.push_str(&c.line(more));
+    pmd.connections(zone, |c| {
+        out.push_str(&c.line(detail));
         out.push('\n');
     })
     .await?;
@@ -132,6 +135,10 @@ fn flushed(args: &[String]) -> Result<CtFlush, String> {
         f.reply = t;
         f.proto = f.proto.max(proto.unwrap_or(0));
     }
+    let has_port = |t: &CtTuple| t.src_port.is_some() || t.dst_port.is_some();
+    if f.proto == 0 && (has_port(&f.original) || has_port(&f.reply)) {
+        return Err("port is set without protocol (Invalid argument)".into());
+    }
     if tuples.next().is_some() {
         return Err("invalid arguments (Invalid argument)".into());
     }
@@ -155,19 +162,33 @@ async fn flush(pmd: Handle, args: Vec<String>) -> Answer {
 }
 
 async fn stats(pmd: Handle, args: Vec<String>) -> Answer {
-    let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
-    pmd.connections(zone(&args)?, |c| *counts.entry(c.original.proto).or_default() += 1).await?;
+    /// Protocols that have a line, in the order of the lines; all others share one.
+    const SHOWN: [(u8, &str); 7] =
+        [(6, "TCP"), (17, "UDP"), (136, "UDPLITE"), (132, "SCTP"), (1, "ICMP"), (33, "DCCP"), (2, "IGMP")];
+    let verbose = args.iter().any(|a| a.starts_with("verbose") || a == "-m" || a == "--more");
+    let (mut counts, mut states) = (BTreeMap::<u8, usize>::new(), BTreeMap::<_, usize>::new());
+    pmd.connections(zone(&args)?, |c| {
+        *counts.entry(c.original.proto).or_default() += 1;
+        if c.original.proto == 6 {
+            *states.entry(c.tcp_state()).or_default() += 1;
+        }
+    })
+    .await?;
     let mut out = format!("Connections Stats:\n    Total: {}\n", counts.values().sum::<usize>());
-    for (proto, n) in counts {
-        let name = match proto {
-            1 => "ICMP".to_string(),
-            6 => "TCP".to_string(),
-            17 => "UDP".to_string(),
-            58 => "ICMPV6".to_string(),
-            132 => "SCTP".to_string(),
-            n => format!("{n}"),
-        };
-        let _ = writeln!(out, "\t{name}: {n}");
+    for (proto, name) in SHOWN {
+        let Some(n) = counts.remove(&proto) else { continue };
+        let _ = writeln!(out, "  {name}: {n}");
+        if proto == 6 && verbose {
+            out += "    Conn per TCP states:\n";
+            for (state, n) in &states {
+                let _ = writeln!(out, "\t  [{state}]={n}");
+            }
+        }
+    }
+    // ICMPv6 is counted and has no line, as in Open vSwitch.
+    counts.remove(&58);
+    if !counts.is_empty() {
+        let _ = writeln!(out, "  Other: {}", counts.values().sum::<usize>());
     }
     Ok(out)
 }

@@ -94,7 +94,7 @@ pub(super) fn multipart(
             )
         }
         Q::MeterFeatures => P::MeterFeatures(MeterFeatures {
-            max_meters: 65_536,
+            max_meters: switch::MOST_METERS,
             // Bit 1 is the drop band.
             band_types: 1 << 1,
             capabilities: 0xf,

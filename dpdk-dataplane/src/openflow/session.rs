@@ -502,12 +502,13 @@ impl<S: AsyncRead + AsyncWrite + Send, T: Fn(Peer) + Send> Connection<S, T> {
     /// Sets what happens to fragments, and how much of packets the peer gets.
     fn set_config(&mut self, c: SwitchConfig) {
         self.config = c;
-        let fragments = match c.flags & 3 {
-            1 => Fragments::Drop,
-            3 => Fragments::Match,
-            _ => Fragments::Normal,
-        };
-        self.pmd.set_fragments(self.bridge, fragments);
+        match c.flags & 3 {
+            0 => self.pmd.set_fragments(self.bridge, Fragments::Normal),
+            1 => self.pmd.set_fragments(self.bridge, Fragments::Drop),
+            3 => self.pmd.set_fragments(self.bridge, Fragments::Match),
+            // To reassemble them is not offered: nothing changes.
+            _ => {}
+        }
         self.all.set(self.id, |w| {
             w.miss_send_len = c.miss_send_len;
             // Until 1.2 there is no other word for which packets it wants whose TTL ended.

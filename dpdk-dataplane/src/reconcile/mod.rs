@@ -306,6 +306,9 @@ pub struct Reconciler {
     db: Database,
     /// Rows have changed that were not followed yet.
     rows_wait: bool,
+    /// From the start on, as long as `other_config:flow-restore-wait` is set, `ovs-ctl restart` restores flows: nothing is
+    /// received and no controller connected.
+    restoring: bool,
     /// Since when another switch serves the database, and whether that was told.
     displaced: Option<(Instant, bool)>,
     paths: mpsc::UnboundedReceiver<PathChange>,
@@ -354,6 +357,7 @@ impl Reconciler {
             rundir,
             db,
             rows_wait: false,
+            restoring: true,
             displaced: None,
             paths,
             requests,
@@ -519,7 +523,7 @@ impl Reconciler {
     }
 
     async fn reconcile(&mut self) {
-        let (wanted, cfg, sleep) = {
+        let (mut wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
             let sleep = config::dpdk::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
             (config::bridges(&self.db.rows, self.test_bed.mode), root.map_or(0, |r| r.next_cfg), sleep)
@@ -537,15 +541,21 @@ impl Reconciler {
             self.connections.set_bundle_idle(idle);
         }
         let isolate = other_config.is_none_or(|o| options::bool(o, "pmd-rxq-isolate", true));
+        self.restoring &= other_config.is_some_and(|o| options::bool(o, "flow-restore-wait", false));
+        let restoring = self.restoring;
         let sampled_drops = other_config.is_some_and(|o| options::bool(o, "explicit-sampled-drops", false));
         self.pmd.post(move |w| {
             w.set_sleep_max(sleep);
+            w.switch.set_restoring(restoring);
             w.switch.set_sampled_drops(sampled_drops);
             w.switch.underlay.set_tags(tags);
             w.switch.max_idle = idle.unwrap_or(switch::MAX_IDLE);
             w.limit_flows(flows);
             w.set_isolate(isolate);
         });
+        if restoring {
+            wanted.iter_mut().for_each(|b| b.controllers.clear());
+        }
         self.apply_zones();
         self.publish_ha();
         self.apply_bridges(wanted).await;

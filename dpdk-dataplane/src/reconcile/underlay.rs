@@ -5,6 +5,7 @@ use crate::config::port::{Kind, of_host};
 use crate::kernel::netlink::{KernelRoute, KernelSnapshot, Link};
 use crate::pmd::Jobs;
 use crate::ports::dummy::Dummy;
+use packet::Mac;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use switch::{BridgeId, DeviceId, Egress, InBand, InBandRemote, Route, RouteRule};
@@ -26,8 +27,10 @@ impl Reconciler {
         let routes = best_of_each(routes);
         let own = self.own_routes.iter().filter_map(|r| r.route(&host, &ours));
         let (routes, rules) = (routes.into_iter().chain(own).collect(), self.rules(&host));
-        let local: Vec<IpAddr> =
-            host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
+        let macs: HashMap<u32, Mac> = host.links.values().map(|l| (l.index, l.mac)).collect();
+        let addresses = host.addresses.iter().filter(|(link, ..)| ours.contains_key(link));
+        let local: BTreeSet<(IpAddr, Mac)> =
+            addresses.filter_map(|(link, a, _)| Some((*a, *macs.get(link)?))).collect();
         let in_band: Vec<(BridgeId, InBand)> = self.bridges.values().map(|b| (b.id, in_band(&host, b))).collect();
         let neighbours = host.neighbours;
         let done = self.pmd.run(move |w| {
@@ -40,9 +43,7 @@ impl Reconciler {
             w.set_hosts(hosts);
             w.switch.underlay.set_rules(rules);
             w.switch.underlay.set_routes(routes);
-            for a in local {
-                w.switch.underlay.add_local(a);
-            }
+            w.switch.underlay.set_local(local);
             let hops = ends.iter().filter_map(|(to, local)| w.switch.underlay.next_hop(*to, *local));
             w.neighbours.expect(hops.collect());
             for (a, mac) in w.neighbours.set_kernel(neighbours) {

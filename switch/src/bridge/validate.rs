@@ -17,9 +17,10 @@ use openflow_rs::{
     MeterConfig, MeterId, PortNo, Prereq, Subfield, TableId,
 };
 
-/// The greatest numbers of groups and meters (OFPG_MAX, OFPM_MAX less what Open vSwitch's userspace datapath keeps).
+/// The greatest number of a group (OFPG_MAX).
 const MOST_GROUPS: u32 = 0xffff_ff00;
-const MOST_METERS: u32 = 65_536;
+/// The greatest number of a meter, as in Open vSwitch's userspace datapath.
+pub const MOST_METERS: u32 = 262_144;
 /// The greatest number of a bucket.
 const MOST_BUCKETS: u32 = 0xffff_ff00;
 

@@ -33,15 +33,35 @@ fn protocol(n: u8) -> String {
     }
 }
 
+/// What a line of a connection has besides the usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detail {
+    /// `-m`: its status, and the states of both ends.
+    pub more: bool,
+    /// `-s`: when it expires, at this time.
+    pub timeout: Option<Duration>,
+}
+
 impl Connection {
-    /// One line; with the time, what `-m` adds: when it expires, and the states of both ends.
-    pub fn line(&self, more: Option<Duration>) -> String {
+    /// The state of a TCP connection in a word, as the kernel names it.
+    pub fn tcp_state(&self) -> &'static str {
+        match self.ends[0].max(self.ends[1]) {
+            TcpState::FinWait2 => "TIME_WAIT",
+            state => state.name(),
+        }
+    }
+
+    /// One line.
+    pub fn line(&self, detail: Detail) -> String {
         let proto = protocol(self.original.proto);
         let mut out = format!("{proto},orig=({}),reply=({})", self.original.text(), self.reply.text());
         if self.zone != Zone::DEFAULT {
             let _ = write!(out, ",zone={}", self.zone);
         }
-        if let Some(now) = more {
+        if detail.more {
+            out += ",status=0";
+        }
+        if let Some(now) = detail.timeout {
             let _ = write!(out, ",timeout={}", self.expires.saturating_sub(now).as_secs());
         }
         if self.mark != 0 {
@@ -52,11 +72,9 @@ impl Connection {
         }
         if self.original.proto == 6 {
             let [a, b] = self.ends;
-            let _ = match more {
-                // Without `-m`, closing states are named as by the kernel.
-                None if a.max(b) == TcpState::FinWait2 => write!(out, ",protoinfo=(state=TIME_WAIT)"),
-                None => write!(out, ",protoinfo=(state={})", a.max(b).name()),
-                Some(_) => write!(out, ",protoinfo=(state_orig={},state_reply={})", a.name(), b.name()),
+            let _ = match detail.more {
+                false => write!(out, ",protoinfo=(state={})", self.tcp_state()),
+                true => write!(out, ",protoinfo=(state_orig={},state_reply={})", a.name(), b.name()),
             };
         }
         out
@@ -86,9 +104,10 @@ impl Conntrack {
         (list, Some(next).filter(|next| *next < self.slots.len()))
     }
 
-    /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
-    pub fn dump(&self, zone: Option<Zone>, more: Option<Duration>) -> String {
-        let (list, _) = self.shown_part((0, usize::MAX), zone, more.unwrap_or_default());
-        list.iter().map(|c| c.line(more) + "\n").collect()
+    /// The table, or one zone of it, one line per connection; with the time, in the format of `-m -s`.
+    pub fn dump(&self, zone: Option<Zone>, now: Option<Duration>) -> String {
+        let (list, _) = self.shown_part((0, usize::MAX), zone, now.unwrap_or_default());
+        let detail = Detail { more: now.is_some(), timeout: now };
+        list.iter().map(|c| c.line(detail) + "\n").collect()
     }
 }

@@ -149,6 +149,10 @@ impl Cache {
         let (mut last, mut before, mut again): (Option<LastFlow>, u32, u32) = (None, u32::MAX, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             let class = classify(p.data(), &views.own, exact_flags);
+            if class.is_some_and(|c| !c.is_sound(p)) {
+                k.clear();
+                continue;
+            }
             if let (Some(c), Some(l)) = (class, &last)
                 && let Some(number) = l.is(c.head(*device), p.data())
             {
@@ -157,6 +161,10 @@ impl Cache {
                 continue;
             }
             if !k.fill_as(*device, p.data(), class, &views.own, exact_flags) {
+                continue;
+            }
+            if class.is_none() && !k.is_sound(p) {
+                k.clear();
                 continue;
             }
             if table.masks.some

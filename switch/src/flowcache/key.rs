@@ -12,8 +12,9 @@ mod fields;
 mod places;
 mod shape;
 
+use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
-use crate::tunnel::Own;
+use crate::tunnel::{self, Own};
 use fields::kinds;
 use packet::Headers;
 pub(super) use places::device;
@@ -125,6 +126,15 @@ fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
     }
 }
 
+impl Layout {
+    /// Whether checksums of these headers, which are in front of a tunnel's, hold; the packet ends at `end`.
+    #[inline(always)]
+    pub(crate) fn is_sound<P: PacketBuf>(self, p: &P, end: usize) -> bool {
+        let places = [self.l3.into(), self.l4.into(), end];
+        tunnel::is_sound(p.data(), places, (self.ip == 6, self.proto), p.checksum_good())
+    }
+}
+
 /// A key under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedKey {
@@ -164,6 +174,16 @@ impl Default for PackedKey {
 }
 
 impl PackedKey {
+    /// Whether the packet is in no tunnel that ends here, or the checksums outside it hold.
+    pub(crate) fn is_sound<P: PacketBuf>(&self, p: &P) -> bool {
+        self.inner_at == 0 || self.outer.is_sound(p, self.end)
+    }
+
+    /// Becomes one of a packet that is not cached.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Builds the key of a packet; false if its kind is not cached. The hash is not set.
     #[inline]
     pub(crate) fn fill(&mut self, device: DeviceId, p: &[u8], own: &Own, exact_flags: bool) -> bool {

@@ -145,19 +145,21 @@ impl LastFlow {
         let kind = self.kind();
         match self.alone.filter(|a| a.is_in_use(exact_flags)) {
             Some(a @ Alone { v6: false, tcp: false, .. }) => {
-                self.run_of(packets, |p| a.end::<false, false>(p, own), takes)
+                self.run_of(packets, |p| a.end::<false, false>(p.data(), own), takes)
             }
             Some(a @ Alone { v6: false, tcp: true, .. }) => {
-                self.run_of(packets, |p| a.end::<false, true>(p, own), takes)
+                self.run_of(packets, |p| a.end::<false, true>(p.data(), own), takes)
             }
             Some(a @ Alone { v6: true, tcp: false, .. }) => {
-                self.run_of(packets, |p| a.end::<true, false>(p, own), takes)
+                self.run_of(packets, |p| a.end::<true, false>(p.data(), own), takes)
             }
-            Some(a @ Alone { v6: true, tcp: true, .. }) => self.run_of(packets, |p| a.end::<true, true>(p, own), takes),
+            Some(a @ Alone { v6: true, tcp: true, .. }) => {
+                self.run_of(packets, |p| a.end::<true, true>(p.data(), own), takes)
+            }
             // The bytes that define a kind are among those that decide.
             None => {
-                let class = |p: &[u8]| classify_as(kind, p, own, exact_flags).filter(|c| c.kind == kind);
-                self.run_of(packets, |p| Some(class(p)?.end), takes)
+                let class = |p: &P| classify_as(kind, p.data(), own, exact_flags).filter(|c| c.kind == kind);
+                self.run_of(packets, |p| class(p).filter(|c| c.is_sound(p)).map(|c| c.end), takes)
             }
         }
     }
@@ -168,13 +170,13 @@ impl LastFlow {
     fn run_of<P: PacketBuf>(
         &self,
         packets: &[(DeviceId, P)],
-        end: impl Fn(&[u8]) -> Option<usize>,
+        end: impl Fn(&P) -> Option<usize>,
         mut takes: impl FnMut(usize, usize) -> bool,
     ) -> usize {
         let first = self.device();
         let mut belongs = |(device, p): &(DeviceId, P)| {
             let data = p.data();
-            *device == first && self.has_bytes(data) && end(data).is_some_and(|end| takes(data.len(), end))
+            *device == first && self.has_bytes(data) && end(p).is_some_and(|end| takes(data.len(), end))
         };
         packets.iter().take_while(|p| belongs(p)).count()
     }

@@ -8,7 +8,7 @@ use openflow_rs::{FieldId as F, FlowKey};
 use packet::gre::{self, Erspan, Gre};
 use packet::gtpu::{self, Gtpu};
 use packet::tunnel::{Geneve, GeneveOption, Vxlan, VxlanPayload};
-use packet::{Headers, ipproto, srv6};
+use packet::{Headers, checksum, ipproto, srv6};
 use std::net::IpAddr;
 
 /// A Geneve option as the value of a field.
@@ -156,6 +156,26 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
     let make =
         |v: u128| if h.is_ipv4() { IpAddr::from((v as u32).to_be_bytes()) } else { IpAddr::from(v.to_be_bytes()) };
     Some((make(s), make(d)))
+}
+
+/// Whether the checksums of a packet hold that are outside a tunnel: that of IPv4's header, and that of UDP, unless the
+/// sender has left it out (RFC 768; RFC 8200 section 8.1, RFC 6935) or the device has found it right (`good`). The headers
+/// are at `l3` and `l4`, and the packet ends at `end`.
+#[inline(always)]
+pub(crate) fn is_sound(p: &[u8], [l3, l4, end]: [usize; 3], (v6, proto): (bool, u8), good: bool) -> bool {
+    let Some(ip) = p.get(l3..) else { return false };
+    let header = ip.first().map_or(0, |b| usize::from(b & 0xf) * 4);
+    if !v6 && ip.get(..header).is_none_or(|h| checksum::of(h) != 0) {
+        return false;
+    }
+    if good || proto != ipproto::UDP {
+        return true;
+    }
+    let Some((udp, addresses)) = p.get(l4..end).zip(ip.get(if v6 { 8..40 } else { 12..20 })) else { return false };
+    let &[_, _, _, _, a, b, c, d, ..] = udp else { return false };
+    let Some(udp) = udp.get(..usize::from(u16::from_be_bytes([a, b]))) else { return false };
+    let pseudo = checksum::sum(addresses) + u32::from(proto) + udp.len() as u32;
+    [c, d] == [0, 0] || checksum::finish(checksum::sum(udp) + pseudo) == 0
 }
 
 /// Parses a tunnel packet. `Ok(None)` if it is none.

@@ -4,7 +4,7 @@ use super::{Own, SourcePorts};
 use crate::dependency::Dependency;
 use crate::ids::DeviceId;
 use packet::Mac;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -121,6 +121,10 @@ pub struct Underlay {
     hosts: Vec<DeviceId>,
     /// Own addresses, by version and number, in order.
     pub(crate) local: Own,
+    /// Own addresses with the Ethernet addresses of their devices, at which tunnels end: those of the host's devices, and
+    /// with those that routes have for sources.
+    of_devices: BTreeSet<(IpAddr, Mac)>,
+    ends: BTreeSet<(IpAddr, Mac)>,
     /// Moves with own addresses, who has them, and source ports.
     pub(crate) epoch: u64,
     /// Changes that the flow cache has not seen yet.
@@ -145,22 +149,38 @@ impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
-        let tunnels =
-            routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
-        tunnels.for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
             self.touched.push(Dependency::Routes);
+            self.find_ends();
         }
     }
 
-    /// Adds a local address, at which tunnels end.
-    pub fn add_local(&mut self, a: IpAddr) {
-        let n = number(a);
-        if let Err(at) = self.local.addresses.binary_search(&n) {
-            Arc::make_mut(&mut self.local.addresses).insert(at, n);
+    /// Replaces the own addresses of devices, each with its device's Ethernet address. Tunnels end at those, and at the
+    /// sources of routes.
+    pub fn set_local(&mut self, of_devices: BTreeSet<(IpAddr, Mac)>) {
+        if self.of_devices != of_devices {
+            self.of_devices = of_devices;
+            self.find_ends();
+        }
+    }
+
+    fn find_ends(&mut self) {
+        let by_ports = |r: &&Route| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4();
+        let sources = self.routes.iter().filter(by_ports).map(|r| (r.source, r.source_mac));
+        let ends: BTreeSet<(IpAddr, Mac)> = self.of_devices.iter().copied().chain(sources).collect();
+        if self.ends != ends {
+            let mut addresses: Vec<(bool, u128)> = ends.iter().map(|(a, _)| number(*a)).collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            (self.local.addresses, self.ends) = (Arc::new(addresses), ends);
             self.epoch += 1;
         }
+    }
+
+    /// Whether tunnels end at an address where a frame is for this Ethernet address.
+    pub(crate) fn ends_at(&self, a: IpAddr, mac: Mac) -> bool {
+        self.ends.contains(&(a, mac))
     }
 
     /// Sets which devices have own addresses beside internal ports.

@@ -97,6 +97,8 @@ pub struct Backer {
     pub drops: DropCounters,
     /// Packets that `sample` actions saw.
     pub samples: u64,
+    /// What ports receive is dropped, as flows are being restored ([`crate::Switch::set_restoring`]).
+    pub(crate) restoring: bool,
     /// Packets of which nothing leaves but samples are dropped ones ([`crate::Switch::set_sampled_drops`]).
     pub(crate) sampled_drops: bool,
     /// By which these choose some of them.
@@ -142,6 +144,7 @@ impl Backer {
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
+            restoring: false,
             sampled_drops: false,
             draws: Draws::default(),
             observing: false,

@@ -12,7 +12,7 @@ use crate::xlate::packet::PacketState;
 use crate::xlate::{Counted, Encapsulation, Kind, Observer, SlowPath, Within, Xlate, prereq_ok};
 use openflow_rs::action::{ControllerAction, PacketInReason, PacketType};
 use openflow_rs::{FieldId as F, MeterId, PortNo, Prereq, TableId};
-use packet::{bpdu, ccm, ipproto, lldp};
+use packet::{Mac, bpdu, ccm, ipproto, lldp};
 use std::net::IpAddr;
 
 /// UDP port of BFD for single hops (RFC 5881 section 4).
@@ -34,6 +34,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn arrive(&mut self) {
         let no = PortNo(self.packet.key.get(F::InPort) as u16);
         self.packet.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
+        if self.backer.restoring {
+            self.observer.side_effect();
+            return self.because(DropReason::Restoring);
+        }
         let port = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no));
         let config = port.map_or(0, |p| p.config);
         if config & Port::DOWN != 0 {
@@ -481,6 +485,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if !self.backer.underlay.is_local(dst) {
             return false;
         }
+        // A frame for another host, or of a VLAN, may come here because it is flooded.
+        [F::EthDst, F::VlanTci].into_iter().for_each(|f| self.observer.decides(f));
+        let mac = Mac::from_u64(self.packet.key.get(F::EthDst) as u64);
+        if !self.backer.underlay.ends_at(dst, mac) || self.packet.key.get(F::VlanTci) != 0 {
+            return false;
+        }
         if self.packet.headers.proto == ipproto::GRE && !self.backer.has_gre() {
             return false;
         }
@@ -509,6 +519,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         };
         if d.packet_type != PacketType::ETHERNET || d.gtpu.is_some() {
             self.observer.side_effect();
+        }
+        self.packet.buf.settle_checksum();
+        let (h, good) = (&self.packet.headers, self.packet.buf.checksum_good());
+        let places = [h.l3, h.l4.unwrap_or(d.inner), d.end];
+        if !O::TRACES && !tunnel::is_sound(self.packet.buf.data(), places, (h.is_ipv6(), h.proto), good) {
+            // Others with the same key are good.
+            self.observer.side_effect();
+            self.because(DropReason::TunnelChecksum);
+            return true;
         }
         // Whether there was congestion in the tunnel.
         self.observer.decides(F::IpEcn);

@@ -61,6 +61,11 @@ pub fn good(p: &[u8]) {
     }
 }
 
+/// The Ethernet address of the chassis that has an address of the underlay.
+pub fn mac_of(address: &str) -> packet::Mac {
+    if address.ends_with('1') { A } else { B }
+}
+
 /// A chassis: br-int with a VIF and a tunnel; the underlay is device 100.
 pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     let mut s = one(&[]);
@@ -83,7 +88,7 @@ pub fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         len: if ip(peer).is_ipv4() { 24 } else { 64 },
         gateway: None,
         source: ip(own),
-        source_mac: A,
+        source_mac: mac_of(own),
         egress: Egress::Device(DeviceId(100)),
         hop_source: None,
         table: Route::MAIN,
@@ -107,7 +112,7 @@ pub fn pair(a: &str, b: &str, kind: TunnelKind, options: impl Fn(&mut TunnelConf
         let mut cfg = TunnelConfig::new(kind, None);
         options(&mut cfg);
         s.add_port(BridgeId(0), Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
-        s.underlay.set_neighbour(ip(peer), Some(B));
+        s.underlay.set_neighbour(ip(peer), Some(mac_of(peer)));
         s
     })
 }
@@ -129,7 +134,7 @@ pub fn joined(
         options(&mut cfg);
         s.add_port(BridgeId(0), Port::new(PortNo(12), "l3", PortKind::Tunnel(Box::new(cfg)))).expect("port");
         load(&mut s, BridgeId(0), flows);
-        s.underlay.set_neighbour(ip(peer), Some(B));
+        s.underlay.set_neighbour(ip(peer), Some(mac_of(peer)));
         s
     };
     [of(a, b, flows[0], options[0]), of(b, a, flows[1], options[1])]

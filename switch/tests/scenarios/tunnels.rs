@@ -1,6 +1,6 @@
 //! Packets through tunnels: what the outer headers say, and what comes out at the other end.
 
-use crate::rig::{A, B, NOW, THROUGH, chassis, good, ip, joined, load, pair, send, udp, via};
+use crate::rig::{A, B, NOW, THROUGH, chassis, good, ip, joined, load, mac_of, pair, send, udp, via};
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::{Headers, build, checksum};
@@ -24,7 +24,7 @@ fn tunnels_carry_packets_and_metadata() {
         let out = send(&mut one, 1, &p);
         let [Event::NeighbourWanted(hop, held)] = &out.events[..] else { panic!("{:?}", out.events) };
         assert!(out.packets.is_empty() && *hop == ip(b) && one.drops.get(DropReason::TunnelNoNeighbour) == 0);
-        one.underlay.set_neighbour(ip(b), Some(B));
+        one.underlay.set_neighbour(ip(b), Some(mac_of(b)));
         let mut late = Outputs::default();
         one.send_held(held, &Vec::new(), NOW, &mut late);
         let out = send(&mut one, 1, &p);
@@ -40,6 +40,101 @@ fn tunnels_carry_packets_and_metadata() {
     }
 }
 
+/// Packets for an own address enter a tunnel where their frame is for the device that has it, without a tag. Others may
+/// come by flooding, and stay outside; so do all when the address is gone.
+#[test]
+fn frames_of_others_do_not_enter_tunnels() {
+    for (kind, a, b) in [
+        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Vxlan, "fd00::1", "fd00::2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+    ] {
+        let [mut one, mut two] = pair(a, b, kind, |_| {});
+        let under = two.add_bridge("br-under", 2);
+        two.add_port(under, Port::new(PortNo::LOCAL, "br-under", PortKind::Internal(DeviceId(65)))).expect("port");
+        two.add_port(under, Port::new(PortNo(1), "uplink", PortKind::Device(DeviceId(66)))).expect("port");
+        load(&mut two, under, &["actions=NORMAL"]);
+        let outer = send(&mut one, 1, &udp("10.0.0.1", 5, "10.0.0.2", 6)).packets.remove(0).1;
+        let to = |mac: [u8; 6], tag: Option<u16>| {
+            let mut p = outer.clone();
+            p[..6].copy_from_slice(&mac);
+            if let Some(vlan) = tag {
+                p.splice(12..12, [0x81, 0, (vlan >> 8) as u8, vlan as u8]);
+            }
+            p
+        };
+        let own = mac_of(b).0;
+        for (frame, enters) in [
+            (to(own, None), true),
+            (to([2, 0, 0, 0, 0, 0x77], None), false),
+            (to([0xff; 6], None), false),
+            (to(own, Some(9)), false),
+            (to(own, None), true),
+        ] {
+            for _ in 0..3 {
+                let arrived = send(&mut two, 66, &frame).packets;
+                let inner = arrived.iter().any(|(d, _)| *d == via(2));
+                let host = arrived.iter().any(|(d, p)| *d == via(65) && *p == frame);
+                assert_eq!((inner, host), (enters, !enters), "{kind:?} {:02x?} {arrived:?}", &frame[..16]);
+            }
+        }
+        two.underlay.set_routes(Vec::new());
+        assert!(send(&mut two, 66, &to(own, None)).packets.iter().all(|(d, _)| *d != via(2)), "{kind:?}");
+    }
+}
+
+/// A packet in a tunnel with a wrong checksum outside it is dropped, whether its flow is cached or not: of IPv4's header, and of
+/// UDP, unless its sender has left that out.
+#[test]
+fn wrong_checksums_do_not_enter_tunnels() {
+    for (kind, a, b) in [
+        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Gre, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Geneve, "fd00::1", "fd00::2"),
+    ] {
+        let [mut one, mut two] = pair(a, b, kind, |t| t.csum = Some(true));
+        let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        let outer = send(&mut one, 1, &p).packets.remove(0).1;
+        let (v4, over_udp) = (a.contains('.'), kind != TunnelKind::Gre);
+        let l4 = if v4 { 34 } else { 54 };
+        let flipped = |at: usize| {
+            let mut p = outer.clone();
+            p[at] ^= 0x10;
+            p
+        };
+        let mut without = outer.clone();
+        without[l4 + 6..l4 + 8].fill(0);
+        let last = outer.len() - 1;
+        let mut wrong = 0;
+        for _ in 0..3 {
+            let mut cases = vec![(outer.clone(), true)];
+            if v4 {
+                // The time to live is under the header's checksum.
+                cases.push((flipped(22), false));
+            }
+            if over_udp {
+                cases.extend([(flipped(last), false), (flipped(l4), false)]);
+            }
+            if over_udp && v4 {
+                cases.push((without.clone(), true));
+            }
+            cases.push((outer.clone(), true));
+            for (frame, good) in cases {
+                let arrived = !send(&mut two, 100, &frame).packets.is_empty();
+                assert_eq!(arrived, good, "{kind:?} {a} {frame:02x?}");
+                wrong += u64::from(!good);
+            }
+        }
+        assert_eq!(two.drops.get(DropReason::TunnelChecksum), wrong, "{kind:?} {a}");
+        // All at once, as a run.
+        let burst = [&outer, &outer, &flipped(last), &outer];
+        let mut out = Outputs::default();
+        two.process(&mut burst.map(|p| (DeviceId(100), p.clone())).to_vec(), NOW, &mut out);
+        assert_eq!(out.packets.len(), 3, "{kind:?} {a}: GRE has a checksum of its own");
+    }
+}
+
 /// Packets of GRE have the key and the numbers that the port's options ask for, those of ERSPAN their session; what is
 /// wrong is dropped, and without a port of GRE its packets are like others.
 #[test]
@@ -52,7 +147,7 @@ fn gre_and_erspan_carry_what_their_options_say() {
         (cfg.key, cfg.sequence) = (Some(TunnelKey(7)), true);
         s.add_port(BridgeId(0), Port::new(PortNo(11), "fixed", PortKind::Tunnel(Box::new(cfg)))).expect("port");
         load(&mut s, BridgeId(0), &["in_port=3 actions=output:11", "in_port=11 actions=output:3"]);
-        s.underlay.set_neighbour(ip(peer), Some(B));
+        s.underlay.set_neighbour(ip(peer), Some(mac_of(peer)));
         s
     };
     for (kind, header) in
@@ -359,7 +454,7 @@ fn gtpu_tells_messages_apart() {
     let message = |flags: u8, kind: u8, optional: &[u8], packet: &[u8]| {
         let len = (optional.len() + packet.len()) as u16;
         let m = [&[flags, kind], &len.to_be_bytes()[..], &[0, 0, 0, 0x7b], optional, packet].concat();
-        build::udp(B, A, (ip(b), 2152), (ip(a), 2152), 64, &m).expect("udp")
+        build::udp(A, B, (ip(b), 2152), (ip(a), 2152), 64, &m).expect("udp")
     };
     let plain = message(0x30, 255, &[], inner);
     let container = message(0x34, 255, &[0, 0, 0, 0x85, 1, 0, 9, 0], inner);
@@ -493,8 +588,8 @@ fn tunnels_have_own_addresses_also_behind_tunnels() {
         two.add_port(BridgeId(0), Port::new(PortNo(13), "back", PortKind::Tunnel(Box::new(back)))).expect("port");
         let own = if of_flow { "set_field:192.168.0.7->tun_src," } else { "" };
         load(&mut two, BridgeId(0), &[&format!("priority=40000,in_port=10 actions={own}output:13")]);
-        one.underlay.set_neighbour(ip(b), Some(B));
-        two.underlay.set_neighbour(ip(a), Some(B));
+        one.underlay.set_neighbour(ip(b), Some(mac_of(b)));
+        two.underlay.set_neighbour(ip(a), Some(mac_of(a)));
         let outer = send(&mut one, 1, &p).packets.remove(0).1;
         for _ in 0..3 {
             let again = send(&mut two, 100, &outer).packets.remove(0).1;
@@ -610,7 +705,7 @@ fn observed_packets_say_by_which_tunnel_they_leave() {
         let udp_port = TunnelConfig::new(kind, None).udp_port;
         assert_eq!((early.addresses, early.ports, early.key), ([nobody, ip(peer)], [0, udp_port], TunnelKey(0x1234)));
         assert_eq!(sent, None, "its next hop is not known");
-        s.underlay.set_neighbour(ip(peer), Some(B));
+        s.underlay.set_neighbour(ip(peer), Some(mac_of(peer)));
         let (outer, sent) = seen(&mut s);
         let (to, whole) = sent.expect("it was sent");
         let h = Headers::parse(&whole).expect("headers");

@@ -40,7 +40,7 @@ pub struct Member {
     /// Its link and LACP allow that it is used.
     pub may_enable: bool,
     /// When `enabled` follows `may_enable`.
-    change_at: Option<Duration>,
+    pub change_at: Option<Duration>,
 }
 
 /// A running bond.

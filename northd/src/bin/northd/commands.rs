@@ -90,10 +90,7 @@ fn engine(d: &Daemon, state: &Arc<State>) {
 /// Times: what is measured, and from when on a slow compile is logged.
 fn times(d: &Daemon, state: &Arc<State>) {
     let c = d.commands();
-    let s = state.clone();
-    c.register("stopwatch/show", "[NAME]", 0, 1, move |args| s.watches.show(args.first().map(String::as_str)));
-    let s = state.clone();
-    c.register("stopwatch/reset", "[NAME]", 0, 1, move |args| s.watches.reset(args.first().map(String::as_str)));
+    state.watches.all.register(d);
     for (name, on) in [("inc-engine/enable-stopwatch", true), ("inc-engine/disable-stopwatch", false)] {
         let s = state.clone();
         c.register(name, "[NODE]", 0, 1, move |args| s.watches.measure(args.first().map(String::as_str), on));

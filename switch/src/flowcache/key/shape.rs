@@ -1,6 +1,7 @@
 //! Frames whose bytes are their keys: which kinds there are, which of their bytes count, and of which kind a frame is.
 
 use super::{BLOCK, KIND, Layout, RAW, TRACKED_FLAGS};
+use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
 use crate::tunnel::{Own, TunnelKind};
 use packet::gre::{ERSPAN, Erspan};
@@ -354,6 +355,14 @@ pub(crate) struct Class {
     pub(crate) kind: usize,
     /// Where the IP packet ends.
     pub(crate) end: usize,
+}
+
+impl Class {
+    /// Whether the packet is in no tunnel that ends here, or the checksums outside it hold.
+    #[inline(always)]
+    pub(crate) fn is_sound<P: PacketBuf>(self, p: &P) -> bool {
+        ALL.get(self.kind).is_none_or(|s| s.inner_at == 0 || s.outer.is_sound(p, self.end))
+    }
 }
 
 /// Where the inner frame of a kind begins; 0: there is none.
