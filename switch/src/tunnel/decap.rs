@@ -5,6 +5,7 @@ use crate::tunnel::PacketMode;
 use openflow_rs::action::PacketType;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{FieldId as F, FlowKey};
+use packet::checksum::Sum;
 use packet::gre::{self, Erspan, Gre};
 use packet::gtpu::{self, Gtpu};
 use packet::tunnel::{Geneve, GeneveOption, Vxlan, VxlanPayload};
@@ -163,19 +164,36 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 /// are at `l3` and `l4`, and the packet ends at `end`.
 #[inline(always)]
 pub(crate) fn is_sound(p: &[u8], [l3, l4, end]: [usize; 3], (v6, proto): (bool, u8), good: bool) -> bool {
+    const WHOLE: [u8; 2] = [0xff; 2];
     let Some(ip) = p.get(l3..) else { return false };
-    let header = ip.first().map_or(0, |b| usize::from(b & 0xf) * 4);
-    if !v6 && ip.get(..header).is_none_or(|h| checksum::of(h) != 0) {
-        return false;
-    }
+    let addresses = match (v6, ip.first_chunk::<20>(), ip.first_chunk::<40>()) {
+        (false, Some(&[0x45, ref rest @ .., a, b, c, d, e, f, g, h]), _) => {
+            let addresses = Sum::default().bytes(&[a, b, c, d, e, f, g, h]);
+            // The rest is eleven bytes behind the first one.
+            let mut front = [0x45; 12];
+            front[1..].copy_from_slice(rest);
+            if addresses.plus(Sum::default().bytes(&front)).folded_bytes() != WHOLE {
+                return false;
+            }
+            addresses
+        }
+        (false, Some(header), _) => {
+            let whole = ip.get(..usize::from(header[0] & 0xf) * 4);
+            if whole.is_none_or(|h| checksum::of(h) != 0) {
+                return false;
+            }
+            Sum::default().bytes(&header[12..])
+        }
+        (true, _, Some(header)) => Sum::default().bytes(&header[8..]),
+        _ => return false,
+    };
     if good || proto != ipproto::UDP {
         return true;
     }
-    let Some((udp, addresses)) = p.get(l4..end).zip(ip.get(if v6 { 8..40 } else { 12..20 })) else { return false };
-    let &[_, _, _, _, a, b, c, d, ..] = udp else { return false };
+    let Some(udp @ &[_, _, _, _, a, b, c, d, ..]) = p.get(l4..end) else { return false };
     let Some(udp) = udp.get(..usize::from(u16::from_be_bytes([a, b]))) else { return false };
-    let pseudo = checksum::sum(addresses) + u32::from(proto) + udp.len() as u32;
-    [c, d] == [0, 0] || checksum::finish(checksum::sum(udp) + pseudo) == 0
+    let sum = addresses.word([0, proto]).word([a, b]).plus(Sum::default().bytes(udp));
+    [c, d] == [0, 0] || sum.folded_bytes() == WHOLE
 }
 
 /// Parses a tunnel packet. `Ok(None)` if it is none.

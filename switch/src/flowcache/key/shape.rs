@@ -3,7 +3,7 @@
 use super::{BLOCK, KIND, Layout, RAW, TRACKED_FLAGS};
 use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
-use crate::tunnel::{Own, TunnelKind};
+use crate::tunnel::{self, Own, TunnelKind};
 use packet::gre::{ERSPAN, Erspan};
 use packet::{be16, be32, ethertype, ipproto};
 
@@ -328,7 +328,7 @@ fn rarer_alone(f: &[u8], tags: usize, v6: bool, own: &Own) -> Option<Class> {
         _ => false,
     };
     let kind = r.kind() + if v6 { FAMILY } else { 0 };
-    (!tunnel || !to_here(f, l3, v6, own)).then_some(Class { kind, end: r.end })
+    (!tunnel || !to_here(f, l3, v6, own)).then_some(Class::alone(kind, r.end))
 }
 
 /// Reads a frame in a tunnel, and where the kinds of its family begin.
@@ -355,13 +355,33 @@ pub(crate) struct Class {
     pub(crate) kind: usize,
     /// Where the IP packet ends.
     pub(crate) end: usize,
+    /// What is in front of the tunnel that it is in and that ends here.
+    front: Option<Front>,
+}
+
+/// The headers in front of a tunnel's: where the last of them begins, its protocol, and whether it is in IPv6.
+#[derive(Clone, Copy)]
+struct Front {
+    l4: usize,
+    proto: u8,
+    v6: bool,
 }
 
 impl Class {
+    /// That of a frame in no tunnel that ends here.
+    #[inline(always)]
+    fn alone(kind: usize, end: usize) -> Class {
+        Class { kind, end, front: None }
+    }
+
     /// Whether the packet is in no tunnel that ends here, or the checksums outside it hold.
     #[inline(always)]
     pub(crate) fn is_sound<P: PacketBuf>(self, p: &P) -> bool {
-        ALL.get(self.kind).is_none_or(|s| s.inner_at == 0 || s.outer.is_sound(p, self.end))
+        self.front.is_none_or(|f| {
+            // There are no options or extensions.
+            let places = [f.l4 - ip_len(f.v6), f.l4, self.end];
+            tunnel::is_sound(p.data(), places, (f.v6, f.proto), p.checksum_good())
+        })
     }
 }
 
@@ -391,7 +411,7 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
             return in_udp(p, (tunnel, l3 + 20), &outer, ALONE_SHAPES, exact_flags);
         }
     }
-    Some(Class { kind: outer.kind(), end: outer.end })
+    Some(Class::alone(outer.kind(), outer.end))
 }
 
 /// The kind of a frame in a tunnel over UDP, whose header is at `l4`, that ends here; none where what is inside has a key of
@@ -417,7 +437,8 @@ fn in_udp(
     let at = l4 + 16 + 4 * usize::from(options);
     let (inner, family) = inside(p.get(at..outer.end)?, exact_flags)?;
     let form = 2 * outer.tags + usize::from(options / 2);
-    Some(Class { kind: family + first + UNTAGGED_OR_TAGGED * form + inner.kind(), end: outer.end })
+    let front = Some(Front { l4, proto: ipproto::UDP, v6: first == UDP6_SHAPES });
+    Some(Class { kind: family + first + UNTAGGED_OR_TAGGED * form + inner.kind(), end: outer.end, front })
 }
 
 /// The same of a frame that is not TCP or UDP over IPv4.
@@ -438,7 +459,7 @@ fn other(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
             return in_udp(p, (tunnel, l3 + 40), &alone, UDP6_SHAPES, exact_flags);
         }
     }
-    Some(Class { kind: FAMILY + alone.kind(), end: alone.end })
+    Some(Class::alone(FAMILY + alone.kind(), alone.end))
 }
 
 /// The kind of a frame in GRE over IPv4 that ends here; none of any other, and where what is inside has a key of fields.
@@ -456,7 +477,8 @@ fn in_gre(p: &[u8], tags: usize, own: &Own, exact_flags: bool) -> Option<Class> 
         Erspan::parse(ERSPAN[0], p.get(gre + 8..)?)?;
     }
     let (inner, family) = inside(p.get(gre + len..end)?, exact_flags)?;
-    Some(Class { kind: family + UDP_SHAPES + UNTAGGED_OR_TAGGED * (2 * form + tags) + inner.kind(), end })
+    let front = Some(Front { l4: gre, proto: ipproto::GRE, v6: false });
+    Some(Class { kind: family + UDP_SHAPES + UNTAGGED_OR_TAGGED * (2 * form + tags) + inner.kind(), end, front })
 }
 
 /// A kind of frames with TCP or UDP without a tunnel.
@@ -547,5 +569,5 @@ pub(crate) fn classify_as(kind: usize, p: &[u8], own: &Own, exact_flags: bool) -
     if outer.transport == T::Udp && own.tunnel(outer.port).is_some() {
         return classify(p, own, exact_flags);
     }
-    Some(Class { kind: outer.kind() + if v6 { FAMILY } else { 0 }, end: outer.end })
+    Some(Class::alone(outer.kind() + if v6 { FAMILY } else { 0 }, outer.end))
 }
