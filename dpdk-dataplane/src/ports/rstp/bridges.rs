@@ -70,8 +70,8 @@ fn state(p: &RapidPort) -> StpState {
 
 fn name(s: StpState) -> &'static str {
     match s {
-        // A port without a link discards, in the role of a disabled one.
-        StpState::Disabled | StpState::Blocking | StpState::Listening => "Discarding",
+        StpState::Disabled => "Disabled",
+        StpState::Blocking | StpState::Listening => "Discarding",
         StpState::Learning => "Learning",
         StpState::Forwarding => "Forwarding",
     }
@@ -95,7 +95,9 @@ fn number(id: u64) -> String {
 impl BridgeRapid {
     /// The part and the state of a port, in words; its link may be down.
     pub fn words(&self, i: usize) -> (&'static str, &'static str) {
-        self.tree.ports.get(i).map_or(("Disabled", "Disabled"), |p| (role(p.role), name(state(p))))
+        // A port without a link discards, in the role of a disabled one.
+        let word = |p: &RapidPort| if p.enabled { name(state(p)) } else { "Discarding" };
+        self.tree.ports.get(i).map_or(("Disabled", "Disabled"), |p| (role(p.role), word(p)))
     }
 
     /// What the database is told.
