@@ -24,6 +24,7 @@
 pub mod coverage;
 mod detach;
 pub mod dirs;
+mod engine;
 mod levels;
 mod limit;
 mod log;
@@ -40,6 +41,7 @@ mod unixctl;
 
 pub use coverage::{Counter, Coverage};
 pub use dirs::Family;
+pub use engine::EngineCounts;
 pub use levels::Level;
 pub use log::{Log, kind};
 pub use metrics::{Metric, Metrics};

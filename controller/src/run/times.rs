@@ -1,7 +1,6 @@
 //! How often flows are derived and how long that takes, for the control socket, under the names that OVN's tools ask for.
 
-use daemon::{Daemon, Stopwatches};
-use std::fmt::Write;
+use daemon::{Daemon, EngineCounts, Stopwatches};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,23 +18,21 @@ const SLOW: u64 = 500;
 #[derive(Debug)]
 pub struct Times {
     watches: Arc<Stopwatches>,
-    recomputes: AtomicU64,
-    computes: AtomicU64,
+    counts: Arc<EngineCounts>,
     slow: AtomicU64,
 }
 
 impl Default for Times {
     fn default() -> Times {
         let watches = Arc::new(Stopwatches::new([GENERATION, INSTALLATION]));
-        Times { watches, recomputes: 0.into(), computes: 0.into(), slow: SLOW.into() }
+        Times { watches, counts: Arc::default(), slow: SLOW.into() }
     }
 }
 
 impl Times {
     /// Flows were derived, all of them or those that a change concerns.
     pub(super) fn derived(&self, all: bool, took: Duration) {
-        let count = if all { &self.recomputes } else { &self.computes };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.count(all);
         self.watches.add(GENERATION, took);
         if took.as_millis() >= u128::from(self.slow.load(Ordering::Relaxed)) {
             let what = if all { "recompute" } else { "handler" };
@@ -48,28 +45,11 @@ impl Times {
         self.watches.add(INSTALLATION, took);
     }
 
-    fn counters(&self) -> [(&'static str, u64); 3] {
-        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        [("recompute", of(&self.recomputes)), ("compute", of(&self.computes)), ("cancel", 0)]
-    }
-
     fn show(&self, args: &[String]) -> Result<String, String> {
         if args.first().is_some_and(|node| node != NODE) {
             return Err(format!("node not found; there is {NODE}"));
         }
-        match args.get(1) {
-            Some(name) => {
-                let found = self.counters().into_iter().find(|(n, _)| n == name);
-                found.map(|(_, n)| n.to_string()).ok_or_else(|| format!("Invalid stat type : {name}"))
-            }
-            None => {
-                let mut out = format!("Node: {NODE}\n");
-                for (name, n) in self.counters() {
-                    let _ = writeln!(out, "- {:<10} {n:>12}", format!("{name}:"));
-                }
-                Ok(out)
-            }
-        }
+        self.counts.show(NODE, args.get(1).map(String::as_str))
     }
 
     /// Adds the commands.
@@ -78,12 +58,7 @@ impl Times {
         let c = d.commands();
         let t = self.clone();
         c.register("inc-engine/show-stats", "[NODE [COUNTER]]", 0, 2, move |args| t.show(&args));
-        let t = self.clone();
-        c.register("inc-engine/clear-stats", "", 0, 0, move |_| {
-            t.recomputes.store(0, Ordering::Relaxed);
-            t.computes.store(0, Ordering::Relaxed);
-            Ok(String::new())
-        });
+        self.counts.register_clear(d);
         let t = self.clone();
         c.register("inc-engine/compute-log-timeout", "MSECS", 1, 1, move |args| {
             let ms = args.first().and_then(|n| n.parse().ok()).ok_or("unsigned integer required")?;

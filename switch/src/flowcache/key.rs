@@ -126,15 +126,6 @@ fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
     }
 }
 
-impl Layout {
-    /// Whether checksums of these headers, which are in front of a tunnel's, hold; the packet ends at `end`.
-    #[inline(always)]
-    pub(crate) fn is_sound<P: PacketBuf>(self, p: &P, end: usize) -> bool {
-        let places = [self.l3.into(), self.l4.into(), end];
-        tunnel::is_sound(p.data(), places, (self.ip == 6, self.proto), p.checksum_good())
-    }
-}
-
 /// A key under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedKey {
@@ -176,7 +167,10 @@ impl Default for PackedKey {
 impl PackedKey {
     /// Whether the packet is in no tunnel that ends here, or the checksums outside it hold.
     pub(crate) fn is_sound<P: PacketBuf>(&self, p: &P) -> bool {
-        self.inner_at == 0 || self.outer.is_sound(p, self.end)
+        let Layout { l3, l4, ip, proto, .. } = self.outer;
+        let sound =
+            || tunnel::is_sound(p.data(), [l3.into(), l4.into(), self.end], (ip == 6, proto), p.checksum_good());
+        self.inner_at == 0 || sound()
     }
 
     /// Becomes one of a packet that is not cached.

@@ -59,31 +59,11 @@ fn engine(d: &Daemon, state: &Arc<State>) {
         s.recompute();
         Ok(String::new())
     });
-    let s = state.clone();
-    c.register("inc-engine/clear-stats", "", 0, 0, move |_| {
-        s.recomputes.store(0, Ordering::Relaxed);
-        s.computes.store(0, Ordering::Relaxed);
-        Ok(String::new())
-    });
+    state.counts.register_clear(d);
     let s = state.clone();
     c.register("inc-engine/show-stats", "[NODE [COUNTER]]", 0, 2, move |args| {
-        let counters = [
-            ("recompute", s.recomputes.load(Ordering::Relaxed)),
-            ("compute", s.computes.load(Ordering::Relaxed)),
-            ("cancel", 0),
-        ];
-        match args.get(1) {
-            Some(name) => match counters.iter().find(|(n, _)| n == name) {
-                Some((_, n)) => Ok(n.to_string()),
-                None => Ok(format!("Invalid stat type : {name}")),
-            },
-            None => {
-                let node = args.first().map_or("northd", |n| n);
-                let lines: String =
-                    counters.iter().map(|(n, v)| format!("- {:<10} {v:>12}\n", format!("{n}:"))).collect();
-                Ok(format!("Node: {node}\n{lines}"))
-            }
-        }
+        let node = args.first().map_or("northd", |n| n);
+        Ok(s.counts.show(node, args.get(1).map(String::as_str)).unwrap_or_else(|unknown| unknown))
     });
 }
 

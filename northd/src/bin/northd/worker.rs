@@ -5,7 +5,7 @@ use crate::databases::{Databases, LOCK};
 use crate::made_once::{Exchange, Missing};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
-use daemon::Counter;
+use daemon::{Counter, EngineCounts};
 use northd::clock::Clock;
 use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Rows, Str, Table, nb, sb};
@@ -65,10 +65,8 @@ pub struct State {
     threads: AtomicUsize,
     /// The threads of a compile; none: as many as there are processors.
     pool: Mutex<Option<Arc<ThreadPool>>>,
-    /// Full compiles.
-    pub recomputes: AtomicU64,
-    /// Compiles of what changed.
-    pub computes: AtomicU64,
+    /// Compiles, full ones and of what changed.
+    pub counts: Arc<EngineCounts>,
     /// How long things take.
     pub watches: Stopwatches,
     /// Units, outputs, the room that outputs have, names of units and of what they look at, entries of indexes and of tables of rows.
@@ -88,8 +86,7 @@ impl State {
             wake: Notify::new(),
             threads: AtomicUsize::new(1),
             pool: Mutex::default(),
-            recomputes: AtomicU64::new(0),
-            computes: AtomicU64::new(0),
+            counts: Arc::default(),
             watches: Stopwatches::default(),
             sizes: Default::default(),
             log_from: AtomicU64::new(500),
@@ -299,7 +296,7 @@ pub async fn run(
         }
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
-        if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
+        state.counts.count(full);
         if full { &RECOMPUTES } else { &COMPUTES }.inc();
         match w.work(full, ROUNDS, &state).await {
             Ok(()) => w.unwritten = Unwritten::default(),
