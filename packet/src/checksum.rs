@@ -197,6 +197,14 @@ pub fn change_sctp(packet: &mut [u8], l4: usize, end: usize, differ: [u8; 4]) {
     sum.iter_mut().zip((!crc).to_le_bytes()).for_each(|(has, change)| *has ^= change);
 }
 
+/// Whether the checksum of an SCTP packet is right.
+pub fn sctp_holds(packet: &[u8]) -> bool {
+    match packet.split_at_checked(12) {
+        Some((&[ref ports @ .., a, b, c, d], rest)) => sctp(ports, rest) == [a, b, c, d],
+        _ => false,
+    }
+}
+
 /// The checksum of an SCTP packet: that of ports and tag, four zeros, and the chunks.
 fn sctp(ports: &[u8], chunks: &[u8]) -> [u8; 4] {
     let header = crc32c::crc32c_append(crc32c::crc32c(ports), &[0; 4]);
@@ -242,10 +250,7 @@ pub fn l4_ok(packet: &[u8], h: &Headers) -> bool {
     let Some(body) = packet.get(l4..end) else { return false };
     match h.proto {
         _ if h.fragment => true,
-        ipproto::SCTP => match body.split_at_checked(12) {
-            Some((&[ref ports @ .., a, b, c, d], rest)) => sctp(ports, rest) == [a, b, c, d],
-            _ => false,
-        },
+        ipproto::SCTP => sctp_holds(body),
         ipproto::UDP if body.get(6..8) == Some(&[0, 0]) && h.is_ipv4() => true,
         ipproto::ICMP => finish(sum(body)) == 0,
         ipproto::TCP | ipproto::UDP | ipproto::ICMPV6 => finish(sum(body) + pseudo(packet, h, body.len())) == 0,

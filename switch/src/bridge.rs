@@ -193,6 +193,8 @@ pub struct Port {
 impl Port {
     /// Neither receives nor sends (OFPPC_PORT_DOWN).
     pub const DOWN: u32 = 1;
+    /// Kept for who asks (OFPPC_NO_STP of OpenFlow 1.0): whether a port is in a spanning tree is said in the database.
+    pub const NO_STP: u32 = 2;
     /// What it receives is dropped, but for packets of spanning trees.
     pub const NO_RECV: u32 = 4;
     /// Packets of spanning trees that it receives are dropped (OFPPC_NO_RECV_STP of OpenFlow 1.0).

@@ -449,6 +449,19 @@ pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
     }
 }
 
+/// Whether the chunks of an SCTP packet fill it (RFC 9260 section 3.2): each has a length of four octets or more, and is
+/// padded to a multiple of four.
+pub(crate) fn sctp_chunks_hold(transport: &[u8]) -> bool {
+    let mut at = 12;
+    while at < transport.len() {
+        match be16(transport, at + 2) {
+            Some(n @ 4..) => at += usize::from(n).next_multiple_of(4),
+            _ => return false,
+        }
+    }
+    at == transport.len()
+}
+
 /// An Ethernet address as text.
 pub(crate) fn mac_text(v: u128) -> String {
     packet::Mac::from_u64(v as u64).to_string()

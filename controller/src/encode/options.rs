@@ -2,7 +2,7 @@
 
 use super::{Error, Site};
 use logical_flow::action::{Argument, Call, Value};
-use logical_flow::constant::Integer;
+use logical_flow::constant::{Format, Integer};
 
 fn named(call: &Call) -> impl Iterator<Item = (&str, &[Value])> {
     call.arguments.iter().filter_map(|a| match a {
@@ -27,8 +27,21 @@ fn typed(call: &Call, name: &str, kind: &str, values: &[Value]) -> Result<(), Er
     }
 }
 
-/// Options have constant values.
+/// Options are named and have values, which are constant.
 fn constant(call: &Call) -> Result<(), Error> {
+    let function = call.function.name();
+    for a in &call.arguments {
+        match a {
+            Argument::Named(name, v) | Argument::Set(name, v) if v.is_empty() => {
+                return Err(Error::Unsupported(format!("option {name} of {function} has no value")));
+            }
+            Argument::Named(..) | Argument::Set(..) => {}
+            _ => {
+                let why = "has a value that no option is named for: a list of values needs braces";
+                return Err(Error::Unsupported(format!("{function} {why}")));
+            }
+        }
+    }
     match named(call)
         .find(|(_, v)| v.iter().any(|v| matches!(v, Value::Field(_) | Value::Variable(_) | Value::Template(_))))
     {
@@ -61,7 +74,9 @@ pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     for (name, values) in list {
         let (code, kind) = (site.dhcp_option)(name, false).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
         typed(call, name, &kind, values)?;
-        let value = dhcpv4_value(&kind, values);
+        // Only addresses and routes are lists, and only one server can be the next.
+        let list = matches!(kind.as_str(), "ipv4" | "static_routes") && name != "next_server";
+        let value = dhcpv4_value(&kind, if list { values } else { values.get(..1).unwrap_or_default() });
         let code = u8::try_from(code)
             .map_err(|_| Error::Unsupported(format!("DHCP option {name}: its code {code} is none of DHCPv4")))?;
         put(&mut out, code, &value);
@@ -200,9 +215,9 @@ pub(crate) fn search_list(domains: &str) -> Vec<u8> {
     out
 }
 
-/// RFC 4191 section 2.3: a route, with as many words of its prefix as it needs.
+/// RFC 4191 section 2.3: a route, with as many words of its prefix as it needs. An address alone is that of a host.
 pub(crate) fn route_information(preference: u8, prefix: &str) -> Option<Vec<u8>> {
-    let (address, len) = prefix.trim().split_once('/')?;
+    let (address, len) = prefix.trim().split_once('/').unwrap_or((prefix.trim(), "128"));
     let (address, len): (std::net::Ipv6Addr, u8) = (address.parse().ok()?, len.parse().ok().filter(|n| *n <= 128)?);
     let words = usize::from(len.div_ceil(64));
     let mut out = vec![24, 1 + words as u8, len, preference, 0xff, 0xff, 0xff, 0xff];
@@ -211,13 +226,43 @@ pub(crate) fn route_information(preference: u8, prefix: &str) -> Option<Vec<u8>>
     Some(out)
 }
 
+/// Whether a router advertisement may have this option with this value.
+fn advertised(name: &str, v: &Value) -> bool {
+    match (name, v) {
+        ("addr_mode", Value::String(s)) => ["slaac", "dhcpv6_stateful", "dhcpv6_stateless"].contains(&s.as_str()),
+        ("router_preference", Value::String(s)) => ["MEDIUM", "HIGH", "LOW"].contains(&s.as_str()),
+        ("dnssl", Value::String(_)) => true,
+        ("route_info", Value::String(s)) => s
+            .split(',')
+            .filter(|r| !r.is_empty())
+            .all(|route| route.split_once('-').is_some_and(|(_, prefix)| route_information(0, prefix).is_some())),
+        ("slla", Value::Integer(i)) => i.format == Format::Ethernet,
+        ("prefix", Value::Integer(i)) => i.format == Format::Ipv6 && i.mask.is_some(),
+        ("mtu", Value::Integer(i)) => i.format == Format::Decimal,
+        ("rdnss", Value::Integer(i)) => i.format == Format::Ipv6,
+        _ => false,
+    }
+}
+
 /// A router advertisement (RFC 4861 section 4.2) without its checksum.
 pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
     constant(call)?;
+    for (name, values) in named(call) {
+        if !matches!(values, [v] if advertised(name, v)) {
+            return Err(Error::Unsupported(format!("Invalid value for \"{name}\" option")));
+        }
+    }
     let mode = match call.named("addr_mode").and_then(<[Value]>::first) {
         Some(Value::String(s)) => s.as_str(),
         _ => return Err(Error::Unsupported("put_nd_ra_opts lacks addr_mode".into())),
     };
+    if call.named("slla").is_none() {
+        return Err(Error::Unsupported("slla option not present".into()));
+    }
+    if mode != "dhcpv6_stateful" && call.named("prefix").is_none() {
+        let why = "prefix option needs to be set when address mode is slaac/dhcpv6_stateless.";
+        return Err(Error::Unsupported(why.into()));
+    }
     let flags: u8 = match mode {
         "dhcpv6_stateful" => 0x80,
         "dhcpv6_stateless" => 0x40,
@@ -305,6 +350,54 @@ mod tests {
         }
         let refused = typed(&call, "lease_time", "uint32", &[word]).unwrap_err().to_string();
         assert_eq!(refused, "option lease_time of put_dhcp_opts requires numeric value");
+    }
+
+    fn number(value: u128, mask: Option<u128>, format: Format) -> Value {
+        Value::Integer(Integer { value, mask, format, prefix: mask.is_some(), outside: 0 })
+    }
+
+    #[test]
+    fn options_have_names_and_values() {
+        let address = |n| number(n, None, Format::Ipv4);
+        let call = |arguments| Call { function: Function::PutDhcpOpts, result: None, arguments, parentheses: true };
+        let server = |values| Argument::Named("dns_server".into(), values);
+        assert!(constant(&call(vec![server(vec![address(1)])])).is_ok());
+        // A second address without braces, and none.
+        assert!(constant(&call(vec![server(vec![address(1)]), Argument::Value(address(2))])).is_err());
+        assert!(constant(&call(vec![Argument::Set("dns_server".into(), vec![])])).is_err());
+    }
+
+    #[test]
+    fn an_advertisement_has_what_its_options_may_say() {
+        let text = |s: &str| Value::String(s.into());
+        let all = |name: &str, value: Vec<Value>| {
+            let mut list = vec![
+                ("addr_mode", vec![text("slaac")]),
+                ("slla", vec![number(0x0200_0000_0001, None, Format::Ethernet)]),
+                ("prefix", vec![number(0xfd << 120, Some(u128::MAX << 64), Format::Ipv6)]),
+            ];
+            list.retain(|(n, _)| *n != name);
+            list.push((name, value));
+            let arguments = list.into_iter().map(|(n, v)| Argument::Named(n.into(), v)).collect();
+            router_advertisement(&Call { function: Function::PutNdRaOpts, result: None, arguments, parentheses: true })
+        };
+        let server = |n| number(n, None, Format::Ipv6);
+        for (name, value, fits) in [
+            ("rdnss", vec![server(1)], true),
+            ("rdnss", vec![server(1), server(2)], false),
+            ("rdnss", vec![number(0x0a00_0001, None, Format::Ipv4)], false),
+            ("mtu", vec![number(1500, None, Format::Decimal)], true),
+            ("mtu", vec![number(1500, None, Format::Hex)], false),
+            ("prefix", vec![server(1)], false),
+            ("addr_mode", vec![text("other")], false),
+            ("router_preference", vec![text("LOW")], true),
+            ("route_info", vec![text("HIGH-fd00::1")], true),
+            ("route_info", vec![text("HIGH-10.0.0.0/8")], false),
+        ] {
+            assert_eq!(all(name, value.clone()).is_ok(), fits, "{name} {value:?}");
+        }
+        let found = all("route_info", vec![text("HIGH-fd00::1")]).unwrap();
+        assert_eq!(found[found.len() - 24..found.len() - 20], [24, 3, 128, 8], "a host's route has all of its address");
     }
 
     #[test]

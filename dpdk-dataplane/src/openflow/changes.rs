@@ -64,7 +64,8 @@ pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<()
             if p.mask & NO_FLOOD != 0 {
                 port.no_flood = p.config & NO_FLOOD != 0;
             }
-            let mask = p.mask & (Port::DOWN | Port::NO_RECV | Port::NO_RECV_STP | Port::NO_FWD | Port::NO_PACKET_IN);
+            let kept = Port::NO_STP | Port::NO_RECV | Port::NO_RECV_STP | Port::NO_FWD | Port::NO_PACKET_IN;
+            let mask = p.mask & (Port::DOWN | kept);
             w.configure_port(bridge, p.port, mask, p.config & mask);
             Ok(())
         }

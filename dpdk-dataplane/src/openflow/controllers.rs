@@ -9,7 +9,7 @@ use crate::config::controller::{ControllerSpec, OPENFLOW_PORT};
 use crate::pmd::Handle;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
-use ovsdb_rs::tls::Tls;
+use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use switch::BridgeId;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 /// The state of a controller's connection, for its row.
@@ -43,11 +43,16 @@ pub struct ControllerStatus {
 
 type Shared = Arc<Mutex<ControllerStatus>>;
 
+/// How long a controller that connects by TLS has for its certificate.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
 /// A controller: its row, what the connections of its bridge share, and its state, which others read.
 #[derive(Clone)]
 struct Controller {
     spec: ControllerSpec,
     session: Session,
+    /// Key and certificates of the next connections; one that is open keeps its own.
+    tls: Arc<Mutex<Option<TlsFiles>>>,
     status: Shared,
     packet_ins: packet_in_queue::Shared,
 }
@@ -73,8 +78,10 @@ pub struct Controllers {
 impl Controllers {
     /// Starts and stops connections so that they are those of `wanted`.
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
-        // A connection survives a change of its limit.
-        let same = |w: &ControllerSpec, t: &ControllerSpec| ControllerSpec { limit: t.limit, ..w.clone() } == *t;
+        // A connection survives a change of its limit, and one of keys.
+        let same = |w: &ControllerSpec, t: &ControllerSpec| {
+            ControllerSpec { limit: t.limit, tls: t.tls.clone(), ..w.clone() } == *t
+        };
         self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.controller.spec)));
         for spec in wanted {
             if let Some(Task { controller: c, .. }) = self.tasks.get_mut(&spec.uuid) {
@@ -85,13 +92,15 @@ impl Controllers {
                     }
                     (state.limit, c.spec.limit) = (spec.limit, spec.limit);
                 }
+                c.tls.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&spec.tls);
                 continue;
             }
             let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
             packet_in_queue::lock(&packet_ins).limit = spec.limit;
             let began = ControllerStatus { heard: Some(session.pmd.clock.instant()), ..ControllerStatus::default() };
             *status.lock().unwrap_or_else(PoisonError::into_inner) = began;
-            let controller = Controller { spec: spec.clone(), session: session.clone(), status, packet_ins };
+            let tls = Arc::new(Mutex::new(spec.tls.clone()));
+            let controller = Controller { spec: spec.clone(), session: session.clone(), tls, status, packet_ins };
             self.tasks.insert(spec.uuid, Task::start(controller));
         }
     }
@@ -157,9 +166,6 @@ impl Task {
 /// Why a controller's target cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum TargetError {
-    /// Controllers cannot connect to the switch by TLS.
-    #[error("{0}: pssl is not supported; let the switch connect (ssl:)")]
-    PassiveTls(String),
     /// The database asks for a socket that would take another file's place.
     #[error(
         "bridge {bridge}: Not adding Unix domain socket controller \"{target}\" due to possibility of overwriting local files. Instead, specify path in permitted format \"punix:{rundir}/{bridge}.*\" or connect to \"unix:{rundir}/{bridge}.mgmt\" (which is always available without special configuration)."
@@ -186,10 +192,7 @@ fn parse(target: &str) -> Result<Remote, TargetError> {
         }
         _ => target.to_string(),
     };
-    match Remote::parse(&with_port)? {
-        Remote::PassiveTls(_) => Err(TargetError::PassiveTls(target.into())),
-        r => Ok(r),
-    }
+    Ok(Remote::parse(&with_port)?)
 }
 
 /// Refuses sockets outside the run directory, and those that listen there under another name than the bridge's: who may
@@ -215,9 +218,12 @@ fn confine(remote: &Remote, bridge: &str, rundir: &Path) -> Result<(), TargetErr
     }
 }
 
-/// An error in the system's words, without its number.
+/// An error in the system's words, without its number. Who ends TLS without a word has closed the connection.
 fn reason(e: &impl std::fmt::Display) -> String {
     let text = e.to_string();
+    if text.contains("without sending TLS close_notify") {
+        return "connection closed by peer".into();
+    }
     text.split(" (os error ").next().unwrap_or(&text).into()
 }
 
@@ -270,12 +276,15 @@ impl Controller {
     }
 
     async fn connect(&self, remote: &Remote) -> io::Result<BoxStream> {
-        let tls = match (remote, &self.spec.tls) {
-            (Remote::Tls(..), Some(files)) => Some(Tls::new(files.clone()).map_err(io::Error::other)?),
-            (Remote::Tls(..), None) => return Err(io::Error::other("needs key and certificates: ovs-vsctl set-ssl")),
-            _ => None,
-        };
+        let tls = if matches!(remote, Remote::Tls(..)) { Some(self.tls()?) } else { None };
         stream::connect(remote, tls.as_ref()).await
+    }
+
+    /// Key and certificates as they are now.
+    fn tls(&self) -> io::Result<Tls> {
+        let files = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let files = files.ok_or_else(|| io::Error::other("needs key and certificates: ovs-vsctl set-ssl"))?;
+        Tls::new(files).map_err(io::Error::other)
     }
 
     /// Serves a connection; gives why it ended.
@@ -319,7 +328,7 @@ impl Controller {
     /// Listens for controllers.
     async fn listen(&self, remote: &Remote) {
         self.set(|s| s.state = "");
-        let mut open = tokio::task::JoinSet::new();
+        let mut open = JoinSet::new();
         loop {
             let e = match self.accept(remote, &mut open).await {
                 Ok(()) => continue,
@@ -331,14 +340,17 @@ impl Controller {
         }
     }
 
-    async fn accept(&self, remote: &Remote, open: &mut tokio::task::JoinSet<()>) -> io::Result<()> {
-        let mut take = |s: BoxStream| {
+    /// Serves a controller that has connected.
+    async fn heed(&self, s: BoxStream) {
+        self.serve(s).await;
+        // Listening has no state, as another controller may connect next.
+        self.set(|s| s.state = "");
+    }
+
+    async fn accept(&self, remote: &Remote, open: &mut JoinSet<()>) -> io::Result<()> {
+        let take = |s: BoxStream, open: &mut JoinSet<()>| {
             let controller = self.clone();
-            open.spawn(async move {
-                controller.serve(s).await;
-                // Listening has no state, as another controller may connect next.
-                controller.set(|s| s.state = "");
-            });
+            open.spawn(async move { controller.heed(s).await });
             while open.try_join_next().is_some() {}
         };
         match remote {
@@ -347,7 +359,7 @@ impl Controller {
                 let _ = std::fs::remove_file(&path);
                 let l = UnixListener::bind(path)?;
                 loop {
-                    take(Box::new(l.accept().await?.0));
+                    take(Box::new(l.accept().await?.0), open);
                 }
             }
             Remote::PassiveTcp(address) => {
@@ -355,7 +367,27 @@ impl Controller {
                 loop {
                     let (s, _) = l.accept().await?;
                     s.set_nodelay(true)?;
-                    take(Box::new(s));
+                    take(Box::new(s), open);
+                }
+            }
+            Remote::PassiveTls(address) => {
+                self.tls()?;
+                let l = TcpListener::bind(address).await?;
+                loop {
+                    let (s, from) = l.accept().await?;
+                    s.set_nodelay(true)?;
+                    let controller = self.clone();
+                    open.spawn(async move {
+                        let secure = async { controller.tls()?.accept(s).await };
+                        match tokio::time::timeout(HANDSHAKE, secure).await {
+                            Ok(Ok((s, _))) => controller.heed(s).await,
+                            Ok(Err(e)) => tracing::warn!(target: "rconn", "{}: {from}: {e}", controller.spec.target),
+                            Err(_) => tracing::warn!(
+                                target: "rconn", "{}: {from}: no certificate in {HANDSHAKE:?}", controller.spec.target
+                            ),
+                        }
+                    });
+                    while open.try_join_next().is_some() {}
                 }
             }
             _ => Err(io::Error::other("not a passive remote")),
@@ -380,11 +412,12 @@ mod tests {
             ("tcp:10.0.0.1:6633", "tcp:10.0.0.1:6633"),
             ("ptcp:", "ptcp:6653:0.0.0.0"),
             ("ptcp:7000:127.0.0.1", "ptcp:7000:127.0.0.1"),
+            ("pssl:", "pssl:6653:0.0.0.0"),
             ("punix:/run/x", "punix:/run/x"),
         ] {
             assert_eq!(parse(target).map(|r| r.to_string()).ok().as_deref(), Some(is), "{target}");
         }
-        assert!(parse("pssl:").is_err() && parse("udp:1").is_err());
+        assert!(parse("udp:1").is_err());
     }
 
     #[test]

@@ -136,16 +136,15 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, now
     if !s.state.is_empty() {
         status.insert("state".into(), s.state.into());
     }
-    // Times are written when something else changes, not every second.
+    /// Times are written anew when something else changes, and when so many seconds have passed.
+    const TIMES: u64 = 5;
     let same = row.is_connected == s.connected && row.status.get("state").map_or("", |v| &**v) == s.state;
     let times = [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)];
     for (key, since) in times.into_iter().filter(|_| !s.state.is_empty()) {
-        let old = row.status.get(key).filter(|_| same).cloned();
-        if let Some(v) =
-            old.or_else(|| since.map(|t| now.saturating_duration_since(t).as_secs().to_string().as_str().into()))
-        {
-            status.insert(key.into(), v);
-        }
+        let Some(seconds) = since.map(|t| now.saturating_duration_since(t).as_secs()) else { continue };
+        let written = row.status.get(key).and_then(|v| v.parse::<u64>().ok());
+        let v = written.filter(|old| same && (*old..*old + TIMES).contains(&seconds)).unwrap_or(seconds);
+        status.insert(key.into(), v.to_string().as_str().into());
     }
     if let Some(e) = &s.last_error {
         status.insert("last_error".into(), e.as_str().into());

@@ -32,13 +32,12 @@ impl Tuple {
         matches!(self.proto, ipproto::ICMP | ipproto::ICMPV6)
     }
 
-    /// A template can say what becomes of such a packet: TCP, UDP, or a question of ICMP, or the answer to one.
+    /// A template can say what becomes of such a packet. Of ICMP that is so of questions and their answers.
     pub(crate) fn has_templates(&self) -> bool {
         match self.proto {
-            ipproto::TCP | ipproto::UDP => true,
             ipproto::ICMP => !self.v6 && matches!(self.icmp_type, 0 | 8) && self.icmp_code == 0,
             ipproto::ICMPV6 => self.v6 && matches!(self.icmp_type, 128 | 129) && self.icmp_code == 0,
-            _ => false,
+            _ => true,
         }
     }
 

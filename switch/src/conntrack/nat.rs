@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Most ports tried before a connection is refused. They lie all over the range, so that this many are taken only where
 /// nearly all are.
 const TRIES: u64 = 4096;
+/// How many addresses of a range are tried, and how many ports of each but the first: where all are taken, each packet costs
+/// all of these lookups.
+const ADDRESSES: u128 = 64;
+const FEWER_TRIES: u64 = 64;
 /// How many identifiers of ICMP behind its own an echo tries first.
 const NEXT: u64 = 64;
 
@@ -92,27 +96,28 @@ pub(super) fn choose_reply(
     let Some(n) = nat.filter(|n| n.src || n.dst) else {
         return Some(plain);
     };
-    let mut reply = plain;
-    if let Some((lo, hi)) = n.range.addr {
-        let ((v6, lo), (_, hi)) = (number(lo), number(hi));
-        if v6 != t.v6 || hi < lo {
-            return None;
-        }
-        let span = (hi - lo).saturating_add(1);
-        let pick = lo + u128::from(hash(t)) % span;
-        if n.src {
-            reply.dst = pick;
-        } else {
-            reply.src = pick;
-        }
+    let Some((lo, hi)) = n.range.addr else {
+        return choose_port(t, n, plain, TRIES, seed, &mut taken);
+    };
+    let ((v6, lo), (_, hi)) = (number(lo), number(hi));
+    if v6 != t.v6 || hi < lo {
+        return None;
     }
-    choose_port(t, n, reply, seed, &mut taken)
+    let span = (hi - lo).saturating_add(1);
+    let first = u128::from(hash(t)) % span;
+    // A host keeps its address as long as that has a port for it.
+    (0..span.min(ADDRESSES)).find_map(|i| {
+        let address = lo + first.wrapping_add(i) % span;
+        let reply = if n.src { Tuple { dst: address, ..plain } } else { Tuple { src: address, ..plain } };
+        choose_port(t, n, reply, if i == 0 { TRIES } else { FEWER_TRIES }, seed, &mut taken)
+    })
 }
 
 fn choose_port(
     t: &Tuple,
     n: &NatSpec,
     reply: Tuple,
+    tries: u64,
     seed: &mut u64,
     taken: &mut impl FnMut(&Tuple) -> bool,
 ) -> Option<Tuple> {
@@ -165,14 +170,14 @@ fn choose_port(
         }
     }
     // If translating the destination makes two connections equal, the source port is changed, too.
-    search(taken, reply, range, Way::of(start, range), put).or_else(|| {
+    search(taken, reply, range, Way::of(start, range, tries), put).or_else(|| {
         let mut to = reply;
         put(&mut to, if inside { current } else { range.0 });
         if !n.dst || icmp {
             return None;
         }
         let range = class(t.sport);
-        search(taken, to, range, Way::of(start, range), |r, p| r.dport = p)
+        search(taken, to, range, Way::of(start, range, tries), |r, p| r.dport = p)
     })
 }
 
@@ -187,13 +192,13 @@ struct Way {
 impl Way {
     /// A way that follows from a hash and comes to each port of a range once. Its steps are long: hosts use ports one behind
     /// the other, so that the next one of a port that is taken mostly is as well.
-    fn of(hash: u64, range: (u16, u16)) -> Way {
+    fn of(hash: u64, range: (u16, u16), tries: u64) -> Way {
         let span = span(range);
         let mut step = 1 + (hash >> 32) % span;
         while common_divisor(step, span) != 1 {
             step += 1;
         }
-        Way { start: hash, step, tries: TRIES }
+        Way { start: hash, step, tries }
     }
 }
 

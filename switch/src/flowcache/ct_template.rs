@@ -544,7 +544,7 @@ mod tests {
         #[test]
         fn a_tuple_chooses_as_its_fields_do(
             (v6, src, dst) in any::<(bool, u128, u128)>(),
-            (proto, sport, dport) in (prop::sample::select(&[1u8, 6, 17, 58]), any::<u16>(), any::<u16>()),
+            (proto, sport, dport) in (prop::sample::select(&[1u8, 6, 17, 50, 58, 132]), any::<u16>(), any::<u16>()),
             (param, own, zero) in any::<(u64, bool, bool)>(),
         ) {
             let most = if zero { 0 } else if v6 { u128::MAX } else { u128::from(u32::MAX) };

@@ -305,10 +305,10 @@ pub(crate) fn session(head: u64) -> (BridgeId, PortNo) {
     (BridgeId((head >> 16) as usize & 0xffff), PortNo(head as u16))
 }
 
-/// Offsets of an IPv4 header, and of the one behind it, which has a UDP checksum, or a TCP one.
+/// Offsets of an IP header, and of the transport header behind it, which has this protocol; 0: it has none with ports.
 #[inline(always)]
-pub(crate) fn transport(head: u64) -> (usize, usize, bool) {
-    ((head >> 16) as usize & 0xffff, head as usize & 0xffff, head & UDP != 0)
+pub(crate) fn transport(head: u64) -> (usize, usize, u8) {
+    ((head >> 16) as usize & 0xffff, head as usize & 0xffff, (head >> 32) as u8)
 }
 
 /// The steps of an entry: the words of what is left of them, and where the rest is.
@@ -590,8 +590,8 @@ impl Entry {
                 Step::IcmpId(_) => {}
                 Step::Translate { quoting: true } => words.push(op::TRANSLATE_QUOTING),
                 Step::Translate { quoting: false } => {
-                    let udp = if now.proto == ipproto::UDP { UDP } else { 0 };
-                    words.push(op::TRANSLATE | udp | u64::from(now.l3) << 16 | u64::from(now.l4));
+                    let proto = u64::from(now.proto) << 32;
+                    words.push(op::TRANSLATE | proto | u64::from(now.l3) << 16 | u64::from(now.l4));
                 }
                 Step::Send { target, last: l } => words.push(op::SEND | last(l) | u64::from(target.bits())),
                 Step::Session { bridge, port, last: l } => {

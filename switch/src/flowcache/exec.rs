@@ -16,7 +16,7 @@ use crate::events::{HeldFragment, Outputs};
 use crate::ids::{DeviceId, Target};
 use crate::netflow::NetflowCount;
 use crate::xlate::{Backer, quoted};
-use packet::{be16, checksum};
+use packet::{be16, checksum, ipproto};
 use std::cell::OnceCell;
 
 /// Most packets of a burst.
@@ -614,16 +614,24 @@ pub(super) fn change_sctp(p: &mut [u8], Ports { l3, l4, differ }: Ports) {
 
 /// Writes another tuple to a packet.
 fn translate(p: &mut [u8], head: u64, t: &Tuple) {
-    let (l3, l4, udp) = transport(head);
+    let (l3, l4, proto) = transport(head);
     let icmp = t.is_icmp();
-    let mut change = if icmp {
+    let mut change = match l4 {
+        // It has no ports.
+        0 => 0,
         // Its id stands behind type, code and checksum.
-        put_words(p, l4 + 4, &t.sport.to_be_bytes())
-    } else {
-        let mut ports = [0; 4];
-        ports[..2].copy_from_slice(&t.sport.to_be_bytes());
-        ports[2..].copy_from_slice(&t.dport.to_be_bytes());
-        put_words(p, l4, &ports)
+        _ if icmp => put_words(p, l4 + 4, &t.sport.to_be_bytes()),
+        _ => {
+            let mut ports = [0; 4];
+            ports[..2].copy_from_slice(&t.sport.to_be_bytes());
+            ports[2..].copy_from_slice(&t.dport.to_be_bytes());
+            if proto == ipproto::SCTP {
+                put_sctp_ports(p, l3, l4, ports);
+                0
+            } else {
+                put_words(p, l4, &ports)
+            }
+        }
     };
     if t.v6 {
         let mut addresses = [0; 32];
@@ -639,10 +647,14 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
         // ICMP has no pseudo header (RFC 792); ICMPv6 has one (RFC 4443 section 2.3).
         change += if icmp { 0 } else { changed };
     }
+    let udp = proto == ipproto::UDP;
     let at = l4
-        + match (icmp, udp) {
-            (true, _) => 2,
-            (_, true) => 6,
+        + match proto {
+            // Addresses are no part of its checksum (RFC 9260 section 6.8).
+            ipproto::SCTP => return,
+            _ if l4 == 0 => return,
+            _ if icmp => 2,
+            ipproto::UDP => 6,
             _ => 16,
         };
     // RFC 768: zero is no checksum, and stays so.
@@ -651,6 +663,15 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     }
     if apply(p, at, fold(change)) == Some(0) && udp {
         put16(p, at, 0xffff);
+    }
+}
+
+/// Gives an SCTP packet other ports. What is wrong with its checksum stays so.
+fn put_sctp_ports(p: &mut [u8], l3: usize, l4: usize, ports: [u8; 4]) {
+    let Some(place) = p.get_mut(l4..).and_then(|b| b.first_chunk_mut::<4>()) else { return };
+    let old = std::mem::replace(place, ports);
+    if old != ports {
+        change_sctp(p, Ports { l3, l4, differ: std::array::from_fn(|i| old[i] ^ ports[i]) });
     }
 }
 

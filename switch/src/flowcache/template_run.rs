@@ -13,7 +13,7 @@ use super::Cache;
 use super::ct_template::{CtTemplateCache, said, said_quoting, turn};
 use super::entry::Entry;
 use super::exec::{ReplayContext, serve};
-use super::key::{self, KINDS, PackedKey};
+use super::key::{self, KINDS, Layout, PackedKey};
 use super::megaflow::TupleBits;
 use super::metered::serve_metered;
 use super::table::Table;
@@ -21,7 +21,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::{Beside, Conntrack, Found, Held, Joint, NotNow, Outcome, Packet};
 use crate::conntrack::{Plan, SharedConntrack, Stash, Tuple};
 use crate::events::Outputs;
-use crate::extract::address;
+use crate::extract::{address, sctp_chunks_hold};
 use crate::ids::DeviceId;
 use crate::xlate::quoted::{self, Quoted};
 use packet::{be16, checksum, ipproto};
@@ -40,22 +40,16 @@ const IPV6: usize = 40;
 /// ICMP error is the reversed one of the packet that it quotes, and what it says itself is the second.
 fn arriving(p: &[u8], key: &PackedKey) -> Option<(Tuple, Option<TupleBits>)> {
     let at = if key.inner_at == 0 { key.outer } else { key.inner };
-    if at.l4 == 0 {
-        return None;
-    }
     let p = p.get(key.inner_at..)?;
     let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
     let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
-    let mut t = Tuple {
-        v6,
-        proto: at.proto,
-        src: address(p, src, v6)?,
-        dst: address(p, dst, v6)?,
-        sport: be16(p, l4)?,
-        dport: be16(p, l4 + 2)?,
-        icmp_type: 0,
-        icmp_code: 0,
+    let (proto, sport, dport) = match (is_read(at.proto), l4) {
+        (false, _) => (portless(p, at)?, 0, 0),
+        (true, 0) => return None,
+        (true, l4) => (at.proto, be16(p, l4)?, be16(p, l4 + 2)?),
     };
+    let (src, dst) = (address(p, src, v6)?, address(p, dst, v6)?);
+    let mut t = Tuple { v6, proto, src, dst, sport, dport, icmp_type: 0, icmp_code: 0 };
     let mut own = None;
     if t.is_icmp() {
         [t.icmp_type, t.icmp_code] = t.sport.to_be_bytes();
@@ -70,16 +64,37 @@ fn arriving(p: &[u8], key: &PackedKey) -> Option<(Tuple, Option<TupleBits>)> {
     t.has_templates().then_some((t, own))
 }
 
+/// Whether connection tracking reads what is behind the IP header.
+fn is_read(proto: u8) -> bool {
+    matches!(proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP | ipproto::ICMP | ipproto::ICMPV6)
+}
+
+/// The protocol of an IP packet that has another one than those. A layout may not say it.
+fn portless(p: &[u8], at: Layout) -> Option<u8> {
+    match (at.ip, at.proto) {
+        (4, 0) => p.get(usize::from(at.l3) + 9).copied(),
+        (6, 0) => p.get(usize::from(at.l3) + 6).copied(),
+        (4 | 6, proto) => Some(proto),
+        _ => None,
+    }
+}
+
 /// A frame as connection tracking sees it. Its lengths are right, or it would have no such key.
 fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple, error: bool) -> Option<Packet> {
     let frame = p.data();
     let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
-    let (l3, l4) = (key.inner_at + usize::from(at.l3), key.inner_at + usize::from(at.l4));
+    let l3 = key.inner_at + usize::from(at.l3);
+    if !is_read(at.proto) {
+        let header = usize::from(frame.get(l3)? & 0xf) * 4;
+        let broken = !tuple.v6 && checksum::of(frame.get(l3..l3 + header)?) != 0;
+        return Some(Packet { tuple, tcp_flags: 0, segment: None, error, broken });
+    }
+    let l4 = key.inner_at + usize::from(at.l4);
     let (end, addresses) = match tuple.v6 {
         false => (l3 + usize::from(be16(frame, l3 + 2)?), l3 + 12..l3 + 20),
         true => (l3 + IPV6 + usize::from(be16(frame, l3 + 4)?), l3 + 8..l3 + 40),
     };
-    let (tcp, icmp) = (at.proto == ipproto::TCP, matches!(at.proto, ipproto::ICMP | ipproto::ICMPV6));
+    let icmp = matches!(at.proto, ipproto::ICMP | ipproto::ICMPV6);
     let transport = frame.get(l4..end)?;
     // Only over IPv4 a datagram may say nothing (RFC 8200 section 8.1).
     let unsaid = at.proto == ipproto::UDP && !tuple.v6 && be16(transport, 6) == Some(0);
@@ -92,10 +107,14 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey, tuple: Tuple, error: bool) -> Opti
         };
         checksum::finish(checksum::sum(transport) + pseudo) == 0
     };
-    let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && (good && !icmp || unsaid || covered());
+    let transport_right = match at.proto {
+        ipproto::SCTP => checksum::sctp_holds(transport) && sctp_chunks_hold(transport),
+        _ => good && !icmp || unsaid || covered(),
+    };
+    let right = (tuple.v6 || checksum::of(frame.get(l3..l4)?) == 0) && transport_right;
     // Port 0 is reserved (RFC 6335 section 6).
     let broken = !right || !icmp && (tuple.sport == 0 || tuple.dport == 0);
-    let tcp_flags = if tcp { be16(transport, 12)? & 0xfff } else { 0 };
+    let tcp_flags = if at.proto == ipproto::TCP { be16(transport, 12)? & 0xfff } else { 0 };
     Some(Packet { tuple, tcp_flags, segment: None, error, broken })
 }
 

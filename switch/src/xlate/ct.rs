@@ -5,11 +5,11 @@ use crate::classifier::Origin;
 use crate::conntrack::reassembly::{Held, Suspended, Taken};
 use crate::conntrack::{ConnId, ConnSnapshot, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
 use crate::drops::DropReason;
-use crate::extract::{length_holds, put_icmp_id};
+use crate::extract::{length_holds, put_icmp_id, sctp_chunks_hold};
 use crate::xlate::controller::{Frozen, Wait};
 use crate::xlate::quoted::{self, Quoted, icmp_fields, is_error};
 use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
-use openflow_rs::action::{CtAction, ZoneSpec};
+use openflow_rs::action::{Action, CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum, ipproto};
 
@@ -141,8 +141,22 @@ fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
         let n = p.get(h.l3).map_or(0, |b| usize::from(b & 15) * 4);
         p.get(h.l3..h.l3 + n).is_some_and(|b| checksum::of(b) == 0)
     };
-    let known = h.proto == ipproto::SCTP || good && matches!(h.proto, ipproto::TCP | ipproto::UDP);
-    header && (known || checksum::l4_ok(p, h))
+    let known = good && matches!(h.proto, ipproto::TCP | ipproto::UDP);
+    let chunks = || h.proto != ipproto::SCTP || h.l4.and_then(|l4| p.get(l4..h.l3_end)).is_some_and(sctp_chunks_hold);
+    header && (known || checksum::l4_ok(p, h) && chunks())
+}
+
+/// Addresses and ports.
+fn tuple_fields(v6: bool) -> [F; 4] {
+    if v6 { [F::Ipv6Src, F::Ipv6Dst, F::TcpSrc, F::TcpDst] } else { [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst] }
+}
+
+/// Whether actions read addresses or ports of the packet.
+fn reads_tuple(list: &[Action], v6: bool) -> bool {
+    let [src, dst, ..] = tuple_fields(v6);
+    let ports = [F::TcpSrc, F::TcpDst, F::UdpSrc, F::UdpDst, F::SctpSrc, F::SctpDst];
+    let read = |f: F| f == src || f == dst || ports.contains(&f);
+    list.iter().any(|a| matches!(a, Action::Move { src, .. } if read(src.field)))
 }
 
 fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
@@ -474,7 +488,9 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Continues with the verdict of connection tracking.
     fn tracked(&mut self, c: &CtAction, zone: Zone, verdict: &Verdict, tuple: Option<Tuple>) {
         if let Some(why) = verdict.refused {
-            // As with the kernel's connection tracking, a packet whose connection cannot be made is dropped.
+            // As with the kernel's connection tracking, a packet whose connection cannot be made is dropped, and nothing
+            // that follows is done with it.
+            self.pipeline.exit = true;
             return self.because(match why {
                 Refusal::Full => DropReason::ConntrackFull,
                 Refusal::ZoneLimit => DropReason::ZoneLimit,
@@ -488,7 +504,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.fill(&mut view, verdict, zone, tuple);
         if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
             let saved = std::mem::replace(&mut self.packet.key, view);
-            self.execute(c);
+            self.execute(c, verdict, tuple);
             view = std::mem::replace(&mut self.packet.key, saved);
             if let Some(id) = verdict.conn {
                 self.set_mark_label(zone, id, &view);
@@ -507,7 +523,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.fill(&mut view, verdict, zone, tuple);
         self.packet.key = view;
         if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
-            self.execute(c);
+            self.execute(c, verdict, tuple);
             let key = std::mem::take(&mut self.packet.key);
             self.set_mark_label(zone, id, &key);
             self.packet.key = key;
@@ -517,11 +533,28 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Carries out what makes a connection's mark and label.
-    fn execute(&mut self, c: &CtAction) {
+    /// Carries out what makes a connection's mark and label. What it reads of the packet's tuple is what that was before
+    /// the translation.
+    fn execute(&mut self, c: &CtAction, verdict: &Verdict, tuple: Option<Tuple>) {
+        let before = tuple.filter(|t| verdict.translated.is_some() && reads_tuple(&c.exec, t.v6));
+        let translated = before.map(|t| {
+            // What is kept of a walk says what it reads of the tuple that it has now.
+            self.observer.side_effect();
+            let key = self.packet.key.clone();
+            let ends = [t.src, t.dst, t.sport.into(), t.dport.into()];
+            let said = tuple_fields(t.v6).into_iter().zip(ends).take(if t.is_icmp() { 2 } else { 4 });
+            said.for_each(|(f, v)| self.packet.key.set(f, v));
+            key
+        });
         self.observer.ct_exec_begins();
         self.actions(&c.exec);
         self.observer.ct_exec_done();
+        if let Some(mut key) = translated {
+            for f in [F::CtMark, F::CtLabel] {
+                key.set(f, self.packet.key.get(f));
+            }
+            self.packet.key = key;
+        }
     }
 
     /// Gives a connection the mark and label that its packet's key has by now.

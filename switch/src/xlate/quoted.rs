@@ -16,6 +16,25 @@ pub(crate) fn icmp_fields(p: &[u8], l4: usize) -> (u8, u8, u16) {
     (p.get(l4).copied().unwrap_or(0), p.get(l4 + 1).copied().unwrap_or(0), be16(p, l4 + 4).unwrap_or(0))
 }
 
+/// The protocol behind IPv6 extension headers (RFC 8200 section 4), the first of which is at `at`, and where its header
+/// is. None where the packet is a fragment.
+fn behind_extensions(p: &[u8], mut next: u8, mut at: usize) -> Option<(u8, usize)> {
+    loop {
+        let own = at;
+        at += match next {
+            // Hop-by-hop options, routing, options for the destination.
+            0 | 43 | 60 => (usize::from(*p.get(own + 1)?) + 1) * 8,
+            // Authentication (RFC 4302 section 2.2).
+            51 => (usize::from(*p.get(own + 1)?) + 2) * 4,
+            // One in one piece (RFC 6946).
+            ipproto::FRAGMENT if be16(p, own + 2)? == 0 => 8,
+            ipproto::FRAGMENT => return None,
+            proto => return Some((proto, own)),
+        };
+        next = *p.get(own)?;
+    }
+}
+
 /// Whether messages of this type quote a packet.
 pub(crate) fn is_error(proto: u8, kind: u8) -> bool {
     proto == ipproto::ICMP && matches!(kind, 3 | 4 | 5 | 11 | 12) || proto == ipproto::ICMPV6 && (1..=4).contains(&kind)
@@ -28,7 +47,7 @@ impl Quoted {
         let first = *p.get(l3)?;
         let (proto, at) = if v6 {
             (first >> 4 == 6).then_some(())?;
-            (*p.get(l3 + 6)?, l3 + 40)
+            behind_extensions(p, *p.get(l3 + 6)?, l3 + 40)?
         } else {
             (first >> 4 == 4).then_some(())?;
             (*p.get(l3 + 9)?, l3 + usize::from(first & 15) * 4)

@@ -43,6 +43,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (0x1233u32..0x123b, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         8 => Just(Op::Answer { flags: 0x12 }),
         10 => (1u8..4, 1u16..4, any::<bool>(), prop::bool::weighted(0.9)).prop_map(|(src, id, v6, right)| Op::Ping { src, id: if right { id } else { 300 + id }, v6, right }),
+        10 => (1u8..4, prop_oneof![2 => Just(132u8), 2 => Just(50u8), 1 => Just(89u8)], any::<bool>(), 1u16..4, prop_oneof![
+            6 => Just(Sum::Right), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader), 1 => Just(Sum::Length)
+        ]).prop_map(|(src, proto, v6, port, sum)| Op::Bare { src, proto, v6, port, sum }),
         1 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         10 => errors(),
         1 => prop_oneof![Just(107u8), Just(110)].prop_map(|t| Op::Forget(TableId(t))),
@@ -123,6 +126,39 @@ fn pings_need_no_walk() {
             }
         }
         assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}: {walks:?}");
+    }
+}
+
+/// SCTP and protocols without ports open connections without a walk, and their answers are translated back.
+#[test]
+fn other_protocols_need_no_walk() {
+    let all = [132u8, 50, 89].into_iter().flat_map(|proto| [(proto, false), (proto, true)]);
+    for ((proto, v6), lane) in all.flat_map(|p| [(p, false), (p, true)]) {
+        let mut s = Rig::with_room(true, 4000);
+        if lane {
+            s.add_lane();
+        }
+        let (mut now, mut walks) = (Duration::from_secs(10), [0; 3]);
+        // Without ports, each connection needs an address of its own.
+        for text in [
+            "table=0,priority=40,in_port=1,ip actions=ct(commit,zone=51,nat(src=172.17.0.1-172.17.0.254),table=3)",
+            "table=0,priority=40,in_port=20,ip actions=ct(zone=51,nat,table=5)",
+        ] {
+            flow(&mut s, BridgeId(0), text, now);
+        }
+        for n in 0..200u16 {
+            let mut last = Vec::new();
+            // What has no ports has one connection for each pair of addresses.
+            let (src, port) = if proto == 132 { (2, 1000 + n) } else { (n as u8, 9) };
+            let packet = Op::Bare { src, proto, v6, port, sum: Sum::Right };
+            for (op, n) in [(&packet, 0), (&Op::Answer { flags: 0 }, 1), (&packet, 2)] {
+                let before = s.cache_stats().misses;
+                let said = step(&mut s, op, &mut now, &mut last);
+                assert!(n != 1 || said.starts_with("[(1, "), "the answer to {n} of {proto}: {said}");
+                walks[n] += s.cache_stats().misses - before;
+            }
+        }
+        assert!(walks.iter().all(|n| *n < 10), "protocol {proto}, lane {lane}, v6 {v6}: {walks:?}");
     }
 }
 

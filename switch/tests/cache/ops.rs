@@ -34,6 +34,14 @@ pub enum Op {
         v6: bool,
         right: bool,
     },
+    /// A packet of SCTP, or of a protocol without ports; its header and checksum are right, or not.
+    Bare {
+        src: u8,
+        proto: u8,
+        v6: bool,
+        port: u16,
+        sum: Sum,
+    },
     /// The answer to the last packet out of the uplink, with these TCP flags.
     Answer {
         flags: u8,
@@ -256,9 +264,13 @@ impl Datagram {
         };
         body.splice(0..0, head);
         body.resize(size * (parts - 1) + 13, id as u8);
-        if proto == 17 {
-            let n = body.len() as u16;
-            body[4..6].copy_from_slice(&n.to_be_bytes());
+        match proto {
+            17 => {
+                let n = body.len() as u16;
+                body[4..6].copy_from_slice(&n.to_be_bytes());
+            }
+            132 => fill_with_chunk(&mut body),
+            _ => {}
         }
         let proto = if proto == 1 && v6 { 58 } else { proto };
         let mut p = build::ip_packet(macs.0, macs.1, ends[0].0, ends[1].0, proto, ttl, &body).expect("datagram");
@@ -274,6 +286,13 @@ impl Datagram {
             _ => (2, list),
         }
     }
+}
+
+/// Makes what is behind an SCTP header one chunk, which is padded.
+fn fill_with_chunk(packet: &mut Vec<u8>) {
+    packet.resize(packet.len().max(16).next_multiple_of(4), 0);
+    let n = (packet.len() - 12) as u16;
+    packet[12..16].copy_from_slice(&[0, 3, (n >> 8) as u8, n as u8]);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -380,7 +399,8 @@ pub fn tcp(eth: (packet::Mac, packet::Mac), src: (IpAddr, u16), dst: (IpAddr, u1
 pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     let h = packet::Headers::parse(p)?;
     let mut q = p.to_vec();
-    let (l3, l4) = (h.l3, h.l4?);
+    let bare = h.ip_ok && !h.fragment && matches!(h.proto, 50 | 89);
+    let (l3, l4) = (h.l3, if bare { h.payload } else { h.l4? });
     let n = if h.is_ipv4() { 4 } else { 16 };
     let at = if h.is_ipv4() { l3 + 12 } else { l3 + 8 };
     q[at..at + n].copy_from_slice(&p[at + n..at + 2 * n]);
@@ -388,7 +408,7 @@ pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     match h.proto {
         1 => q[l4] = 0,
         58 => q[l4] = 129,
-        6 | 17 => {
+        6 | 17 | 132 => {
             q[l4..l4 + 2].copy_from_slice(&p[l4 + 2..l4 + 4]);
             q[l4 + 2..l4 + 4].copy_from_slice(&p[l4..l4 + 2]);
             if h.proto == 6 {
@@ -600,7 +620,10 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
         23 => {
             let header = [3, 232, 0, 80 + dst, 0, 0, 0, 1, 0, 0, 0, 0];
             let all = [&header[..], &[0, 3, 0, 20, ttl], &[9; 15]].concat();
-            made(if ttl & 1 == 0 { v6 } else { v4 }, 132, if dst == 3 { &all[..8] } else { &all })
+            let mut p = made(if ttl & 1 == 0 { v6 } else { v4 }, 132, if dst == 3 { &all[..8] } else { &all });
+            let h = packet::Headers::parse(&p).expect("headers");
+            packet::checksum::set_l4(&mut p, &h);
+            p
         }
         // ICMP of the other version's number, of which nothing is known.
         24 => made(if dst & 1 == 0 { v4 } else { v6 }, if dst & 1 == 0 { 58 } else { 1 }, &echo),
@@ -650,6 +673,24 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
                     .expect("icmp");
             let at = if *v6 { 56 } else { 36 };
             p[at] ^= if *right { 0 } else { 0x55 };
+            (1, p)
+        }
+        Op::Bare { src, proto, v6, port, sum } => {
+            // Packets of a connection that is there already are not checked as long as a cached flow serves them.
+            let (src, port) = if *sum == Sum::Right { (*src, *port) } else { (100 + *src, 300 + *port) };
+            let ends = if *v6 { (host6(src), ip("2001::8:8")) } else { (host(src), ip("8.8.8.8")) };
+            let mut body = [&port.to_be_bytes()[..], &[0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0, 3, 0, 8, 1, 2, 3, 4]].concat();
+            if *sum == Sum::Length {
+                body[15] = 2;
+            }
+            let mut p = build::ip_packet(ROUTER, VIF, ends.0, ends.1, *proto, 64, &body).expect("packet");
+            let h = packet::Headers::parse(&p)?;
+            packet::checksum::set_l4(&mut p, &h);
+            match sum {
+                Sum::WrongHeader if !v6 => p[25] ^= 0x55,
+                Sum::Wrong => *p.last_mut()? ^= 0x55,
+                _ => {}
+            }
             (1, p)
         }
         Op::Answer { flags } => (50, answer(last, *flags)?),

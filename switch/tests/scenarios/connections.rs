@@ -204,6 +204,88 @@ fn connections_that_cannot_be_say_why() {
     assert_eq!((out, s.drops.get(DropReason::ConntrackFull)), (4, 2));
 }
 
+/// What follows a `ct` that cannot make its connection is not done: nothing leaves untranslated. All addresses of a range are
+/// used before that.
+#[test]
+fn nothing_leaves_untranslated() {
+    for (range, of_one, all) in
+        [("20.0.0.7:7000-7001", 2, 2), ("20.0.0.7-20.0.0.9:7000-7001", 2, 6), ("20.0.0.1-20.0.0.9", 20, 20)]
+    {
+        let mut s = one(&[
+            &format!("in_port=1,udp actions=ct(commit,zone=1,nat(src={range})),output:2"),
+            &format!("in_port=2,ip,nw_proto=50 actions=ct(commit,zone=1,nat(src={range})),output:1"),
+            "table=1 actions=output:3",
+        ]);
+        let mut sources = std::collections::BTreeMap::new();
+        for n in 0..20 {
+            for (_, p) in send(&mut s, 1, &udp("10.0.0.1", 5000 + n, "10.0.0.2", 1)).packets {
+                good(&p);
+                assert_eq!(p[26], 20, "{range}: a packet of the host's own address");
+                *sources.entry(p[29]).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(sources.values().sum::<i32>(), all, "{range}: {sources:?}");
+        assert!(sources.values().all(|n| *n == of_one), "{range}: {sources:?}");
+        // Without ports each address has one connection with the same peer.
+        let esp = |n| build::ip_packet(A, B, ip(&format!("10.0.1.{n}")), ip("10.0.0.2"), 50, 64, &[7; 16]).expect("v4");
+        let sent = (0..20).map(|n| send(&mut s, 2, &esp(n)).packets.len()).sum::<usize>();
+        let addresses = match range {
+            "20.0.0.7:7000-7001" => 1,
+            "20.0.0.1-20.0.0.9" => 9,
+            _ => 3,
+        };
+        assert_eq!(sent, addresses, "{range}");
+    }
+}
+
+/// A connection's label is made of its packet as that was before the translation.
+#[test]
+fn labels_are_of_the_packet_before_its_translation() {
+    let mut s = one(&[
+        "in_port=1,udp actions=ct(commit,zone=1,nat(src=20.0.0.7:7000-7009),exec(move:NXM_OF_IP_SRC[]->NXM_NX_CT_LABEL[32..63],move:NXM_OF_UDP_SRC[]->NXM_NX_CT_MARK[0..15]),table=1)",
+        "table=1,udp,nw_src=20.0.0.7,ct_mark=5000,ct_label=0x0a00000100000000 actions=output:2",
+        "table=1,udp,nw_src=20.0.0.7,ct_mark=5001,ct_label=0x0a00000200000000 actions=output:3",
+    ]);
+    for (host, port, to) in [("10.0.0.1", 5000, 2), ("10.0.0.2", 5001, 3), ("10.0.0.1", 5000, 2)] {
+        let out = send(&mut s, 1, &udp(host, port, "10.0.0.9", 1)).packets;
+        assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [via(to)], "{host}");
+        good(&out[0].1);
+    }
+}
+
+/// An ICMPv6 error is about the connection of what it quotes, whatever extension headers that has.
+#[test]
+fn errors_quote_packets_with_extension_headers() {
+    let mut s = one(&[
+        "in_port=1,ipv6 actions=ct(commit,zone=1,nat(src=fd01::1)),output:2",
+        "in_port=2,ipv6 actions=ct(zone=1,nat,table=1)",
+        "table=1,ct_state=+rel-inv,ipv6,ipv6_dst=fd00::1 actions=output:1",
+    ]);
+    let datagram = [&[0x13, 0x88, 0, 53, 0, 12, 0, 0][..], b"ping"].concat();
+    let options = [17, 0, 1, 4, 0, 0, 0, 0];
+    let fragment = |offset: u8| [17, 0, 0, offset, 0, 0, 0, 9];
+    for (first, header, told) in [(17, &[][..], 1), (60, &options, 1), (44, &fragment(0), 1), (44, &fragment(8), 0)] {
+        // The first packet, which opens the connection, is of the datagram alone.
+        let mut p = build::ip_packet(A, B, ip("fd00::1"), ip("fd02::2"), 17, 64, &datagram).expect("v6");
+        let h = Headers::parse(&p).expect("headers");
+        packet::checksum::set_l4(&mut p, &h);
+        let out = send(&mut s, 1, &p).packets.remove(0).1;
+        let quoted =
+            [&out[14..18], &[0, (datagram.len() + header.len()) as u8, first, 64], &out[22..54], header, &out[54..]];
+        let body = [&[1, 4, 0, 0, 0, 0, 0, 0][..], &quoted.concat()].concat();
+        let mut e = build::ip_packet(B, A, ip("fd02::9"), ip("fd01::1"), 58, 64, &body).expect("v6");
+        let h = Headers::parse(&e).expect("headers");
+        packet::checksum::set_l4(&mut e, &h);
+        let back = send(&mut s, 2, &e).packets;
+        assert_eq!(back.len(), told, "{first}, {header:?}");
+        for (_, b) in back {
+            good(&b);
+            let own = std::net::Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]).octets();
+            assert_eq!((&b[38..54], &b[62 + 8..62 + 24]), (&own[..], &own[..]), "{first}: the host, and what it sent");
+        }
+    }
+}
+
 /// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller,
 /// translated.
 #[test]

@@ -8,7 +8,7 @@ use crate::flowcache::{Condition, Step};
 use crate::xlate::quoted;
 use crate::xlate::selection::Selection;
 use openflow_rs::{FieldId as F, FlowKey, GroupId};
-use packet::{ethertype, ipproto};
+use packet::ethertype;
 
 impl Recorder {
     /// The walk is at the packet that a template is of: as it arrived, or out of its tunnel.
@@ -20,11 +20,11 @@ impl Recorder {
     /// Notes that a `select` group chose a bucket for the packet, which has this key. There is a template of packets that
     /// choose by the tuple that they came with.
     pub(crate) fn chooses(&mut self, (group, bucket): (GroupId, usize), selection: Selection, key: &FlowKey) {
-        let protocols = [ipproto::TCP, ipproto::UDP, ipproto::ICMP, ipproto::ICMPV6];
-        let ports = protocols.contains(&(key.get(F::IpProto) as u8)) && key.get(F::IpFrag) == 0;
+        let whole =
+            [ethertype::IPV4, ethertype::IPV6].contains(&(key.get(F::EthType) as u16)) && key.get(F::IpFrag) == 0;
         let quotes = quoted::is_error(key.get(F::IpProto) as u8, key.get(F::IcmpType) as u8);
         let own = self.is_here() && self.translated.is_empty() && self.tuple == tuple(key) && !quotes;
-        self.looked.only &= own && ports && selection.is_of_tuple() && self.choices.len() < CHOICES;
+        self.looked.only &= own && whole && selection.is_of_tuple() && self.choices.len() < CHOICES;
         if self.looked.only {
             self.looked.field(F::IpProto);
             self.choices.push(Choice { group, selection, bucket });
