@@ -6,6 +6,7 @@ mod common;
 use common::{Namespace, Switch, able, eventually};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(15);
@@ -220,6 +221,86 @@ fn controllers_are_connected_anew() {
         // Its hello, and the end.
         first.read_to_end(&mut Vec::new()).expect("the end");
         drop(listener.accept().expect("another connection"));
+    }
+}
+
+/// A controller's connection survives changes of its row, of other controllers, and of keys. Only where the bridge has another
+/// number it begins anew, as no message tells of that.
+#[test]
+fn controllers_keep_their_connection() {
+    if !able(&["ovs-vswitchd", "ovs-appctl", "openssl"]) {
+        return;
+    }
+    let (switches, _spaces) = sides(["kc", "kd"]);
+    for s in &switches {
+        if !needs::certificates(Path::new(&s.path(""))) {
+            return;
+        }
+        let (path, key, certificate, ca) =
+            (s.path("controller"), s.path("test.key"), s.path("test.pem"), s.path("ca.pem"));
+        let listener = UnixListener::bind(&path).expect("a socket");
+        s.vsctl(&format!("set-controller br0 unix:{path}"));
+        let (mut peer, _) = listener.accept().expect("a connection");
+        peer.set_read_timeout(Some(SOON)).expect("a limit");
+        peer.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).expect("a hello");
+        for (n, change) in [
+            format!("set-controller br0 unix:{path} tcp:127.0.0.1:9"),
+            format!("set-controller br0 unix:{path}"),
+            "set controller br0 inactivity_probe=7000 max_backoff=2000 controller_rate_limit=100".into(),
+            "set controller br0 inactivity_probe=0 enable_async_messages=false".into(),
+            format!("set-ssl {key} {certificate} {ca}"),
+            "del-ssl".into(),
+        ]
+        .iter()
+        .enumerate()
+        {
+            s.vsctl(change);
+            // An echo request of OpenFlow 1.3, and what comes before its answer.
+            peer.write_all(&[4, 2, 0, 8, 0, 0, 0, 100 + n as u8]).expect("sent");
+            loop {
+                let mut header = [0; 8];
+                peer.read_exact(&mut header).unwrap_or_else(|e| panic!("after {change}: {e}"));
+                let mut rest = vec![0; usize::from(u16::from_be_bytes([header[2], header[3]])) - 8];
+                peer.read_exact(&mut rest).expect("its rest");
+                if header[1] == 3 && header[7] == 100 + n as u8 {
+                    break;
+                }
+            }
+        }
+        s.vsctl("set bridge br0 other_config:datapath-id=00000000000000aa");
+        peer.read_to_end(&mut Vec::new()).expect("the end");
+        drop(listener.accept().expect("another connection"));
+    }
+}
+
+/// Controllers that connect by TLS are let in by their certificate, before and after the switch's own is another one.
+#[test]
+fn controllers_connect_by_tls() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl", "openssl"]) {
+        return;
+    }
+    let (switches, spaces) = sides(["to", "td"]);
+    for (s, ns) in switches.iter().zip(&spaces) {
+        ns.ip("link set lo up");
+        s.vsctl("set-controller br0 pssl:16699:127.0.0.1");
+        for n in ["a", "b"] {
+            let dir = s.path(n);
+            std::fs::create_dir(&dir).expect("a directory");
+            if !needs::certificates(Path::new(&dir)) {
+                return;
+            }
+            s.vsctl(&format!("set-ssl {dir}/test.key {dir}/test.pem {dir}/ca.pem"));
+            let show = |of: &str| {
+                let dir = s.path(of);
+                let files = format!("-p {dir}/test.key -c {dir}/test.pem -C {dir}/ca.pem");
+                ns.exec(&format!("ovs-ofctl -O OpenFlow13 {files} show ssl:127.0.0.1:16699"))
+            };
+            eventually("a controller by TLS", SOON, || show(n).map(drop));
+            assert!(show(n).expect("shown").contains("LOCAL(br0)"));
+            if n == "b" {
+                show("a").expect_err("a certificate of another CA");
+            }
+        }
     }
 }
 

@@ -135,10 +135,10 @@ pub async fn connect_named(remote: &Remote, tls: Option<&Tls>) -> io::Result<(Bo
 }
 
 /// Internetwork control, as every OVSDB peer marks its packets unless told otherwise (ovn-nb(5), `Connection:other_config:dscp`).
-pub(crate) const DEFAULT_DSCP: u8 = 48;
+pub const DEFAULT_DSCP: u8 = 48;
 
 /// Sets the Differentiated Services Code Point (RFC 2474) of what a socket sends.
-pub(crate) fn mark(stream: &TcpStream, dscp: u8) {
+pub fn mark(stream: &TcpStream, dscp: u8) {
     let field = u32::from(dscp & 0x3f) << 2;
     let socket = socket2::SockRef::from(stream);
     let v6 = stream.local_addr().is_ok_and(|a| a.is_ipv6());
@@ -150,8 +150,11 @@ pub(crate) fn mark(stream: &TcpStream, dscp: u8) {
     }
 }
 
-/// As [`connect`]; gives the common name of the peer's certificate too, where it showed one.
-pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Result<(BoxStream, Str)> {
+/// As [`connect_named`], with this code point.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Result<(BoxStream, Str)> {
     let tcp = async |host: &str, port: u16| {
         let s = TcpStream::connect((host, port)).await?;
         s.set_nodelay(true)?;

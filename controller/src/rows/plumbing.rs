@@ -136,18 +136,16 @@ pub fn evpn_tunnels(db: &ovs::Database, br: &ovs::Bridge) -> BTreeMap<u16, u16> 
     ports.collect()
 }
 
-/// Takes this controller's tunnels out of bridges that are not its integration bridge (any more). `before`: the bridge that was
-/// it; at the start nobody knows, and the names of the ports tell.
-pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, before: Option<&str>, plan: &mut Plan) {
+/// Takes this controller's tunnels out of bridges that are not its integration bridge (any more). The names of the ports tell
+/// whose they are.
+pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, plan: &mut Plan) {
     let prefix = format!("ovn{}-", s.index.as_deref().unwrap_or_default());
+    let tunnel =
+        |p: &ovs::Port| p.external_ids.contains_key(TUNNEL_ID) || ovn_schema::options::flag(&p.external_ids, EVPN_ID);
     for (id, b) in db.bridge.iter().filter(|(_, b)| b.name != s.bridge) {
-        let ours = |p: &ovs::Port| match before {
-            Some(name) => name == &*b.name,
-            None => p.name.starts_with(&*prefix),
-        };
         let ports = b.ports.iter().filter_map(|p| Some((*p, db.port.get(p)?)));
         let gone: BTreeSet<Uuid> = ports
-            .filter(|(_, p)| p.external_ids.contains_key(TUNNEL_ID) && ours(p))
+            .filter(|(_, p)| p.name.starts_with(&*prefix) && tunnel(p))
             .inspect(|(_, p)| {
                 let chassis = p.external_ids.get(TUNNEL_ID).map_or("", |c| c);
                 tracing::debug!(target: "encaps", "Clearing old tunnel port \"{}\" ({chassis}) from bridge \"{}\".", p.name, b.name);

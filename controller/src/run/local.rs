@@ -33,9 +33,6 @@ impl Controller {
         line.unless(state, &mut plan, |plan| self.compare_local(s, &schema, southbound_ready, plan));
         self.in_line.local = line;
         self.send_local(plan);
-        if southbound_ready && s.index.is_some() {
-            self.bridge_before = Some(s.bridge.clone());
-        }
     }
 
     /// Puts what the local database lacks into the plan.
@@ -51,13 +48,10 @@ impl Controller {
         {
             let (db, input, here) = (&self.ovs.db, &self.input, &self.presence);
             let (plugged, said, lines) = (&self.interfaces, &mut self.patch_said, &mut self.in_line);
-            let before = self.bridge_before.as_deref();
             let (ports, versions) = (plugged.plumbing(), here.versions);
             let resigned = input.local.gateways.resigned;
             lines.tunnels.unless((ports, versions.tunnels, input.options_generation(), resigned), plan, |plan| {
-                if before != Some(&*s.bridge) {
-                    plumbing::clear_old_tunnels(db, s, before, plan);
-                }
+                plumbing::clear_old_tunnels(db, s, plan);
                 tunnels::reconcile_tunnels(db, br, input, here, s, plan);
                 switch_config::prefixes(db, schema, br, plan);
             });

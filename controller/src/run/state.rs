@@ -269,8 +269,6 @@ pub struct Controller {
     pub(super) plugs: Plugs,
     /// Devices changed.
     pub(super) devices: Arc<Notify>,
-    /// The integration bridge of the last look; none at the start.
-    pub(super) bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
     pub(super) to_flush: BTreeSet<u16>,
     /// Connections that it is to forget once the flows that made them are gone.
@@ -501,7 +499,6 @@ impl Controller {
             patch_said: Once::default(),
             plugs: Plugs::default(),
             devices: Arc::default(),
-            bridge_before: None,
             to_flush: BTreeSet::new(),
             to_forget: BTreeSet::new(),
             exhausted: false,

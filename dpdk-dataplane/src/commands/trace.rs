@@ -36,6 +36,9 @@ pub(super) fn packet_out(w: &mut MainPmd, args: &[String]) -> Result<String, Str
     o.trace(w, bridge, flow, packet, Some(parsed))
 }
 
+/// Octets of an Ethernet header.
+const ETHERNET: usize = 14;
+
 /// The arguments of a trace.
 struct Options<'a> {
     plain: Vec<&'a str>,
@@ -114,6 +117,9 @@ impl Options<'_> {
             None => (metadata, composed?, false),
             Some(hex) => {
                 let packet = parse_hex(hex).ok_or("Trailing garbage in packet data")?;
+                if packet.len() < ETHERNET {
+                    return Err("Packet data too short for Ethernet".into());
+                }
                 (arrived(&metadata), packet, true)
             }
         };
@@ -231,7 +237,7 @@ fn compose(m: &Match) -> Result<Vec<u8>, String> {
     let kind = m.get(F::EthType).0;
     let mut p = match kind {
         ETH_ARP => {
-            let op = (m.get(F::ArpOp).0 as u16).max(1);
+            let op = m.get(F::ArpOp).0 as u16;
             let mut p = build::arp(op, dst, mac(m, F::ArpSha), v4(m, F::ArpSpa), mac(m, F::ArpTha), v4(m, F::ArpTpa));
             if let Some(b) = p.get_mut(6..12) {
                 b.copy_from_slice(&src[..]);
@@ -282,6 +288,9 @@ fn nsh(m: &Match) -> Option<Vec<u8>> {
     header.with(&[])
 }
 
+/// `nw_frag=later` (ovs-fields(7)).
+const FRAG_LATER: u16 = 2;
+
 fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
     let proto = m.get(F::IpProto).0 as u8;
     let word = |f: F| (m.get(f).0 as u16).to_be_bytes();
@@ -324,7 +333,28 @@ fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
         (v4(m, F::IpSrc).into(), v4(m, F::IpDst).into())
     };
     let ttl = m.get(F::IpTtl).0 as u8;
-    let mut p = build::ip_packet(dst, src, s, d, proto, ttl, &body)?;
+    // The first fragment of a datagram, or one behind it, which has no transport header.
+    let fragment = m.get(F::IpFrag).0 as u16;
+    let more = match fragment {
+        0 => 0,
+        1 => 0x2000u16,
+        _ => 1,
+    };
+    if fragment & FRAG_LATER != 0 {
+        body = vec![0; 8];
+    }
+    let mut proto_first = proto;
+    if v6 && fragment != 0 {
+        // Offset and flag are the other way round than IPv4's (RFC 8200 section 4.5).
+        let place = if more == 1 { 8u16 } else { 1 };
+        body.splice(0..0, [&[proto, 0][..], &place.to_be_bytes(), &[0; 4]].concat());
+        proto_first = ipproto::FRAGMENT;
+    }
+    let mut p = build::ip_packet(dst, src, s, d, proto_first, ttl, &body)?;
+    if let (false, true, Some(b)) = (v6, fragment != 0, p.get_mut(20..22)) {
+        b.copy_from_slice(&more.to_be_bytes());
+        checksum::set_ipv4(&mut p, 14);
+    }
     let tos = m.get(F::NwTos).0 as u8;
     if let (false, true, Some(b)) = (v6, tos != 0, p.get_mut(15)) {
         *b = tos;
@@ -348,6 +378,10 @@ mod tests {
             "icmp,nw_src=10.0.0.1,icmp_type=8",
             "arp,arp_op=2,arp_spa=10.0.0.1,arp_tpa=10.0.0.9,dl_src=02:00:00:00:00:05",
             "dl_vlan=7,ip,nw_dst=10.0.0.2",
+            "udp,nw_src=10.0.0.1,nw_frag=first,udp_dst=53",
+            "udp,nw_src=10.0.0.1,nw_frag=later,udp_dst=0",
+            "tcp6,ipv6_src=fd00::1,nw_frag=first,tcp_dst=80",
+            "ipv6,ipv6_src=fd00::1,nw_frag=later",
             "dl_type=0x894f,nsh_mdtype=1,nsh_ttl=63,nsh_np=3,nsh_spi=0x123456,nsh_si=255,nsh_c1=1,nsh_c4=0xffffffff",
             "mpls,mpls_label=7,mpls_bos=1,mpls_ttl=64",
         ] {

@@ -2,7 +2,7 @@
 
 use super::number;
 use ovn_schema::{Str, Uuid, options, ovs};
-use ovsdb_rs::stream::DEFAULT_PORT;
+use ovsdb_rs::stream::{DEFAULT_DSCP, DEFAULT_PORT};
 use ovsdb_rs::tls::TlsFiles;
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub struct ControllerSpec {
     pub max_backoff: Duration,
     /// `controller_rate_limit`; none: no limit.
     pub limit: Option<PacketInLimit>,
+    /// `other_config:dscp`: the code point of its packets.
+    pub dscp: u8,
     /// Key and certificates for `ssl:`.
     pub tls: Option<TlsFiles>,
 }
@@ -67,6 +69,7 @@ pub(super) fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) ->
             rate,
             burst: c.controller_burst_limit.and_then(|n| u32::try_from(n).ok()).unwrap_or(rate / 4).max(25),
         }),
+        dscp: number(&c.other_config, "dscp").ok().flatten().filter(|n| *n < 64).unwrap_or(DEFAULT_DSCP),
         tls: ssl.map(|s| tls_files(s)),
     }
 }

@@ -205,7 +205,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     // The bridge's own port has the bridge's address (`other_config:hwaddr`).
     let own = *i.name == *owner.name;
-    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok()).filter(|_| !own);
+    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok()).filter(|m| !own && unfit(*m).is_none());
     let kind = kind(i, owner, dummies);
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
@@ -289,6 +289,15 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -
     }
 }
 
+/// Why no device can have an address.
+fn unfit(mac: Mac) -> Option<&'static str> {
+    match mac {
+        Mac::ZERO => Some("cannot set MAC to all zero address"),
+        m if m.is_multicast() => Some("cannot set MAC to multicast address"),
+        _ => None,
+    }
+}
+
 /// Why some of an interface's options have no effect.
 fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<String> {
     let what = match kind {
@@ -304,7 +313,8 @@ fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<Strin
         Some(format!("{key}={}: expected a power of two up to 4096", get(&i.options, key)?))
     };
     let device = matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
-    what.or_else(|| descriptors().filter(|_| device)).map(|w| format!("{}: {w}", i.name))
+    let mac = || Some(format!("mac: {}", unfit(i.mac.as_deref()?.parse().ok()?)?));
+    what.or_else(|| descriptors().filter(|_| device)).or_else(mac).map(|w| format!("{}: {w}", i.name))
 }
 
 /// A number of descriptors, if one is given.

@@ -75,6 +75,5 @@ pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<()
 
 /// Whether a message is refused from a secondary controller.
 pub(super) fn is_write(m: &Message) -> bool {
-    is_change(m)
-        || matches!(m, Message::SetConfig(_) | Message::TableMod(_) | Message::BundleControl(_) | Message::BundleAdd(_))
+    is_change(m) || matches!(m, Message::TableMod(_) | Message::BundleControl(_) | Message::BundleAdd(_))
 }

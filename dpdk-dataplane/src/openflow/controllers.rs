@@ -7,9 +7,9 @@ use super::session::{ControllerOptions, Peer, Session, serve};
 use crate::clock::Clock;
 use crate::config::controller::{ControllerSpec, OPENFLOW_PORT};
 use crate::pmd::Handle;
-use ovn_schema::Uuid;
+use ovn_schema::{Str, Uuid};
 use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
-use ovsdb_rs::tls::{Tls, TlsFiles};
+use ovsdb_rs::tls::Tls;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Component, Path};
@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use switch::BridgeId;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -49,10 +50,10 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A controller: its row, what the connections of its bridge share, and its state, which others read.
 #[derive(Clone)]
 struct Controller {
-    spec: ControllerSpec,
+    target: Str,
+    /// Its row as it is now: a connection that is open keeps its key and its first messages, and goes by all else.
+    spec: watch::Sender<ControllerSpec>,
     session: Session,
-    /// Key and certificates of the next connections; one that is open keeps its own.
-    tls: Arc<Mutex<Option<TlsFiles>>>,
     status: Shared,
     packet_ins: packet_in_queue::Shared,
 }
@@ -76,32 +77,20 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Starts and stops connections so that they are those of `wanted`.
+    /// Starts and stops connections so that they are those of `wanted`. One survives whatever changes but its target and code
+    /// point, also where another row has these (`ovs-vsctl set-controller` writes all rows anew).
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
-        // A connection survives a change of its limit, and one of keys.
-        let same = |w: &ControllerSpec, t: &ControllerSpec| {
-            ControllerSpec { limit: t.limit, tls: t.tls.clone(), ..w.clone() } == *t
-        };
-        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.controller.spec)));
+        let mut old = std::mem::take(&mut self.tasks);
         for spec in wanted {
-            if let Some(Task { controller: c, .. }) = self.tasks.get_mut(&spec.uuid) {
-                if c.spec.limit != spec.limit {
-                    let mut state = packet_in_queue::lock(&c.packet_ins);
-                    if state.limit.is_none() {
-                        state.counts = Default::default();
-                    }
-                    (state.limit, c.spec.limit) = (spec.limit, spec.limit);
-                }
-                c.tls.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&spec.tls);
-                continue;
-            }
-            let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
-            packet_in_queue::lock(&packet_ins).limit = spec.limit;
-            let began = ControllerStatus { heard: Some(session.pmd.clock.instant()), ..ControllerStatus::default() };
-            *status.lock().unwrap_or_else(PoisonError::into_inner) = began;
-            let tls = Arc::new(Mutex::new(spec.tls.clone()));
-            let controller = Controller { spec: spec.clone(), session: session.clone(), tls, status, packet_ins };
-            self.tasks.insert(spec.uuid, Task::start(controller));
+            let same = |t: &Task| *t.controller.target == *spec.target && t.controller.spec.borrow().dscp == spec.dscp;
+            let own = old.get(&spec.uuid).filter(|t| same(t)).map(|_| spec.uuid);
+            let free = |id: &Uuid| wanted.iter().all(|w| w.uuid != *id);
+            let id = own.or_else(|| old.iter().find(|(id, t)| same(t) && free(id)).map(|(id, _)| *id));
+            let task = match id.and_then(|id| old.remove(&id)) {
+                Some(task) => task.with(spec),
+                None => Task::start(Controller::new(spec, session)),
+            };
+            self.tasks.insert(spec.uuid, task);
         }
     }
 
@@ -126,7 +115,7 @@ impl Controllers {
     }
 
     fn primary(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.values().filter(|t| !t.controller.spec.service)
+        self.tasks.values().filter(|t| !t.controller.spec.borrow().service)
     }
 
     /// For how long no controller has controlled the bridge; `None` if one does, or if the bridge has none.
@@ -146,7 +135,7 @@ impl Controllers {
     /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals,
     /// in which each can be probed and come again.
     pub fn patience(&self) -> Duration {
-        self.primary().map(|t| t.controller.spec.interval).max().unwrap_or_default() * 3
+        self.primary().map(|t| t.controller.spec.borrow().interval).max().unwrap_or_default() * 3
     }
 }
 
@@ -154,6 +143,20 @@ impl Task {
     fn start(controller: Controller) -> Task {
         let handle = tokio::spawn(controller.clone().keep());
         Task { controller, handle }
+    }
+
+    /// The same connection, by another row.
+    fn with(self, spec: &ControllerSpec) -> Task {
+        let c = &self.controller;
+        if c.spec.borrow().limit != spec.limit {
+            let mut state = packet_in_queue::lock(&c.packet_ins);
+            if state.limit.is_none() {
+                state.counts = Default::default();
+            }
+            state.limit = spec.limit;
+        }
+        c.spec.send_if_modified(|s| std::mem::replace(s, spec.clone()) != *spec);
+        self
     }
 
     fn status(&self) -> ControllerStatus {
@@ -228,6 +231,14 @@ fn reason(e: &impl std::fmt::Display) -> String {
 }
 
 impl Controller {
+    fn new(spec: &ControllerSpec, session: &Session) -> Controller {
+        let packet_ins = packet_in_queue::Shared::default();
+        packet_in_queue::lock(&packet_ins).limit = spec.limit;
+        let began = ControllerStatus { heard: Some(session.pmd.clock.instant()), ..ControllerStatus::default() };
+        let (target, spec) = (spec.target.as_str().into(), watch::Sender::new(spec.clone()));
+        Controller { target, spec, session: session.clone(), status: Arc::new(Mutex::new(began)), packet_ins }
+    }
+
     fn set(&self, f: impl FnOnce(&mut ControllerStatus)) {
         f(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -238,7 +249,7 @@ impl Controller {
 
     /// Keeps the controller connected.
     async fn keep(self) {
-        let (name, target) = (&self.session.name, &self.spec.target);
+        let (name, target) = (&self.session.name, &self.target);
         let confined = |r: Remote| match self.session.all.unconfined() {
             true => Ok(r),
             false => confine(&r, name, &daemon::dirs::ovs_rundir()).map(|()| r),
@@ -261,7 +272,7 @@ impl Controller {
                     tracing::info!(target: "rconn", "{name}<->{target}: connected");
                     let started = self.clock().instant();
                     let end = self.serve(s).await;
-                    if self.clock().instant() - started > self.spec.max_backoff {
+                    if self.clock().instant() - started > self.spec.borrow().max_backoff {
                         wait = Duration::from_secs(1);
                     }
                     end
@@ -271,18 +282,19 @@ impl Controller {
             tracing::info!(target: "rconn", "{name}<->{target}: {end}; trying again in {} s", wait.as_secs());
             self.set(|s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
             self.clock().sleep(wait).await;
-            wait = (wait * 2).min(self.spec.max_backoff);
+            wait = (wait * 2).min(self.spec.borrow().max_backoff);
         }
     }
 
     async fn connect(&self, remote: &Remote) -> io::Result<BoxStream> {
         let tls = if matches!(remote, Remote::Tls(..)) { Some(self.tls()?) } else { None };
-        stream::connect(remote, tls.as_ref()).await
+        let dscp = self.spec.borrow().dscp;
+        stream::dial(remote, tls.as_ref(), dscp).await.map(|(s, _)| s)
     }
 
     /// Key and certificates as they are now.
     fn tls(&self) -> io::Result<Tls> {
-        let files = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let files = self.spec.borrow().tls.clone();
         let files = files.ok_or_else(|| io::Error::other("needs key and certificates: ovs-vsctl set-ssl"))?;
         Tls::new(files).map_err(io::Error::other)
     }
@@ -296,8 +308,7 @@ impl Controller {
             (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
             s.since.0 = Some(made);
         });
-        let (probe, async_messages) = (self.spec.probe, self.spec.async_messages);
-        let options = ControllerOptions { probe, async_messages, packet_ins: self.packet_ins.clone() };
+        let options = ControllerOptions { row: self.spec.subscribe(), packet_ins: self.packet_ins.clone() };
         let end = serve(s, self.session.clone(), Some(options), |did| match did {
             Peer::Role(role) => {
                 let word = match role {
@@ -328,14 +339,17 @@ impl Controller {
     /// Listens for controllers.
     async fn listen(&self, remote: &Remote) {
         self.set(|s| s.state = "");
-        let mut open = JoinSet::new();
+        let (mut open, mut said) = (JoinSet::new(), None);
         loop {
-            let e = match self.accept(remote, &mut open).await {
+            let why = match self.accept(remote, &mut open).await {
                 Ok(()) => continue,
-                Err(e) => e,
+                Err(e) => reason(&e),
             };
-            tracing::warn!(target: "rconn", "{}: {}: {e}", self.session.name, self.spec.target);
-            self.set(|s| s.last_error = Some(reason(&e)));
+            if said.as_ref() != Some(&why) {
+                tracing::warn!(target: "rconn", "{}: {}: {why}", self.session.name, self.target);
+                said = Some(why.clone());
+            }
+            self.set(|s| s.last_error = Some(why));
             self.clock().sleep(Duration::from_secs(1)).await;
         }
     }
@@ -367,6 +381,7 @@ impl Controller {
                 loop {
                     let (s, _) = l.accept().await?;
                     s.set_nodelay(true)?;
+                    stream::mark(&s, self.spec.borrow().dscp);
                     take(Box::new(s), open);
                 }
             }
@@ -376,14 +391,15 @@ impl Controller {
                 loop {
                     let (s, from) = l.accept().await?;
                     s.set_nodelay(true)?;
+                    stream::mark(&s, self.spec.borrow().dscp);
                     let controller = self.clone();
                     open.spawn(async move {
                         let secure = async { controller.tls()?.accept(s).await };
                         match tokio::time::timeout(HANDSHAKE, secure).await {
                             Ok(Ok((s, _))) => controller.heed(s).await,
-                            Ok(Err(e)) => tracing::warn!(target: "rconn", "{}: {from}: {e}", controller.spec.target),
+                            Ok(Err(e)) => tracing::warn!(target: "rconn", "{}: {from}: {e}", controller.target),
                             Err(_) => tracing::warn!(
-                                target: "rconn", "{}: {from}: no certificate in {HANDSHAKE:?}", controller.spec.target
+                                target: "rconn", "{}: {from}: no certificate in {HANDSHAKE:?}", controller.target
                             ),
                         }
                     });

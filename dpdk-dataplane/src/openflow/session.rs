@@ -5,6 +5,7 @@ use super::connections::{Connections, Origin, SECONDARY, Told, Wants};
 use super::packet_in_queue::{self, PacketInQueues};
 use super::reply;
 use super::requests::Change;
+use crate::config::controller::ControllerSpec;
 use crate::pmd::{Handle, PmdEnded};
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
@@ -20,6 +21,7 @@ use std::time::Duration;
 use switch::conntrack::Flush;
 use switch::{BridgeId, Fragments, TableMiss};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
@@ -62,7 +64,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     tell: impl Fn(Peer) + Send,
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
-    let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.async_messages));
+    let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.row.borrow().async_messages));
     let (id, told) = session.all.add(session.bridge, wants);
     let mut c = Connection {
         name: format!("{}<->unix#{id}", session.name),
@@ -77,7 +79,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         parts: None,
         changed: false,
         names_tables: false,
-        probe: controller.as_ref().map_or(MANAGEMENT_PROBE, |c| c.probe),
+        row: controller.as_ref().map(|c| c.row.clone()),
         packet_ins: PacketInQueues::new(controller.map(|c| c.packet_ins)),
         tell,
     };
@@ -89,6 +91,17 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     match end {
         Ok(()) | Err(ConnectionError::Closed) => Ok(()),
         Err(e) => Err(e),
+    }
+}
+
+/// Waits until a controller's row is another one.
+async fn changed(row: &mut Option<watch::Receiver<ControllerSpec>>) {
+    let gone = match row {
+        Some(r) => r.changed().await.is_err(),
+        None => true,
+    };
+    if gone {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -150,10 +163,8 @@ fn from_switch(kind: u8) -> bool {
 
 /// Options of a connection to a controller.
 pub(super) struct ControllerOptions {
-    /// Silence after which the peer is probed; after twice that the connection ends. Zero: never.
-    pub probe: Duration,
-    /// It gets asynchronous messages without asking for them.
-    pub async_messages: bool,
+    /// Its row as it is now.
+    pub row: watch::Receiver<ControllerSpec>,
     /// The limit of its packet-ins.
     pub packet_ins: packet_in_queue::Shared,
 }
@@ -176,19 +187,26 @@ struct Connection<S, T> {
     changed: bool,
     /// Flow-mods of OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
     names_tables: bool,
-    probe: Duration,
+    /// The row of a controller, as it is now.
+    row: Option<watch::Receiver<ControllerSpec>>,
     /// Packet-ins that wait for their rate.
     packet_ins: PacketInQueues,
     tell: T,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send, T: Fn(Peer) + Send> Connection<S, T> {
+    /// Silence after which the peer is probed; after twice that the connection ends. Zero: never.
+    fn probe(&self) -> Duration {
+        self.row.as_ref().map_or(MANAGEMENT_PROBE, |r| r.borrow().probe)
+    }
+
     async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
         let clock = self.pmd.clock.clone();
         let (mut heard, mut asked) = (clock.instant(), false);
         loop {
             let waiting = self.packet_ins.due(clock.instant());
-            let deadline = heard + self.probe * if asked { 2 } else { 1 };
+            let probe = self.probe();
+            let deadline = heard + probe * if asked { 2 } else { 1 };
             let idle = self.bundles.values().map(|b| b.used).min().map(|used| used + self.all.bundle_idle());
             let backlog = self.sender.backlog();
             tokio::select! {
@@ -216,13 +234,14 @@ impl<S: AsyncRead + AsyncWrite + Send, T: Fn(Peer) + Send> Connection<S, T> {
                     }
                 }
                 () = clock.sleep_until(idle.unwrap_or(heard)), if idle.is_some() => self.end_idle_bundles(),
-                () = clock.sleep_until(deadline), if !self.probe.is_zero() => {
+                () = changed(&mut self.row) => {}
+                () = clock.sleep_until(deadline), if !probe.is_zero() => {
                     if asked {
                         let e = std::io::Error::other("no response to inactivity probe");
                         return Err(ConnectionError::Io(e));
                     }
                     asked = true;
-                    let idle = self.probe.as_secs();
+                    let idle = probe.as_secs();
                     tracing::debug!(target: "rconn", "{}: idle {idle} seconds, sending inactivity probe", self.name);
                     self.queue(0, &Message::EchoRequest(Vec::new()));
                 }
@@ -502,7 +521,10 @@ impl<S: AsyncRead + AsyncWrite + Send, T: Fn(Peer) + Send> Connection<S, T> {
     /// Sets what happens to fragments, and how much of packets the peer gets.
     fn set_config(&mut self, c: SwitchConfig) {
         self.config = c;
+        // A secondary controller changes what it gets, and nothing of the switch (OpenFlow 1.3 section 6.3.4).
+        let secondary = self.all.wants(self.id).is_some_and(|w| w.role == SECONDARY);
         match c.flags & 3 {
+            _ if secondary => {}
             0 => self.pmd.set_fragments(self.bridge, Fragments::Normal),
             1 => self.pmd.set_fragments(self.bridge, Fragments::Drop),
             3 => self.pmd.set_fragments(self.bridge, Fragments::Match),

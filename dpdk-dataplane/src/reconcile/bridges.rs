@@ -222,6 +222,7 @@ impl Reconciler {
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
+        let renumbered = b.configured && b.spec.datapath_id != spec.datapath_id;
         let (id, (named, age, limit, floods, forward_bpdu, collectors)) = (b.id, settings(spec));
         self.pmd.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
@@ -234,6 +235,10 @@ impl Reconciler {
                 b.collectors = collectors;
             }
         });
+        if renumbered {
+            // No message tells a controller that the bridge has another number.
+            b.controllers.reconnect(&session);
+        }
     }
 
     /// Gives the bridge's own port the bridge's new address, unless the port's row asks for one.

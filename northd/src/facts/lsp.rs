@@ -138,10 +138,11 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         ctx.problem(format!("duplicate logical port {}: a router port has the name; rename one of them", row.name));
         return;
     }
-    let Some(kind) = Kind::parse(&row.r#type) else {
-        ctx.problem(format!("logical switch port {}: unknown type \"{}\"", row.name, row.r#type));
-        return;
-    };
+    let kind = Kind::parse(&row.r#type).unwrap_or_else(|| {
+        let (name, kind) = (&row.name, &row.r#type);
+        ctx.problem(format!("logical switch port {name}: unknown type \"{kind}\"; the port is taken for a VIF"));
+        Kind::Vif
+    });
     let mut port = Lsp {
         uuid,
         json: quoted(&row.name).into(),

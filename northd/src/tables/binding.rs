@@ -179,7 +179,12 @@ fn to_host(
         options.insert(text("peer"), peer);
     }
     columns = encap(ctx, &row.options, &lsp.name, present, requested.name.as_ref(), columns, &mut options);
-    let ty = if lsp.kind == Kind::Switch { text("patch") } else { row.r#type.clone() };
+    let ty = match lsp.kind {
+        Kind::Switch => text("patch"),
+        // Or it has a type that nobody knows.
+        Kind::Vif => text(""),
+        _ => row.r#type.clone(),
+    };
     columns
         .data("type", &ty)
         .data("options", &options)

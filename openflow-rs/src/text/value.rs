@@ -209,16 +209,20 @@ pub(crate) fn parse_value(id: FieldId, s: &str) -> Result<(u128, Option<u128>)> 
                 _ => Err(ParseError::new(format!("nw_frag={s}: use no, yes, first, later or not_later"))),
             };
         }
-        Format::CtState | Format::TcpFlags | Format::TunFlags if s.starts_with(['+', '-']) => {
+        Format::CtState | Format::TcpFlags | Format::TunFlags => {
             let names: &[&str] = match d.format {
                 Format::CtState => &CT_STATE,
                 Format::TcpFlags => &TCP_FLAGS,
                 _ => &TUN_FLAGS,
             };
-            let (v, m) = parse_flags(names, s)?;
-            return Ok((v, Some(m)));
+            if s.starts_with(['+', '-']) {
+                let (v, m) = parse_flags(names, s)?;
+                return Ok((v, Some(m)));
+            }
+            if let Some(v) = all_flags(names, s) {
+                return Ok((v, None));
+            }
         }
-        Format::TcpFlags if let Some(v) = all_flags(&TCP_FLAGS, s) => return Ok((v, None)),
         _ => {}
     }
     let (vs, ms) = match s.split_once('/') {
@@ -313,5 +317,7 @@ mod tests {
         assert_eq!(parse_value(FieldId::TcpFlags, "0x12/0x3f"), Ok((0x12, Some(0x3f))));
         assert_eq!(parse_value(FieldId::TcpFlags, "+syn-ack"), Ok((2, Some(0x12))));
         assert!(parse_value(FieldId::TcpFlags, "syn|nack").is_err());
+        assert_eq!(parse_value(FieldId::CtState, "trk|est"), Ok((0x22, None)));
+        assert_eq!(parse_value(FieldId::CtState, "0x22"), Ok((0x22, None)));
     }
 }

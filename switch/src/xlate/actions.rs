@@ -136,7 +136,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.observer.depends(Dependency::Meter(at, *m));
                 let meter = self.backer.meter(at, *m);
                 meter.iter().for_each(|m| self.observer.datapath(|| format!("meter({})", m.number)));
-                let meter = meter.filter(|_| !self.observer.dry());
+                let meter = meter.filter(|_| !self.is_uncounted());
                 if meter.is_none_or(|meter| meter.pass(n, self.backer.now)) {
                     self.observer.meters(meter, n);
                 } else {

@@ -141,7 +141,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.tell(Kind::Detail, || "no live bucket".into());
             return self.because(DropReason::NoLiveBucket);
         }
-        let dry = self.observer.dry();
+        let dry = self.is_uncounted();
         let (last, n_picked) = (self.pipeline.last, picked.len());
         let translations = self.observer.translations();
         for (nth, i) in picked.into_iter().enumerate() {

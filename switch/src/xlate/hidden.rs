@@ -41,7 +41,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
         self.packet.key.set(F::InPort, real);
         self.show_ports(ports);
-        if let Some(r) = rule.as_ref().filter(|_| !self.observer.dry()) {
+        if let Some(r) = rule.as_ref().filter(|_| !self.is_uncounted()) {
             r.hits(1, len as u64, self.backer.now);
         }
         rule

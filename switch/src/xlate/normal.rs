@@ -293,7 +293,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.depends(Dependency::Live(self.pipeline.bridge, no));
         let n = self.packet.buf.data().len();
         if let Some(bucket) = place {
-            if !self.observer.dry()
+            if !self.is_uncounted()
                 && let Some(x) = self
                     .backer
                     .bridges

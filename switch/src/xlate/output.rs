@@ -186,7 +186,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 
     fn count(&mut self, no: PortNo, direction: usize, bytes: u64) {
-        if !self.observer.dry()
+        if !self.is_uncounted()
             && let Some(p) = self.backer.bridges.get_mut(self.pipeline.bridge).and_then(|b| b.ports.get_mut(&no))
         {
             p.stats[direction] += 1;

@@ -254,6 +254,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
+    /// Nothing counts the packet: it is traced, whatever effects that has.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        O::TRACES || self.observer.dry()
+    }
+
     /// Looks up a table and counts the packet for the rule. Without one, gives the table to go on with, if there is one.
     fn rule(&mut self, table: TableId, in_port: PortNo, deepens: u32) -> Result<Arc<Rule>, Option<TableId>> {
         if self.pipeline.depth + deepens > MAX_DEPTH || self.pipeline.levels >= MAX_LEVELS {
@@ -283,7 +288,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.observer.segment_is_lost();
             self.swap_tuples();
         }
-        let (dry, len) = (self.observer.dry(), self.flow_len());
+        let (dry, len) = (self.is_uncounted(), self.flow_len());
         let mut rule = None;
         if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge)
             && let Some(t) = b.tables.get(table.index())

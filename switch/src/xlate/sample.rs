@@ -116,7 +116,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             if !put_by {
                 flow.left(&passage);
             }
-            if !self.observer.dry() {
+            if !self.is_uncounted() {
                 self.backer.netflow.push(NetflowCount { flow, packets: 1, bytes: len as u64 });
             }
         }
