@@ -96,23 +96,27 @@ pub(super) fn choose_reply(
     let Some(n) = nat.filter(|n| n.src || n.dst) else {
         return Some(plain);
     };
-    let Some((lo, hi)) = n.range.addr else {
-        return choose_port(t, n, plain, TRIES, seed, &mut taken);
-    };
-    let ((v6, lo), (_, hi)) = (number(lo), number(hi));
+    let own = if n.src { plain.dst } else { plain.src };
+    let ((v6, lo), (_, hi)) = n.range.addr.map_or(((t.v6, own), (t.v6, own)), |(lo, hi)| (number(lo), number(hi)));
     if v6 != t.v6 || hi < lo {
         return None;
     }
     let span = (hi - lo).saturating_add(1);
-    let first = u128::from(hash(t)) % span;
+    let first = if span == 1 { 0 } else { u128::from(hash(t)) % span };
+    let (mut i, mut tries) = (0, TRIES);
     // A host keeps its address as long as that has a port for it.
-    (0..span.min(ADDRESSES)).find_map(|i| {
-        let address = lo + first.wrapping_add(i) % span;
+    loop {
+        let address = lo + if i == 0 { first } else { first.wrapping_add(i) % span };
         let reply = if n.src { Tuple { dst: address, ..plain } } else { Tuple { src: address, ..plain } };
-        choose_port(t, n, reply, if i == 0 { TRIES } else { FEWER_TRIES }, seed, &mut taken)
-    })
+        let chosen = choose_port(t, n, reply, tries, seed, &mut taken);
+        (i, tries) = (i + 1, FEWER_TRIES);
+        if chosen.is_some() || i >= span.min(ADDRESSES) {
+            return chosen;
+        }
+    }
 }
 
+#[inline]
 fn choose_port(
     t: &Tuple,
     n: &NatSpec,
