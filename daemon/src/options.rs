@@ -82,6 +82,9 @@ pub struct TlsOptions {
     /// TLS 1.3 ciphersuites to enable.
     #[arg(long, value_name = "SUITES")]
     pub ssl_ciphersuites: Option<String>,
+    /// Name to ask servers for (Server Name Indication); default: the host that is connected to.
+    #[arg(long, value_name = "NAME")]
+    pub ssl_server_name: Option<String>,
 }
 
 /// Parses the process's arguments into a daemon's own options; `--options` lists these and ends the process.

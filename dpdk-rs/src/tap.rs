@@ -64,11 +64,12 @@ impl Tap {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => attach(plain),
             done => done,
         }?;
-        // SAFETY: takes a number.
-        checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, 1) })?;
         if let Some(mac) = mac {
             set_address(name, mac)?;
         }
+        // One that could not be made as it is to be goes with its descriptor.
+        // SAFETY: takes a number.
+        checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, 1) })?;
         let ready = Arc::new(AtomicBool::new(true));
         let watched = watcher()?.watch(&fd, &ready)?;
         let spill = Mutex::new(vec![0; LONGEST].into_boxed_slice());

@@ -263,6 +263,11 @@ fn dynamic_addresses_leave_out_what_is_excluded() {
     assert!(given(&c).unwrap().ends_with(" 10.0.0.5"), "{:?}: the router has 10.0.0.1", given(&c));
     config(&mut c, &[("subnet", "10.0.0.0/29"), ("exclude_ips", "10.0.0.2..10.0.0.4 10.0.0.5 10.0.0.6")]);
     assert!(!given(&c).unwrap().contains(' '), "{:?}: there is no address left", given(&c));
+    // Those of another subnet take the first address from nobody.
+    for wrong in ["10.0.0.1", "10.0.0.9..10.0.0.3", "192.168.0.1..192.168.0.9", "10.1.0.3..10.1.0.2"] {
+        config(&mut c, &[("subnet", "10.1.0.0/29"), ("exclude_ips", wrong)]);
+        assert!(given(&c).unwrap().ends_with(" 10.1.0.2"), "{wrong}: {:?}", given(&c));
+    }
     config(&mut c, &[("mac_only", "true")]);
     assert!(given(&c).is_some_and(|a| !a.contains(' ')), "{:?}", given(&c));
     config(&mut c, &[("subnet", "0.0.0.0/0")]);

@@ -78,16 +78,19 @@ pub struct Tls {
     peer_ca: Option<PathBuf>,
 }
 
-/// The protocols and ciphers to use (`--ssl-protocols`, `--ssl-ciphers`, `--ssl-ciphersuites`). By default all.
+/// The protocols and ciphers to use (`--ssl-protocols`, `--ssl-ciphers`, `--ssl-ciphersuites`), by default all; and the name
+/// that servers are asked for (`--ssl-server-name`).
 #[derive(Clone, Debug)]
 pub struct Limits {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
+    server_name: Option<ServerName<'static>>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { versions: rustls::ALL_VERSIONS.to_vec(), suites: ring::ALL_CIPHER_SUITES.to_vec() }
+        let (versions, suites) = (rustls::ALL_VERSIONS.to_vec(), ring::ALL_CIPHER_SUITES.to_vec());
+        Limits { versions, suites, server_name: None }
     }
 }
 
@@ -124,10 +127,16 @@ impl Limits {
     /// What a daemon's options say.
     ///
     /// # Errors
-    /// As [`Limits::parse`].
+    /// As [`Limits::parse`], and where the server's name is none.
     pub fn from_options(options: &daemon::TlsOptions) -> Result<Limits, Error> {
         let text = Option::as_deref;
-        Limits::parse(text(&options.ssl_protocols), text(&options.ssl_ciphers), text(&options.ssl_ciphersuites))
+        let limits =
+            Limits::parse(text(&options.ssl_protocols), text(&options.ssl_ciphers), text(&options.ssl_ciphersuites))?;
+        let name = |text: &String| {
+            let wrong = |_| Error::Syntax(format!("--ssl-server-name: \"{text}\" is no name of a host"));
+            ServerName::try_from(text.clone()).map_err(wrong)
+        };
+        Ok(Limits { server_name: options.ssl_server_name.as_ref().map(name).transpose()?, ..limits })
     }
 
     /// Reads the options' values; none stands for the default.
@@ -411,7 +420,10 @@ impl Tls {
         host: &str,
         dial: impl Fn() -> Fut,
     ) -> io::Result<(BoxStream, Str)> {
-        let name = ServerName::try_from(host.to_string()).map_err(io::Error::other)?;
+        let name = match &self.limits.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(host.to_string()).map_err(io::Error::other)?,
+        };
         if self.files.bootstrap
             && let Some(path) = self.files.ca_cert.as_deref().filter(|p| !p.exists())
         {
@@ -659,6 +671,12 @@ mod tests {
         options.bootstrap_ca_cert = Some("first".into());
         let tls = Tls::from_options(&options).unwrap().unwrap();
         assert_eq!((tls.files.ca_cert, tls.files.bootstrap), (Some("first".into()), true));
+        options.ssl_server_name = Some("ovn.example".into());
+        let tls = Tls::from_options(&options).unwrap().unwrap();
+        assert_eq!(tls.limits.server_name, ServerName::try_from("ovn.example").ok());
+        options.ssl_server_name = Some("no name".into());
+        assert!(Tls::from_options(&options).is_err());
+        options.ssl_server_name = None;
         options.ssl_protocols = Some("TLSv9".into());
         assert!(Tls::from_options(&options).is_err());
     }

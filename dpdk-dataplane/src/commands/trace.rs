@@ -333,26 +333,22 @@ fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
         (v4(m, F::IpSrc).into(), v4(m, F::IpDst).into())
     };
     let ttl = m.get(F::IpTtl).0 as u8;
-    // The first fragment of a datagram, or one behind it, which has no transport header.
     let fragment = m.get(F::IpFrag).0 as u16;
-    let more = match fragment {
-        0 => 0,
-        1 => 0x2000u16,
-        _ => 1,
-    };
-    if fragment & FRAG_LATER != 0 {
+    let later = fragment & FRAG_LATER != 0;
+    if later {
+        // The transport header is in the first one.
         body = vec![0; 8];
     }
-    let mut proto_first = proto;
+    let mut next = proto;
     if v6 && fragment != 0 {
-        // Offset and flag are the other way round than IPv4's (RFC 8200 section 4.5).
-        let place = if more == 1 { 8u16 } else { 1 };
-        body.splice(0..0, [&[proto, 0][..], &place.to_be_bytes(), &[0; 4]].concat());
-        proto_first = ipproto::FRAGMENT;
+        // Eight octets behind the first, or the first, with more behind it (RFC 8200 section 4.5).
+        body.splice(0..0, [proto, 0, 0, if later { 8 } else { 1 }, 0, 0, 0, 0]);
+        next = ipproto::FRAGMENT;
     }
-    let mut p = build::ip_packet(dst, src, s, d, proto_first, ttl, &body)?;
+    let mut p = build::ip_packet(dst, src, s, d, next, ttl, &body)?;
     if let (false, true, Some(b)) = (v6, fragment != 0, p.get_mut(20..22)) {
-        b.copy_from_slice(&more.to_be_bytes());
+        // The same in IPv4 (RFC 791 section 3.1).
+        b.copy_from_slice(if later { &[0, 1] } else { &[0x20, 0] });
         checksum::set_ipv4(&mut p, 14);
     }
     let tos = m.get(F::NwTos).0 as u8;

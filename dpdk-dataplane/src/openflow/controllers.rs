@@ -12,7 +12,8 @@ use ovsdb_rs::stream::{self, BoxStream, Remote, socket_file};
 use ovsdb_rs::tls::Tls;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Component, Path};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use switch::BridgeId;
@@ -371,7 +372,8 @@ impl Controller {
             Remote::PassiveUnix(path) => {
                 let path = socket_file(path);
                 let _ = std::fs::remove_file(&path);
-                let l = UnixListener::bind(path)?;
+                let l = UnixListener::bind(&path)?;
+                let _file = SocketFile::new(path);
                 loop {
                     take(Box::new(l.accept().await?.0), open);
                 }
@@ -407,6 +409,28 @@ impl Controller {
                 }
             }
             _ => Err(io::Error::other("not a passive remote")),
+        }
+    }
+}
+
+/// A socket's file, which goes with it.
+struct SocketFile {
+    path: PathBuf,
+    /// It may be another one's by then.
+    number: Option<u64>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> SocketFile {
+        let number = std::fs::metadata(&path).ok().map(|m| m.ino());
+        SocketFile { path, number }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::metadata(&self.path).ok().map(|m| m.ino()) == self.number {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

@@ -86,7 +86,10 @@ impl Pool {
                     ctx.problem(format!("logical switch {}: bad exclude_ips \"{word}\"", row.name));
                     break;
                 };
-                pool.exclude(from.into(), to.into());
+                if !pool.exclude(from.into(), to.into()) {
+                    let why = "excluded addresses not in subnet";
+                    ctx.problem(format!("logical switch {}: bad exclude_ips \"{word}\" ({why})", row.name));
+                }
             }
         }
         Some(pool)
@@ -97,13 +100,13 @@ impl Pool {
         self.v4.is_some_and(|(first, count)| u32::from(ip).checked_sub(first).is_some_and(|i| i < count))
     }
 
-    fn exclude(&mut self, from: u32, to: u32) {
-        let Some((first, count)) = self.v4 else { return };
-        let (from, to) = (from.max(first), to.min(first.saturating_add(count).saturating_sub(1)));
-        self.used.extend(from..=to.max(from.saturating_sub(1)));
-        if from > to {
-            self.used.remove(&from);
-        }
+    /// Keeps what of a range is in the subnet from being given; false if nothing is.
+    fn exclude(&mut self, from: u32, to: u32) -> bool {
+        let Some((first, count)) = self.v4 else { return true };
+        let range = from.max(first)..=to.min(first.saturating_add(count).saturating_sub(1));
+        let any = !range.is_empty();
+        self.used.extend(range);
+        any
     }
 
     fn take(&mut self, ip: Ipv4Addr) {
@@ -184,6 +187,19 @@ fn occupy(ctx: &mut Ctx<'_, '_>, ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)], 
     }
 }
 
+/// The addresses that ports name with `dynamic`, by whom: whoever has one of these without having asked for it gives way.
+fn reserve(ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)], pool: &mut Pool) -> BTreeMap<Ipv4Addr, Uuid> {
+    let mut reserved = BTreeMap::new();
+    for (p, row) in ports {
+        let named = row.addresses.iter().find_map(|t| wish(t)).and_then(|w| w.v4);
+        if let Some(ip) = named.filter(|ip| pool.grants(*ip)) {
+            pool.take(ip);
+            reserved.insert(ip, *p);
+        }
+    }
+    reserved
+}
+
 /// Lets ports keep the addresses that still fit; returns the requests that remain.
 fn keep(
     ctx: &mut Ctx<'_, '_>,
@@ -192,10 +208,16 @@ fn keep(
     given: &mut BTreeMap<Uuid, Str>,
 ) -> Vec<Request> {
     let prefix = mac_prefix(ctx);
+    let reserved = reserve(ports, pool);
     let mut requests = Vec::new();
     for (p, row) in ports {
         let mut wishes = row.addresses.iter().filter_map(|t| wish(t));
-        let Some(wish) = wishes.next() else { continue };
+        let Some(mut wish) = wishes.next() else { continue };
+        let own = |ip: Ipv4Addr| reserved.get(&ip) == Some(p);
+        if let Some(ip) = wish.v4.filter(|ip| pool.v4.is_some() && !own(*ip)) {
+            ctx.problem(format!("logical switch port {}: Duplicate IP set: {ip}, or not in the subnet", row.name));
+            wish.v4 = None;
+        }
         if wishes.next().is_some() {
             ctx.problem(format!("logical switch port {}: more than one dynamic address; the first counts", row.name));
         }
@@ -212,7 +234,7 @@ fn keep(
             .then_some(present.mac),
         };
         let v4 = present.v4.first().map(|n| n.addr);
-        let kept_v4 = v4.filter(|ip| pool.grants(*ip) && wish.v4.is_none_or(|w| w == *ip || !pool.grants(w)));
+        let kept_v4 = v4.filter(|ip| own(*ip) || pool.grants(*ip) && wish.v4.is_none());
         let v6 = present.v6.first().map(|n| n.addr);
         let made =
             |ip: Ipv6Addr| pool.v6.is_some_and(|p| in_prefix(ip, p)) && (wish.v6 == Some(ip) || wish.v6.is_none());
@@ -260,7 +282,7 @@ fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given:
     for r in requests {
         let v4 = match (r.kept_v4, r.wish.v4) {
             (Some(ip), _) => Some(ip),
-            (None, Some(ip)) if pool.v4.is_none() || pool.grants(ip) => Some(ip),
+            (None, Some(ip)) => Some(ip),
             _ if pool.v4.is_some() => {
                 let free = pool.lowest_free();
                 if free.is_none() {
@@ -321,6 +343,27 @@ mod tests {
             assert_eq!(upper_half(text), 0x0a1b_2c00_0000, "{text}");
         }
         assert_eq!([upper_half(""), upper_half("0a:1b"), upper_half("x:y:z")], [0; 3]);
+    }
+
+    #[test]
+    fn who_names_an_address_has_it() {
+        let port = |n: u128, addresses: &[&str]| {
+            let addresses = addresses.iter().map(|a| (*a).into()).collect();
+            (Uuid::from_u128(n), Arc::new(nb::LogicalSwitchPort { addresses, ..Default::default() }))
+        };
+        let rows = [
+            port(1, &["dynamic"]),
+            port(2, &["dynamic 10.0.0.2"]),
+            port(3, &["dynamic 10.0.0.2"]),
+            port(4, &["dynamic 10.0.0.1"]),
+            port(5, &["dynamic 10.0.1.1 fd00::1"]),
+        ];
+        let mut pool = Pool { v4: Some((0x0a00_0001, 255)), used: [0x0a00_0001].into(), v6: None };
+        let ports: Vec<_> = rows.iter().map(|(id, row)| (*id, row)).collect();
+        let reserved = reserve(&ports, &mut pool);
+        // The first of two, none of what is excluded, and none of another subnet.
+        assert_eq!(reserved, BTreeMap::from([(Ipv4Addr::new(10, 0, 0, 2), Uuid::from_u128(2))]));
+        assert_eq!(pool.lowest_free(), Some(Ipv4Addr::new(10, 0, 0, 3)));
     }
 
     #[test]
