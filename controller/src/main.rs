@@ -28,9 +28,6 @@ struct Args {
     /// Accepted for compatibility: the CA of the peer is --ca-cert's.
     #[arg(long, value_name = "FILE")]
     peer_ca_cert: Option<std::path::PathBuf>,
-    /// Accepted for compatibility: servers' names are not verified.
-    #[arg(long, value_name = "NAME")]
-    ssl_server_name: Option<String>,
     /// The local Open_vSwitch database (default: unix:RUNDIR/db.sock).
     #[arg(value_name = "OVS-DATABASE")]
     database: Option<String>,
