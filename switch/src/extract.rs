@@ -449,6 +449,12 @@ pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
     }
 }
 
+/// Fields of a packet's tuple: source, destination, both ports.
+pub(crate) fn tuple_fields(v6: bool) -> [F; 4] {
+    let [src, dst] = if v6 { [F::Ipv6Src, F::Ipv6Dst] } else { [F::IpSrc, F::IpDst] };
+    [src, dst, F::TcpSrc, F::TcpDst]
+}
+
 /// Whether the chunks of an SCTP packet fill it (RFC 9260 section 3.2): each has a length of four octets or more, and is
 /// padded to a multiple of four.
 pub(crate) fn sctp_chunks_hold(transport: &[u8]) -> bool {

@@ -215,7 +215,10 @@ fn keep(
         let Some(mut wish) = wishes.next() else { continue };
         let own = |ip: Ipv4Addr| reserved.get(&ip) == Some(p);
         if let Some(ip) = wish.v4.filter(|ip| pool.v4.is_some() && !own(*ip)) {
-            ctx.problem(format!("logical switch port {}: Duplicate IP set: {ip}, or not in the subnet", row.name));
+            ctx.problem(format!(
+                "logical switch port {}: {ip} is taken, or not in the subnet: the port gets another address",
+                row.name
+            ));
             wish.v4 = None;
         }
         if wishes.next().is_some() {

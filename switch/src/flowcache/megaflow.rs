@@ -75,11 +75,6 @@ const ORIGINAL_WORDS: u64 = {
     words
 };
 
-/// Fields of a packet's tuple: source, destination, both ports.
-pub(crate) fn own_tuple_fields(v6: bool) -> [F; 4] {
-    tuple_fields(v6).map(|(own, _)| own)
-}
-
 /// Words of a key that hold `ct_mark` and `ct_label`.
 const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.word() + 1];
 

@@ -9,7 +9,7 @@ pub(super) use compile::Learned;
 use super::ct_template::Choice;
 use super::depend::Looks;
 use super::example::Example;
-use super::megaflow::{DependencyMask, Layer, TupleBits, own_tuple_fields};
+use super::megaflow::{DependencyMask, Layer, TupleBits};
 use super::metered::{Marks, Metered};
 use super::observer::CacheObserver;
 use super::patches::patches;
@@ -22,6 +22,7 @@ use crate::conntrack::{Expected, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
+use crate::extract::tuple_fields;
 use crate::ids::{BridgeId, Target};
 use crate::netflow::{self, NetflowFlow};
 use crate::tunnel::Shim;
@@ -125,7 +126,7 @@ struct Around {
 
 /// Addresses and ports of a packet.
 fn tuple(k: &FlowKey) -> TupleBits {
-    TupleBits(own_tuple_fields(k.get(F::EthType) as u16 == ethertype::IPV6).map(|f| k.get(f)))
+    TupleBits(tuple_fields(k.get(F::EthType) as u16 == ethertype::IPV6).map(|f| k.get(f)))
 }
 
 /// Fields that rewrites of IPv4 packets may change.

@@ -5,10 +5,10 @@ use crate::classifier::Origin;
 use crate::conntrack::reassembly::{Held, Suspended, Taken};
 use crate::conntrack::{ConnId, ConnSnapshot, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, Zone, flag};
 use crate::drops::DropReason;
-use crate::extract::{length_holds, put_icmp_id, sctp_chunks_hold};
+use crate::extract::{length_holds, put_icmp_id, sctp_chunks_hold, tuple_fields};
 use crate::xlate::controller::{Frozen, Wait};
 use crate::xlate::quoted::{self, Quoted, icmp_fields, is_error};
-use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
+use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate, selection};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, TableId};
 use packet::{Headers, be16, be32, checksum, ipproto};
@@ -146,17 +146,9 @@ fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     header && (known || checksum::l4_ok(p, h) && chunks())
 }
 
-/// Addresses and ports.
-fn tuple_fields(v6: bool) -> [F; 4] {
-    if v6 { [F::Ipv6Src, F::Ipv6Dst, F::TcpSrc, F::TcpDst] } else { [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst] }
-}
-
-/// Whether actions read addresses or ports of the packet.
-fn reads_tuple(list: &[Action], v6: bool) -> bool {
-    let [src, dst, ..] = tuple_fields(v6);
-    let ports = [F::TcpSrc, F::TcpDst, F::UdpSrc, F::UdpDst, F::SctpSrc, F::SctpDst];
-    let read = |f: F| f == src || f == dst || ports.contains(&f);
-    list.iter().any(|a| matches!(a, Action::Move { src, .. } if read(src.field)))
+/// Whether actions read fields of the packet's tuple.
+fn reads_tuple(list: &[Action]) -> bool {
+    list.iter().any(|a| matches!(a, Action::Move { src, .. } if selection::TUPLE.contains(&src.field)))
 }
 
 fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
@@ -536,7 +528,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Carries out what makes a connection's mark and label. What it reads of the packet's tuple is what that was before
     /// the translation.
     fn execute(&mut self, c: &CtAction, verdict: &Verdict, tuple: Option<Tuple>) {
-        let before = tuple.filter(|t| verdict.translated.is_some() && reads_tuple(&c.exec, t.v6));
+        let before = tuple.filter(|_| verdict.translated.is_some() && reads_tuple(&c.exec));
         let translated = before.map(|t| {
             // What is kept of a walk says what it reads of the tuple that it has now.
             self.observer.side_effect();

@@ -6,7 +6,7 @@ use openflow_rs::{FieldId as F, FlowKey, Group};
 use packet::ethertype;
 
 /// Fields of a packet's tuple.
-const TUPLE: [F; 11] = [
+pub(crate) const TUPLE: [F; 11] = [
     F::IpSrc,
     F::IpDst,
     F::Ipv6Src,

@@ -2,8 +2,9 @@
 
 use super::{Recorder, tuple};
 use crate::conntrack::{ConnSnapshot, Expected, Outcome, Tuple, Zone};
+use crate::extract::tuple_fields;
 use crate::flowcache::ct_template::{CHOICES, Choice, said, said_quoting};
-use crate::flowcache::megaflow::{Layer, own_tuple_fields};
+use crate::flowcache::megaflow::Layer;
 use crate::flowcache::{Condition, Step};
 use crate::xlate::quoted;
 use crate::xlate::selection::Selection;
@@ -139,7 +140,7 @@ impl Recorder {
         self.sync(base);
         self.steps.push(Step::Translate { quoting: self.quotes });
         let [_, to] = &pair;
-        let fields = own_tuple_fields(to.v6);
+        let fields = tuple_fields(to.v6);
         if self.quotes {
             self.tuple = said_quoting(self.tuple, &pair);
             let [src, dst, ..] = fields;
