@@ -121,6 +121,34 @@ pub fn update(old_sum: u16, from: &[u8], to: &[u8]) -> u16 {
     finish(u32::from(!old_sum) + u32::from(sub) + u32::from(!add))
 }
 
+/// Writes words to a packet; returns what that adds to its checksums (RFC 1624, equation 3: the old words are subtracted,
+/// the new ones added). Nothing where the packet has no such bytes.
+#[inline(always)]
+pub fn replace(packet: &mut [u8], at: usize, new: &[u8]) -> u32 {
+    let Some(old) = packet.get_mut(at..at + new.len()) else { return 0 };
+    let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+    let change = words(new) + 0xffff * (new.len() as u32 / 2) - words(old);
+    old.copy_from_slice(new);
+    change
+}
+
+/// A sum of words, with its carries.
+#[inline(always)]
+pub fn fold(sum: u32) -> u16 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// Changes the checksum at a place by what words add to it; returns what it is then. None where the packet has no such place.
+#[inline(always)]
+pub fn apply(packet: &mut [u8], at: usize, change: u16) -> Option<u16> {
+    let b: &mut [u8; 2] = packet.get_mut(at..)?.first_chunk_mut()?;
+    let s = u32::from(!u16::from_be_bytes(*b)) + u32::from(change);
+    let new = !((s & 0xffff) + (s >> 16)) as u16;
+    *b = new.to_be_bytes();
+    Some(new)
+}
+
 /// The pseudo-header sum of an IP packet's payload.
 fn pseudo(packet: &[u8], h: &Headers, len: usize) -> u32 {
     let addresses = if h.is_ipv4() { h.l3 + 12..h.l3 + 20 } else { h.l3 + 8..h.l3 + 40 };

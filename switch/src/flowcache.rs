@@ -16,6 +16,7 @@
 //! that adds a flow, or any event but samples. Packets for BFD sessions are no events: they are cached. Frames of our own that
 //! leave again and again have an entry each ([`own`]).
 
+pub(crate) mod check;
 pub(crate) mod ct_template;
 pub(crate) mod depend;
 pub(crate) mod dump;
@@ -137,6 +138,8 @@ pub(crate) enum Step {
     Translate {
         quoting: bool,
     },
+    /// Writes the second of these tuples to an ICMP error about a connection that had the first, and to what it quotes.
+    Quote(Box<[Tuple; 2]>),
     Send {
         target: Target,
         last: bool,

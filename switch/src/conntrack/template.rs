@@ -105,6 +105,8 @@ impl Expected {
 pub(crate) struct Plan {
     pub(super) opened: Vec<Opened>,
     pub(super) passed: Vec<Passed>,
+    /// Connections that the packet, an ICMP error, is about.
+    related: Vec<Stamp>,
     /// The packet's tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
     /// What random ports follow from afterwards.
@@ -202,6 +204,8 @@ impl Lookup for Alone<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     Connection(Stamp, Duration),
+    /// What an ICMP error is about, which that does not refresh.
+    Related(Stamp),
     /// The place and generation are those of [`Conntrack::arrivals`] then.
     None {
         zone: Zone,
@@ -266,6 +270,7 @@ impl Plan {
     ) -> Result<(), NotNow> {
         self.opened.clear();
         self.passed.clear();
+        self.related.clear();
         self.translated.clear();
         if look.table().windows {
             return Err(NotNow::Otherwise);
@@ -326,6 +331,7 @@ impl Plan {
                         if !fits(&c, &v) {
                             return Err(NotNow::Otherwise);
                         }
+                        self.related.push(Stamp { index: slot, stamp: stamp(&c) });
                         let next = v.translated.unwrap_or(tuple);
                         if outcome.translates() {
                             self.translated.push([tuple, next]);
@@ -385,6 +391,7 @@ impl Plan {
     pub(crate) fn unchanged(&self, ct: &Conntrack, p: &Packet, passes: &[Expected], found: &mut Vec<Found>) -> bool {
         found.clear();
         let (mut tuple, mut connections, mut translated) = (p.tuple, self.passed.iter(), self.translated.iter());
+        let mut related = self.related.iter();
         for Expected { zone, outcome } in passes {
             match outcome {
                 Outcome::None => {
@@ -394,6 +401,10 @@ impl Plan {
                 Outcome::Opens(_) | Outcome::Unrelated | Outcome::Broken => return false,
                 // The pass before has said which connection.
                 Outcome::Again { .. } => {}
+                Outcome::Has { .. } if p.error => {
+                    let Some(stamp) = related.next() else { return false };
+                    found.push(Found::Related(*stamp));
+                }
                 Outcome::Has { .. } => {
                     let Some(Passed { slot, version, connection: c }) = connections.next() else { return false };
                     if c.version != *version {

@@ -17,8 +17,9 @@
 //! Each thread has all templates. The main thread makes them and tells the others ([`TemplateNews`]), who do with each
 //! what the main thread did, in the same order: so all have the same ones.
 
+use super::check::Check;
 use super::dump::{Shown, line};
-use super::entry::{Check, Entry};
+use super::entry::Entry;
 use super::example::Example;
 use super::exec::addresses_hold;
 use super::key::{BLOCK, KINDS, PackedKey};
@@ -69,6 +70,7 @@ impl CtTemplate {
         for f in found {
             let check = match *f {
                 Found::Connection(stamp, timeout) => Check::connection(stamp, timeout)?,
+                Found::Related(stamp) => Check::Related(stamp),
                 Found::None { zone, tuple, arrivals: (place, arrivals) } => {
                     absent.push((zone, tuple));
                     Check::Absent { place, arrivals }
@@ -314,7 +316,12 @@ pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
     let mut translated = translated.iter();
     for s in steps {
         let list = match s {
-            Step::Translate { .. } => translated.next().map(patches).unwrap_or_default().into(),
+            Step::Translate { quoting: true } => {
+                let pair = translated.next().filter(|[from, to]| from != to);
+                all.extend(pair.map(|pair| Step::Quote(Box::new(*pair))));
+                continue;
+            }
+            Step::Translate { quoting: false } => translated.next().map(patches).unwrap_or_default().into(),
             Step::Rewrite(list) => list.clone(),
             s => {
                 all.push(s.clone());

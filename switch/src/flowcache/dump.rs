@@ -9,7 +9,9 @@ use super::{Cache, Count};
 use crate::classifier::Rule;
 use crate::dpctl::{Pushed, changes, flow};
 use crate::drops::DropReason;
+use crate::extract::tuple_fields;
 use crate::ids::{BridgeId, DeviceId, Target};
+use crate::xlate::quoted;
 use crate::xlate::sample::Sampler;
 use openflow_rs::{FieldId as F, FlowKey, GroupId, TableId, WORDS};
 use packet::ipproto;
@@ -114,6 +116,15 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 changes(&before, &now, &mut out);
             }
             op::SCTP_SUM => _ = steps.head(),
+            op::QUOTE => {
+                let Some(pair) = steps.quote(head) else { break };
+                let before = now.clone();
+                let [_, to] = &pair;
+                let [src, dst, ..] = tuple_fields(to.v6);
+                quoted::sender(&pair).into_iter().for_each(|hidden| now.set(src, hidden));
+                now.set(dst, to.dst);
+                changes(&before, &now, &mut out);
+            }
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
             op::SEND => {
                 let target = Target::of_bits(head as u32);

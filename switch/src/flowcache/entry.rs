@@ -7,14 +7,14 @@
 //! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where
 //! headers are follows from the key, so steps say offsets from the frame's start.
 
+use super::check::{CHECK, Check};
 use super::encap::{outer_l4, put_source_ports};
 use super::key::{BLOCK, Layout};
 use super::metered::Metered;
 use super::patches::{Ports, differ};
 use super::{At, Encap, Patch, Step, Sums};
-use crate::bridge::mac::Place;
 use crate::conntrack::reassembly::Suspended;
-use crate::conntrack::{Stamp, Tuple, Zone};
+use crate::conntrack::{Tuple, Zone};
 use crate::drops::DropReason;
 use crate::ids::{BridgeId, Target};
 use crate::tunnel::{Sequence, Shim, SourcePorts};
@@ -22,10 +22,7 @@ use crate::xlate::sample::Sampler;
 use openflow_rs::PortNo;
 use packet::{checksum, gre, ipproto};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Words of a check.
-const CHECK: usize = 2;
 /// Words that an entry has room for; those of longer ones are elsewhere.
 const ROOM: usize = 45;
 
@@ -72,75 +69,6 @@ impl Rare {
     fn is_of_words(&self) -> bool {
         let Rare { absent, words: _, held, meters, sequences, samplers } = self;
         absent.is_empty() && held.is_none() && meters.is_empty() && sequences.is_empty() && samplers.is_empty()
-    }
-}
-
-/// Something that must hold before a flow's steps are repeated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Check {
-    /// The connection is as it was; it is refreshed for so many seconds.
-    Connection { stamp: Stamp, timeout: u32 },
-    /// A tuple that had no connection has none, if this number is still at this place.
-    Absent { place: u32, arrivals: u32 },
-    /// The packet as received (0) or taken out of its tunnel (1) has at least and at most so many bytes.
-    Length { which: u8, min: usize, max: usize },
-    /// A lookup finds an address where it was.
-    Known { bridge: u16, place: Place },
-    /// No address became known since.
-    Unknown { bridge: u16, arrivals: u64 },
-    /// The source address is known at this port; its age is refreshed.
-    Source { bridge: u16, place: Place },
-}
-
-/// Longest timeout of a connection in a check, in seconds.
-pub(crate) const LONGEST: u32 = (1 << 24) - 1;
-
-/// What a check is, in its first word's top byte.
-mod kind {
-    pub(super) const CONNECTION: u64 = 0;
-    pub(super) const LENGTH: u64 = 1;
-    pub(super) const KNOWN: u64 = 2;
-    pub(super) const UNKNOWN: u64 = 3;
-    pub(super) const SOURCE: u64 = 4;
-    pub(super) const ABSENT: u64 = 5;
-}
-
-impl Check {
-    /// A connection is as it was; none if it lives longer than checks can say.
-    pub(crate) fn connection(stamp: Stamp, timeout: Duration) -> Option<Check> {
-        let timeout = u32::try_from(timeout.as_secs()).ok().filter(|t| *t <= LONGEST)?;
-        Some(Check::Connection { stamp, timeout })
-    }
-
-    fn words(self) -> [u64; CHECK] {
-        let at = |kind: u64, more: u32, slot: u32| kind << 56 | u64::from(more) << 32 | u64::from(slot);
-        match self {
-            Check::Connection { stamp, timeout } => {
-                [at(kind::CONNECTION, timeout.min(LONGEST), stamp.index), stamp.stamp]
-            }
-            Check::Length { which, min, max } => {
-                let short = |n: usize| n.min(u32::MAX as usize) as u64;
-                [at(kind::LENGTH, 0, which.into()), short(min) << 32 | short(max)]
-            }
-            Check::Known { bridge, place } => [at(kind::KNOWN, bridge.into(), place.slot), place.stamp],
-            Check::Unknown { bridge, arrivals } => [at(kind::UNKNOWN, bridge.into(), 0), arrivals],
-            Check::Source { bridge, place } => [at(kind::SOURCE, bridge.into(), place.slot), place.stamp],
-            Check::Absent { place, arrivals } => [at(kind::ABSENT, 0, place), arrivals.into()],
-        }
-    }
-
-    #[inline(always)]
-    fn of([head, a]: [u64; CHECK]) -> Check {
-        let (more, slot) = ((head >> 32) as u32 & LONGEST, head as u32);
-        let bridge = more as u16;
-        match head >> 56 {
-            kind::CONNECTION => Check::Connection { stamp: Stamp { index: slot, stamp: a }, timeout: more },
-            kind::LENGTH => Check::Length { which: slot as u8, min: (a >> 32) as usize, max: a as u32 as usize },
-            kind::KNOWN => Check::Known { bridge, place: Place { slot, stamp: a } },
-            kind::UNKNOWN => Check::Unknown { bridge, arrivals: a },
-            kind::SOURCE => Check::Source { bridge, place: Place { slot, stamp: a } },
-            _ => Check::Absent { place: slot, arrivals: a as u32 },
-        }
     }
 }
 
@@ -191,6 +119,8 @@ pub(crate) mod op {
     pub(crate) const CUT: u64 = 14 << 56;
     /// Other ports change the checksum of SCTP ([`super::Steps::ports`]): what is wrong with it stays so.
     pub(crate) const SCTP_SUM: u64 = 15 << 56;
+    /// What an ICMP error quotes becomes another tuple's: [`super::Steps::quote`].
+    pub(crate) const QUOTE: u64 = 16 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -364,6 +294,21 @@ impl<'a> Steps<'a> {
         Some(Ports { l3, l4, differ: (self.head()? as u32).to_be_bytes() })
     }
 
+    /// The tuples of a connection before and after, as far as an error says them: addresses and ports.
+    pub(crate) fn quote(&mut self, head: u64) -> Option<[Tuple; 2]> {
+        let v6 = head & V6 != 0;
+        let mut tuple = || {
+            let ports = self.head()?;
+            let [mut src, mut dst] = [self.head()?, self.head()?].map(u128::from);
+            if v6 {
+                (src, dst) = (src << 64 | u128::from(self.head()?), dst << 64 | u128::from(self.head()?));
+            }
+            let (sport, dport, proto) = (ports as u16, (ports >> 16) as u16, (ports >> 32) as u8);
+            Some(Tuple { v6, proto, src, dst, sport, dport, icmp_type: 0, icmp_code: 0 })
+        };
+        Some([tuple()?, tuple()?])
+    }
+
     pub(crate) fn sampler(&self, head: u64) -> Option<&'a Sampler> {
         self.1?.samplers.get((head & 0xffff) as usize)
     }
@@ -474,6 +419,18 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
     for (k, c) in keep.chunks(8).zip(come.chunks(8)) {
         pack(k, into);
         pack(c, into);
+    }
+}
+
+/// The words of [`op::QUOTE`].
+fn quote(pair: &[Tuple; 2], l: Layout, into: &mut Vec<u64>) {
+    into.push(op::QUOTE | flag(l.ip == 6, V6) | u64::from(l.l3) << 16 | u64::from(l.l4));
+    for t in pair {
+        into.push(u64::from(t.proto) << 32 | u64::from(t.dport) << 16 | u64::from(t.sport));
+        if t.v6 {
+            into.extend([(t.src >> 64) as u64, (t.dst >> 64) as u64]);
+        }
+        into.extend([t.src as u64, t.dst as u64]);
     }
 }
 
@@ -588,7 +545,10 @@ impl Entry {
                 }
                 Step::IcmpId(id) if now.l4 != 0 => words.push(op::ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
                 Step::IcmpId(_) => {}
-                Step::Translate { quoting: true } => words.push(op::TRANSLATE_QUOTING),
+                Step::Translate { quoting: true } => {
+                    words.push(op::TRANSLATE_QUOTING | u64::from(now.l3) << 16 | u64::from(now.l4));
+                }
+                Step::Quote(pair) => quote(pair, now, &mut words),
                 Step::Translate { quoting: false } => {
                     let proto = u64::from(now.proto) << 32;
                     words.push(op::TRANSLATE | proto | u64::from(now.l3) << 16 | u64::from(now.l4));
@@ -650,7 +610,7 @@ impl Entry {
             key: key.len().try_into().ok()?,
             checks: checks.len().try_into().ok()?,
             len,
-            tracked: checks.iter().any(|c| matches!(c, Check::Connection { .. })),
+            tracked: checks.iter().any(|c| c.stamp().is_some()),
             metered: !rare.meters.is_empty(),
             rare: (!fits || !rare.is_of_words()).then(|| Box::new(rare)),
             words: room,

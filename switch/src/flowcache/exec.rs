@@ -1,9 +1,8 @@
 //! Execution of cached flows on bursts of packets.
 
+use super::check::Check;
 use super::encap::{decapsulate, encapsulate, encapsulate_gre, put16};
-use super::entry::{
-    Check, Checks, Entry, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port,
-};
+use super::entry::{Checks, Entry, Steps, Write, cut, icmp_id, inner, op, same, session, transport, tunnel_port};
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::last::LastFlow;
 use super::patches::Ports;
@@ -203,7 +202,7 @@ impl Cache {
         for k in keys.iter().filter(|k| k.cached() && k.found == Found::Exact) {
             let Some(e) = table.entries.get(k.candidate as usize).filter(|e| e.tracked) else { continue };
             for c in e.checks() {
-                if let Check::Connection { stamp, .. } = c {
+                if let Some(stamp) = c.stamp() {
                     views.connections().near(stamp.index, P::prefetch);
                 }
             }
@@ -512,9 +511,12 @@ pub(super) fn run<P: PacketBuf>(
             }
             op::TRANSLATE_QUOTING => {
                 if let (Some(pair), Some(p)) = (tuples.next(), &mut now) {
-                    // It quotes what it did when its tuple was read.
-                    let _ = quoted::translate(p.data_mut(), pair);
+                    quote(p.data_mut(), head, pair);
                 }
+            }
+            op::QUOTE => {
+                let Some(pair) = steps.quote(head) else { break };
+                now.iter_mut().for_each(|p| quote(p.data_mut(), head, &pair));
             }
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
@@ -589,7 +591,7 @@ pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     }
     let (at, change) = w.header;
     if change != 0 {
-        apply(p, at, change);
+        checksum::apply(p, at, change);
     }
     let (at, change) = w.transport;
     // RFC 768: zero is no checksum, and stays so.
@@ -597,7 +599,7 @@ pub(super) fn write(p: &mut [u8], w: &Write<'_>) {
     if change == 0 || none() {
         return;
     }
-    if apply(p, at, change) == Some(0) && w.udp {
+    if checksum::apply(p, at, change) == Some(0) && w.udp {
         put16(p, at, 0xffff);
     }
 }
@@ -612,6 +614,13 @@ pub(super) fn change_sctp(p: &mut [u8], Ports { l3, l4, differ }: Ports) {
     checksum::change_sctp(p, l4, end.unwrap_or(0), differ);
 }
 
+/// Writes another tuple to an ICMP error, and to what it quotes, which is what it was when its tuple was read.
+#[inline(never)]
+fn quote(p: &mut [u8], head: u64, pair: &[Tuple; 2]) {
+    let (l3, l4, _) = transport(head);
+    let _ = quoted::translate(p, [l3, l4], pair);
+}
+
 /// Writes another tuple to a packet.
 fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     let (l3, l4, proto) = transport(head);
@@ -620,7 +629,7 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
         // It has no ports.
         0 => 0,
         // Its id stands behind type, code and checksum.
-        _ if icmp => put_words(p, l4 + 4, &t.sport.to_be_bytes()),
+        _ if icmp => checksum::replace(p, l4 + 4, &t.sport.to_be_bytes()),
         _ => {
             let mut ports = [0; 4];
             ports[..2].copy_from_slice(&t.sport.to_be_bytes());
@@ -629,7 +638,7 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
                 put_sctp_ports(p, l3, l4, ports);
                 0
             } else {
-                put_words(p, l4, &ports)
+                checksum::replace(p, l4, &ports)
             }
         }
     };
@@ -637,13 +646,13 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
         let mut addresses = [0; 32];
         addresses[..16].copy_from_slice(&t.src.to_be_bytes());
         addresses[16..].copy_from_slice(&t.dst.to_be_bytes());
-        change += put_words(p, l3 + 8, &addresses);
+        change += checksum::replace(p, l3 + 8, &addresses);
     } else {
         let mut addresses = [0; 8];
         addresses[..4].copy_from_slice(&(t.src as u32).to_be_bytes());
         addresses[4..].copy_from_slice(&(t.dst as u32).to_be_bytes());
-        let changed = put_words(p, l3 + 12, &addresses);
-        apply(p, l3 + 10, fold(changed));
+        let changed = checksum::replace(p, l3 + 12, &addresses);
+        checksum::apply(p, l3 + 10, checksum::fold(changed));
         // ICMP has no pseudo header (RFC 792); ICMPv6 has one (RFC 4443 section 2.3).
         change += if icmp { 0 } else { changed };
     }
@@ -661,7 +670,7 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     if udp && be16(p, at) == Some(0) {
         return;
     }
-    if apply(p, at, fold(change)) == Some(0) && udp {
+    if checksum::apply(p, at, checksum::fold(change)) == Some(0) && udp {
         put16(p, at, 0xffff);
     }
 }
@@ -673,30 +682,4 @@ fn put_sctp_ports(p: &mut [u8], l3: usize, l4: usize, ports: [u8; 4]) {
     if old != ports {
         change_sctp(p, Ports { l3, l4, differ: std::array::from_fn(|i| old[i] ^ ports[i]) });
     }
-}
-
-/// Writes words to a packet; returns what that adds to its checksums (RFC 1624, equation 3: the old words are subtracted,
-/// the new ones added).
-#[inline(always)]
-fn put_words(p: &mut [u8], at: usize, new: &[u8]) -> u32 {
-    let Some(old) = p.get_mut(at..at + new.len()) else { return 0 };
-    let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
-    let change = words(new) + 0xffff * (new.len() as u32 / 2) - words(old);
-    old.copy_from_slice(new);
-    change
-}
-
-/// A sum of words, with its carries.
-fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-#[inline(always)]
-fn apply(p: &mut [u8], at: usize, change: u16) -> Option<u16> {
-    let b: &mut [u8; 2] = p.get_mut(at..)?.first_chunk_mut()?;
-    let s = u32::from(!u16::from_be_bytes(*b)) + u32::from(change);
-    let new = !((s & 0xffff) + (s >> 16)) as u16;
-    *b = new.to_be_bytes();
-    Some(new)
 }

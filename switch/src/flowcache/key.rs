@@ -247,6 +247,11 @@ impl PackedKey {
         ALL.get(self.kind()?)
     }
 
+    /// Whether it is an ICMP error's and says what connection that is about.
+    pub(crate) fn quotes(&self) -> bool {
+        self.shape().is_some_and(|s| s.quotes)
+    }
+
     /// Becomes the key of a megaflow, whose entry has this number.
     #[inline(always)]
     pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; MASK_BLOCKS], number: u32) {

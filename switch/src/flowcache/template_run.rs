@@ -518,8 +518,8 @@ impl Known {
                 Access::Alone(ct) => ct,
                 Access::Beside(ct, _) => ct,
             };
-            // What an error quotes is not in its key.
-            self.own = own_said.is_none()
+            // Another error may be about another connection.
+            self.own = (own_said.is_none() || key.quotes())
                 && (has || stats.ct_template_packets % SOME == 0)
                 && plan.unchanged(ct, seen, &g.passes, found);
             self.dropped = if t.entry.metered { t.entry.dropped_by(*lengths, at) } else { None };

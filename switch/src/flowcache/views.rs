@@ -1,6 +1,6 @@
 //! What checks of entries read, shared with the main thread.
 
-use super::entry::Check;
+use super::check::Check;
 use crate::bridge::mac;
 use crate::conntrack::Conntrack;
 use crate::stamps::{GenerationTable, StampTable};
@@ -65,6 +65,10 @@ impl Views {
                 let (there, until) = self.connections.get(stamp.index);
                 there == stamp.stamp && until > now
             }
+            Check::Related(stamp) => {
+                let (there, until) = self.connections.get(stamp.index);
+                there == stamp.stamp && until > now
+            }
             Check::Absent { place, arrivals } => self.arrivals.get(place) == arrivals,
             Check::Length { which, min, max } => lengths.is_none_or(|l| Self::length(which, min, max, &l)),
             Check::Known { bridge, place } => macs(bridge).is_some_and(|m| m.finds(place, now)),
@@ -97,7 +101,7 @@ impl Views {
                 self.macs.get(usize::from(bridge)).is_some_and(|m| m.refresh(place, now))
             }
             Check::Known { bridge, place } => self.macs.get(usize::from(bridge)).is_some_and(|m| m.finds(place, now)),
-            Check::Unknown { .. } => self.holds(c, None, now),
+            Check::Unknown { .. } | Check::Related(_) => self.holds(c, None, now),
         }
     }
 }

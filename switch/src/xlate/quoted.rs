@@ -84,7 +84,7 @@ impl Quoted {
     }
 
     /// The offset of the quoted packet's transport checksum, if it is quoted.
-    fn sum(&self, p: &[u8], h: &Headers) -> Option<usize> {
+    fn sum(&self, p: &[u8], end: usize) -> Option<usize> {
         let (header, at) = match self.tuple.proto {
             ipproto::TCP => (20, 16),
             ipproto::UDP => (8, 6),
@@ -92,14 +92,14 @@ impl Quoted {
             _ => return None,
         };
         let none = self.tuple.proto == ipproto::UDP && be16(p, self.l4 + at) == Some(0);
-        (!none && self.l4 + header <= h.l3_end).then_some(self.l4 + at)
+        (!none && self.l4 + header <= end).then_some(self.l4 + at)
     }
 
     /// Gives the quoted packet another tuple; its checksums and the error's follow, as in Open vSwitch and the kernel.
     pub(crate) fn rewrite(&self, p: &mut [u8], h: &Headers, t: &Tuple) {
         let n = if t.v6 { 16 } else { 4 };
         let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
-        let sum = self.sum(p, h);
+        let sum = self.sum(p, h.l3_end);
         let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
         put(p, self.l3 + so, t.src, n, addresses);
         put(p, self.l3 + d_o, t.dst, n, addresses);
@@ -130,19 +130,58 @@ pub(crate) fn sender([from, to]: &[Tuple; 2]) -> Option<u128> {
     (to.src != from.src).then_some(to.src)
 }
 
-/// Translates an error, as a walk does. None: it quotes nothing that can be translated.
-pub(crate) fn translate(p: &mut [u8], pair: &[Tuple; 2]) -> Option<()> {
+/// Translates an error whose headers are at these places, as a walk does; its checksum is changed and not made anew. None: it
+/// quotes nothing that can be translated.
+pub(crate) fn translate(p: &mut [u8], [l3, l4]: [usize; 2], pair: &[Tuple; 2]) -> Option<()> {
     let [from, to] = pair;
     if from == to {
         return Some(());
     }
-    let h = Headers::parse(p)?;
-    let quoted = Quoted::parse(p, to.v6, h.l4?)?;
-    let (src, dst, n, header) = if to.v6 { (8, 24, 16, None) } else { (12, 16, 4, Some(h.l3 + 10)) };
-    if let Some(hidden) = sender(pair) {
-        put(p, h.l3 + src, hidden, n, header.as_slice());
+    let (v6, quoted, now) = (to.v6, Quoted::parse(p, to.v6, l4)?, to.reversed());
+    let end = if v6 { l3 + 40 + usize::from(be16(p, l3 + 4)?) } else { l3 + usize::from(be16(p, l3 + 2)?) };
+    // Of the error's addresses, of the quoted packet's, and of its ports.
+    let (src, dst) = if v6 { (8, 24) } else { (12, 16) };
+    let hidden = sender(pair).map_or(0, |hidden| write_address(p, l3 + src, hidden, v6));
+    let outer = hidden + write_address(p, l3 + dst, to.dst, v6);
+    let sum = quoted.sum(p, end);
+    let inner = write_address(p, quoted.l3 + src, now.src, v6) + write_address(p, quoted.l3 + dst, now.dst, v6);
+    let ports = match now.proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            let ports = u32::from(now.sport) << 16 | u32::from(now.dport);
+            checksum::replace(p, quoted.l4, &ports.to_be_bytes())
+        }
+        ipproto::ICMP | ipproto::ICMPV6 => checksum::replace(p, quoted.l4 + 4, &now.sport.to_be_bytes()),
+        _ => 0,
+    };
+    let mut change = inner + ports;
+    if let Some(at) = sum {
+        let before = be16(p, at)?;
+        // ICMP has no pseudo header (RFC 792).
+        let covered = if now.proto == ipproto::ICMP { ports } else { change };
+        let after = match checksum::apply(p, at, checksum::fold(covered))? {
+            0 if now.proto == ipproto::UDP => 0xffff,
+            after => after,
+        };
+        store(p, at, &after.to_be_bytes());
+        change += u32::from(!before) + u32::from(after);
     }
-    put(p, h.l3 + dst, to.dst, n, header.as_slice());
-    quoted.rewrite(p, &h, &to.reversed());
+    if v6 {
+        // The pseudo header has them (RFC 4443 section 2.3).
+        change += outer;
+    } else {
+        checksum::apply(p, l3 + 10, checksum::fold(outer));
+        let before = be16(p, quoted.l3 + 10)?;
+        checksum::set_ipv4(p, quoted.l3);
+        change += u32::from(!before) + u32::from(be16(p, quoted.l3 + 10)?);
+    }
+    checksum::apply(p, l4 + 2, checksum::fold(change));
     Some(())
+}
+
+/// Writes an address; returns what that adds to checksums.
+fn write_address(p: &mut [u8], at: usize, address: u128, v6: bool) -> u32 {
+    match v6 {
+        true => checksum::replace(p, at, &address.to_be_bytes()),
+        false => checksum::replace(p, at, &(address as u32).to_be_bytes()),
+    }
 }

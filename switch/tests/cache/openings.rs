@@ -269,7 +269,8 @@ fn learning_needs_no_walk() {
     }
 }
 
-/// ICMP errors about many connections are translated both ways without a walk; those about none are told apart.
+/// ICMP errors about many connections are translated both ways without a walk, as a walk does; those about none are told
+/// apart. What comes once more about the same connection has a flow of its own.
 #[test]
 fn errors_need_no_walk() {
     for (lane, v6, end) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, n & 4 != 0)) {
@@ -279,19 +280,29 @@ fn errors_need_no_walk() {
         }
         let dport = if v6 { 103 } else { 98 };
         let error = |message, inside| Op::Error(IcmpError { message, inside, end, wrong: Wrong::Nothing });
-        let (mut now, mut walks) = (Duration::from_secs(10), [0; 3]);
+        let (mut now, mut walks, mut again) = (Duration::from_secs(10), [0; 3], 0);
+        let mut plain = Rig::with_room(false, 4000);
         for n in 0..200u16 {
             let mut last = Vec::new();
             let open = Op::Open { src: 2, sport: 1000 + n, dport, ttl: 64, sum: Sum::Right };
+            step(&mut plain, &open, &mut now, &mut Vec::new());
             step(&mut s, &open, &mut now, &mut last);
             let before = s.cache_stats().misses;
             let about = if v6 { 1 } else { 3 };
-            let said = step(&mut s, &error(about, None), &mut now, &mut last.clone());
+            let outside = error(about, None);
+            let said = step(&mut s, &outside, &mut now, &mut last.clone());
             assert!(said.starts_with("[(1, "), "about {n}, lane {lane}, v6 {v6}: {said}");
+            assert_eq!(said, step(&mut plain, &outside, &mut now, &mut last.clone()), "{n}, {lane}, {v6}");
             walks[0] += s.cache_stats().misses - before;
             let before = s.cache_stats().misses;
-            step(&mut s, &error(0, Some((2, dport))), &mut now, &mut last);
+            let inside = error(0, Some((2, dport)));
+            let within = step(&mut s, &inside, &mut now, &mut last.clone());
+            assert_eq!(within, step(&mut plain, &inside, &mut now, &mut last.clone()), "{n}, {lane}, {v6}");
             walks[1] += s.cache_stats().misses - before;
+            let before = s.templates();
+            assert_eq!(said, step(&mut s, &outside, &mut now, &mut last.clone()), "{n}, {lane}, {v6}");
+            assert_eq!(within, step(&mut s, &inside, &mut now, &mut last), "{n}, {lane}, {v6}");
+            again += s.templates() - before;
             // Of a port that nobody sends from.
             let before = s.cache_stats().misses;
             let strange = Op::Open { src: 2, sport: 2000 + n, dport, ttl: 64, sum: Sum::Right };
@@ -300,6 +311,7 @@ fn errors_need_no_walk() {
             walks[2] += s.cache_stats().misses - before;
         }
         assert!(walks.iter().all(|n| *n < 10), "lane {lane}, v6 {v6}, end {end}: {walks:?}");
+        assert!(again < 10, "lane {lane}, v6 {v6}, end {end}: {again} of 400");
     }
 }
 

@@ -77,6 +77,11 @@ impl Rig {
         self.switch.cache_stats().searched + self.lane.as_ref().map_or(0, |l| l.stats().searched)
     }
 
+    /// Packets that templates served.
+    pub fn templates(&self) -> u64 {
+        self.switch.cache_stats().ct_template_packets + self.lane.as_ref().map_or(0, |l| l.stats().ct_template_packets)
+    }
+
     /// A packet comes in, through the lane if there is one.
     pub fn take(&mut self, (device, p): (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
         let Rig { switch, lane, seen, .. } = self;

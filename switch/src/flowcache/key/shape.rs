@@ -4,14 +4,15 @@ use super::{BLOCK, KIND, Layout, RAW, TRACKED_FLAGS};
 use crate::buf::PacketBuf;
 use crate::ids::DeviceId;
 use crate::tunnel::{self, Own, TunnelKind};
+use crate::xlate::quoted;
 use packet::gre::{ERSPAN, Erspan};
-use packet::{be16, be32, ethertype, ipproto};
+use packet::{be16, be32, checksum, ethertype, ipproto};
 
-/// Blocks of the longest frame whose bytes are its key: tagged TCP over IPv6 in Geneve with an option, tagged. The first
-/// word is not the frame's.
+/// Blocks of the longest frame whose bytes are its key: an ICMPv6 error in Geneve with an option, tagged both, up to the ports
+/// of what it quotes. The first word is not the frame's.
 const RAW_BLOCKS: usize = 3;
-/// Words of that frame up to the TCP flags, where the tunnel is one over IPv6.
-pub(crate) const RAW_WORDS: usize = 20;
+/// Words of a frame that have room there.
+pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 /// Most blocks of a key that has masks: neighbour discovery over IPv6 in a tunnel of IPv6 is longer.
 pub(crate) const MASK_BLOCKS: usize = 3;
 /// First those of IPv4, alone or in a tunnel, then those of IPv6 in the same order.
@@ -52,6 +53,8 @@ pub(crate) struct Shape {
     pub(crate) inner: Layout,
     /// Where the inner frame begins; 0: there is none.
     pub(crate) inner_at: usize,
+    /// What an ICMP error quotes is in its key, as far as it says what connection that belongs to.
+    pub(crate) quotes: bool,
 }
 
 /// What is behind the IP header, and which part of it is in the key.
@@ -68,12 +71,19 @@ pub(super) enum Transport {
     OddUdp = 5,
     /// Any other protocol, of which nothing is read.
     Other = 6,
+    /// An error of ICMP or ICMPv6 about a packet with ports, without options or extension headers, whose checksum holds: type,
+    /// code, and of that packet version, protocol, addresses and ports.
+    Error = 7,
 }
 
 use Transport as T;
 
 /// All of them, in this order.
-pub(super) const TRANSPORTS: [Transport; 7] = [T::Udp, T::Tcp, T::TcpFlags, T::Icmp, T::Sctp, T::OddUdp, T::Other];
+pub(super) const TRANSPORTS: [Transport; 8] =
+    [T::Udp, T::Tcp, T::TcpFlags, T::Icmp, T::Sctp, T::OddUdp, T::Other, T::Error];
+
+/// Octets of an ICMP header.
+const ICMP: usize = 8;
 
 /// Marks the bytes of an IP frame that are in the key; returns where they end.
 const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, transport: Transport, v6: bool) -> usize {
@@ -81,7 +91,7 @@ const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, transport: 
     let l4 = l3 + ip_len(v6);
     let end = match transport {
         T::Other => l4,
-        T::Icmp => l4 + 2,
+        T::Icmp | T::Error => l4 + 2,
         _ => l4 + 4,
     };
     // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
@@ -105,6 +115,18 @@ const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, transport: 
             (m[l4 + 4], m[l4 + 5]) = (0xff, 0xff);
             return l4 + 6;
         }
+        T::Error => {
+            let quoted = l4 + ICMP;
+            let (version, proto, addresses) = if v6 { (0xf0, 6, 8) } else { (0xff, 9, 12) };
+            (m[quoted], m[quoted + proto]) = (version, 0xff);
+            // Ports are behind the addresses.
+            let (mut i, end) = (quoted + addresses, quoted + ip_len(v6) + 4);
+            while i < end {
+                m[i] = 0xff;
+                i += 1;
+            }
+            return end;
+        }
         T::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
         T::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
     }
@@ -122,7 +144,7 @@ const fn layout(tags: usize, transport: Transport, v6: bool) -> Layout {
     let (l4, proto) = match transport {
         T::Udp | T::OddUdp => (behind, ipproto::UDP),
         T::Tcp | T::TcpFlags => (behind, ipproto::TCP),
-        T::Icmp => (behind, if v6 { ipproto::ICMPV6 } else { ipproto::ICMP }),
+        T::Icmp | T::Error => (behind, if v6 { ipproto::ICMPV6 } else { ipproto::ICMP }),
         T::Sctp => (behind, ipproto::SCTP),
         T::Other => (0, 0),
     };
@@ -131,12 +153,18 @@ const fn layout(tags: usize, transport: Transport, v6: bool) -> Layout {
 
 const fn shapes() -> [Shape; SHAPES] {
     let none = Layout { l3: 0, l4: 0, tags: 0, ip: 0, proto: 0 };
-    let mut all = [Shape { masks: [[0; BLOCK]; RAW_BLOCKS], blocks: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
+    let masks = [[0; BLOCK]; RAW_BLOCKS];
+    let mut all = [Shape { masks, blocks: 0, outer: none, inner: none, inner_at: 0, quotes: false }; SHAPES];
     let mut number = 0;
     while number < SHAPES {
         let (i, v6) = (number % FAMILY, number >= FAMILY);
         let shape = &mut all[number];
-        let transport = TRANSPORTS[i % TRANSPORTS.len()];
+        // What an error quotes has no room behind the headers of two IPv6 tunnels' ends.
+        let transport = match TRANSPORTS[i % TRANSPORTS.len()] {
+            T::Error if v6 && i >= UDP6_SHAPES => T::Icmp,
+            t => t,
+        };
+        shape.quotes = matches!(transport, T::Error);
         let tags = i / TRANSPORTS.len() % 2;
         let mut m = [0; 8 * RAW_WORDS];
         let end = if i < ALONE_SHAPES {
@@ -305,6 +333,7 @@ fn rarer(f: &[u8], tags: usize, v6: bool) -> Option<Plain> {
     let body = head.get(n..n + len).filter(|_| sound)?;
     let transport = match proto {
         ipproto::UDP if body.len() >= 8 && !(8..=len).contains(&be16(body, 4)?.into()) => T::OddUdp,
+        ipproto::ICMP | ipproto::ICMPV6 if v6 == (proto == ipproto::ICMPV6) && is_error(head, body, v6) => T::Error,
         ipproto::ICMP if !v6 && body.len() >= 8 => T::Icmp,
         // Solicitations and advertisements have more in their keys.
         ipproto::ICMPV6 if v6 && body.len() >= 8 && !matches!(body[0], 135 | 136) => T::Icmp,
@@ -316,6 +345,20 @@ fn rarer(f: &[u8], tags: usize, v6: bool) -> Option<Plain> {
     };
     let port = if transport == T::OddUdp { be16(body, 2)? } else { 0 };
     Some(Plain { transport, tags, port, end: l3 + n + len })
+}
+
+/// Whether what is behind an IP header is an error about a packet with ports, without options or extension headers, and its
+/// checksum holds.
+fn is_error(header: &[u8], body: &[u8], v6: bool) -> bool {
+    let proto = if v6 { ipproto::ICMPV6 } else { ipproto::ICMP };
+    let Some(quoted) = body.get(ICMP..).filter(|q| q.len() >= ip_len(v6) + 4) else { return false };
+    let plain = if v6 { quoted[0] >> 4 == 6 } else { quoted[0] == 0x45 };
+    let ports = matches!(quoted[if v6 { 6 } else { 9 }], ipproto::TCP | ipproto::UDP | ipproto::SCTP);
+    let pseudo = || match v6 {
+        true => checksum::sum(&header[8..40]) + u32::from(proto) + body.len() as u32,
+        false => 0,
+    };
+    quoted::is_error(proto, body[0]) && plain && ports && checksum::finish(checksum::sum(body) + pseudo()) == 0
 }
 
 /// The kind of such a frame; none where a tunnel may end here.
@@ -505,7 +548,7 @@ impl Alone {
             T::Udp => (false, false),
             T::Tcp => (true, false),
             T::TcpFlags => (true, true),
-            T::Icmp | T::Sctp | T::OddUdp | T::Other => return None,
+            T::Icmp | T::Error | T::Sctp | T::OddUdp | T::Other => return None,
         };
         Some(Alone { v6, tcp, flags, l3: 14 + 4 * tags })
     }

@@ -15,7 +15,7 @@ fn frame(
     (payload, udp, data): (u16, u16, u8),
     size: usize,
 ) -> Vec<u8> {
-    let mut p = vec![0; 110];
+    let mut p = vec![0; 120];
     let l3 = 14 + 4 * tags;
     let l4 = l3 + ip_len(v6);
     let mut put = |at: usize, v: u16| p[at..at + 2].copy_from_slice(&v.to_be_bytes());
@@ -29,10 +29,18 @@ fn frame(
     for (at, v) in [(0, source), (2, port), (4, udp)] {
         put(l4 + at, v);
     }
+    // An error quotes a packet with such a header.
+    let at = if v6 { 6 } else { 9 };
+    p[l4 + 8] = first;
+    p[l4 + 8 + at] = [ipproto::UDP, ipproto::ICMP][usize::from(port == 53)];
     p[l3] = first;
     p[l3 + if v6 { 6 } else { 9 }] = proto;
     if proto == ipproto::TCP {
         p[l4 + 12] = data << 4;
+    }
+    if let Some(h) = Headers::parse(&p).filter(|h| h.proto == proto && matches!(proto, ipproto::ICMP | ipproto::ICMPV6))
+    {
+        packet::checksum::set_l4(&mut p, &h);
     }
     p.truncate(size);
     p
@@ -66,8 +74,8 @@ proptest! {
         odd in prop::bool::weighted(0.1),
         fragment in prop_oneof![4 => Just(0u16), 1 => Just(0x4000), 1 => Just(0x2000), 1 => Just(5)],
         port in prop_oneof![Just(53u16), Just(packet::tunnel::GENEVE_PORT), Just(packet::tunnel::VXLAN_PORT)],
-        (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
-        size in 40..110usize,
+        (payload, udp, data) in (4..66u16, 4..48u16, 3..9u8),
+        size in 40..120usize,
         exact_flags: bool,
     ) {
         let first = match (v6, odd) {
@@ -95,12 +103,12 @@ proptest! {
     fn a_kind_is_what_the_headers_say(
         v6: bool,
         tags in 0..2usize,
-        (proto, source) in (protocol(), source()),
-        (payload, udp, data) in (4..44u16, 4..48u16, 3..9u8),
-        size in 40..110usize,
+        (proto, source, port) in (protocol(), source(), 52..54u16),
+        (payload, udp, data) in (4..66u16, 4..48u16, 3..9u8),
+        size in 40..120usize,
     ) {
         let first = if v6 { 0x60 } else { 0x45 };
-        let p = frame((v6, tags), (first, proto), ([source, 53], 0), (payload, udp, data), size);
+        let p = frame((v6, tags), (first, proto), ([source, port], 0), (payload, udp, data), size);
         let class = classify(&p, &Own::default(), false);
         let said = Headers::parse(&p).filter(|h| h.ip_ok && (!v6 || !matches!(proto, 0 | 43 | 44 | 51 | 60))).and_then(|h| {
             let holds = crate::extract::length_holds(&p, &h);
@@ -118,6 +126,11 @@ proptest! {
         let odd = |kind: usize| TRANSPORTS[kind % FAMILY % TRANSPORTS.len()] == super::shape::Transport::OddUdp;
         let found = class.and_then(|c| Some((ALL.get(c.kind)?.outer, c.end, odd(c.kind))));
         prop_assert_eq!(found, said);
+        // The checksum is right if the packet is whole; types 3 are errors of both, and so is 1, which is none of these.
+        let n = if v6 { 44 } else { 24 };
+        let error = said.is_some() && source >> 8 == 3 && port != 53 && payload >= 8 + n
+            && (if v6 { proto == ipproto::ICMPV6 } else { proto == ipproto::ICMP });
+        prop_assert_eq!(class.is_some_and(|c| ALL[c.kind].quotes), error);
     }
 }
 
@@ -146,13 +159,17 @@ fn shapes_in_tunnels_are_where_the_headers_are() {
     };
     let mut kinds = std::collections::BTreeSet::new();
     let protocols = [ipproto::UDP, ipproto::TCP, ipproto::ICMP, ipproto::SCTP, ESP];
-    for (n, proto) in (0..32).flat_map(|n| protocols.map(|p| (n, p))) {
+    let all = protocols.map(|p| (p, false)).into_iter().chain([(ipproto::ICMP, true)]);
+    for (n, (proto, error)) in (0..32).flat_map(|n| all.clone().map(move |p| (n, p))) {
         let [over_v6, outer_tag, option, v6, tag] = [0, 1, 2, 3, 4].map(|bit| n >> bit & 1 != 0);
         let proto = if v6 && proto == ipproto::ICMP { ipproto::ICMPV6 } else { proto };
         let ends = (address(there(v6)), address(here(v6)));
         let header = [&[0, 80, 0, 53][..], &[0; 8], &[0x50, 0x10, 0, 0, 0, 0, 0, 0]].concat();
         let inner = if proto == ipproto::UDP {
             build::udp(Mac::ZERO, Mac::ZERO, (ends.0, 80), (ends.1, 53), 64, &[7; 9])
+        } else if error {
+            let about = build::udp(Mac::ZERO, Mac::ZERO, (ends.0, 80), (ends.1, 53), 64, &[7; 9]).expect("quoted");
+            build::icmp_error(&about, Mac::ZERO, ends.1, if v6 { 1 } else { 3 }, 1, 0)
         } else {
             build::ip_packet(Mac::ZERO, Mac::ZERO, ends.0, ends.1, proto, 64, &header)
         };
@@ -171,5 +188,12 @@ fn shapes_in_tunnels_are_where_the_headers_are() {
         assert_eq!((shape.outer, shape.inner), (layout(&p), within), "{proto}, {n:#b}");
         assert_eq!((shape.inner_at, class.end), (p.len() - inner.len(), p.len()), "{n:#b}");
         assert!(kinds.insert(class.kind), "{n:#b}");
+        assert_eq!(shape.quotes, error && !(v6 && over_v6), "{n:#b}");
+        if shape.quotes {
+            // The port that the quoted packet goes to is the last thing in its key.
+            let masks: Vec<u8> = shape.masks.as_flattened()[1..].iter().flat_map(|w| w.to_ne_bytes()).collect();
+            let last = masks.iter().rposition(|b| *b != 0);
+            assert_eq!(last, Some(shape.inner_at + usize::from(layout(&inner).l4) + 8 + ip_len(v6) + 3), "{n:#b}");
+        }
     }
 }
