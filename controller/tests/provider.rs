@@ -135,6 +135,26 @@ fn external_ports_are_reached_by_their_gateways() {
     assert!(way.len() == 1 && way[0].contains("output:53"), "{way:?}");
 }
 
+/// A gateway runs BFD with the others of its group and with those that it serves, but not with chassis of another zone, which know
+/// nothing of that group: a session that never comes up would have the gateway take itself for cut off.
+#[test]
+fn chassis_of_other_zones_are_not_watched() {
+    let mut c = start();
+    let members = [(31, ME, 20), (32, OTHER, 10)].map(|(n, chassis, priority)| {
+        let id = Uuid::from_u128(n);
+        c.set(id, Some(sb::HaChassis { chassis: Some(chassis), priority, ..Default::default() }));
+        id
+    });
+    let (ha_chassis, ref_chassis) = (members.into(), [THIRD].into());
+    c.set(GROUP, Some(sb::HaChassisGroup { ha_chassis, ref_chassis, ..Default::default() }));
+    for (remote, watched) in [("false", vec![OTHER, THIRD]), ("true", vec![OTHER]), ("false", vec![OTHER, THIRD])] {
+        let other_config = options(&[("is-remote", remote)]);
+        c.set(THIRD, Some(sb::Chassis { name: "hv3".into(), other_config, ..Default::default() }));
+        c.settle();
+        assert_eq!(c.presence.watched.iter().copied().collect::<Vec<_>>(), watched, "is-remote={remote}");
+    }
+}
+
 /// A machine outside, whose gateway this chassis is, gets no copy for a group through an interface.
 #[test]
 fn external_ports_are_no_members_of_groups_here() {

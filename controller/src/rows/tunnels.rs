@@ -3,7 +3,7 @@
 //! The first two are derived in units ([`crate::units::presence`]), a chassis or a group of gateways each.
 
 use crate::input::interfaces::TUNNEL_ID;
-use crate::input::model::{Input, Tunnelling};
+use crate::input::model::{Input, Tunnelling, is_remote};
 use crate::input::settings::{Settings, interfaces, port_names};
 use crate::plan::Plan;
 use crate::rows::plumbing::{change_ports, short_name};
@@ -26,8 +26,7 @@ pub fn to_chassis(input: &Input, c: &sb::Chassis) -> BTreeMap<Str, Tunnel> {
     let zones = &c.transport_zones;
     let meets = zones.is_empty() && t.transport_zones.is_empty() || zones.iter().any(|z| t.transport_zones.contains(z));
     // Chassis of other availability zones are for the gateways between zones.
-    let remote = ovn_schema::options::flag(&c.other_config, "is-remote");
-    if t.flow_based || c.name == input.local.chassis_name || !meets || remote && !t.interconnection {
+    if t.flow_based || c.name == input.local.chassis_name || !meets || is_remote(c) && !t.interconnection {
         return out;
     }
     let own = own_encaps(input, t);
@@ -124,7 +123,8 @@ fn marks(id: &Str, t: &Tunnel) -> Map<Str, Str> {
 }
 
 /// The chassis to which tunnels should run BFD for a group of gateways: they watch each other and those whom they serve, and those
-/// watch them (ovn-architecture(7), "High Availability for Distributed Gateways").
+/// watch them (ovn-architecture(7), "High Availability for Distributed Gateways"). Those of other zones are among them, who know
+/// nothing of the group and would not answer.
 pub fn watched(input: &Input, id: Uuid, g: &sb::HaChassisGroup) -> BTreeSet<Uuid> {
     let (Some(me), mut peers) = (input.local.chassis, BTreeSet::new()) else { return BTreeSet::new() };
     let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();

@@ -14,6 +14,11 @@ pub fn is_vtep(c: &sb::Chassis) -> bool {
     ovn_schema::options::flag(&c.other_config, "is-vtep")
 }
 
+/// Whether a chassis is one of another availability zone.
+pub fn is_remote(c: &sb::Chassis) -> bool {
+    ovn_schema::options::flag(&c.other_config, "is-remote")
+}
+
 /// Whether a datapath is a logical switch.
 pub fn is_switch(d: &sb::DatapathBinding) -> bool {
     d.r#type.as_deref() == Some("logical-switch") || d.external_ids.contains_key("logical-switch")

@@ -3,7 +3,7 @@
 use super::{Seen, emit, row};
 use crate::encode::of::{self, flag};
 use crate::encode::tables as t;
-use crate::input::model::{Read, Tunnel, is_vtep};
+use crate::input::model::{self, Read, Tunnel, is_vtep};
 use openflow_rs::{Action, FieldId, Match};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{DatapathKey, PortKey, Str, Uuid};
@@ -204,7 +204,7 @@ pub(super) fn from_all(view: &mut Seen<'_>) {
 /// Whether a chassis is one of another availability zone.
 fn is_remote(view: &mut Seen<'_>, chassis: Uuid) -> bool {
     let c = row::<sb::Chassis>(view, TableId::Chassis, chassis);
-    c.is_some_and(|c| ovn_schema::options::flag(&c.other_config, "is-remote"))
+    c.is_some_and(model::is_remote)
 }
 
 /// What neighbours answer is told to all chassis of other availability zones (`flood_remote`), with no output port. What comes

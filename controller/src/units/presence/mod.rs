@@ -14,7 +14,7 @@ mod found;
 pub use found::Presence;
 
 use crate::evpn::rows::{Switch, lacks};
-use crate::input::model::{Input, Read, is_switch, is_vtep};
+use crate::input::model::{Input, Read, is_remote, is_switch, is_vtep};
 use crate::pinctrl::announce::{self, Address};
 use crate::pinctrl::{bfd, boot, health, next_hops, prefix};
 use crate::plug::Wish;
@@ -379,7 +379,9 @@ fn group(id: Uuid, view: &mut Seen<'_>) {
         }
     }
     for chassis in tunnels::watched(view.read(Read::Chassis), id, g) {
-        view.emit(Key::Watched(chassis), Value::Is);
+        if row::<sb::Chassis>(view, TableId::Chassis, chassis).is_some_and(|c| !is_remote(c)) {
+            view.emit(Key::Watched(chassis), Value::Is);
+        }
     }
 }
 
