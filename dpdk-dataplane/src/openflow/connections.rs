@@ -314,6 +314,11 @@ impl Connections {
         true
     }
 
+    /// A bridge is gone: another one may get its place.
+    pub fn forget(&self, bridge: BridgeId) {
+        self.lock().generations.remove(&bridge);
+    }
+
     /// The newest generation id of a bridge's roles.
     pub(super) fn generation(&self, bridge: BridgeId) -> Option<u64> {
         self.lock().generations.get(&bridge).copied()
@@ -440,7 +445,7 @@ impl Connections {
         let Some(b) = w.switch.bridge(bridge) else { return };
         for c in changes {
             let reason = REASONS[usize::from(c.up)];
-            let m = Message::TableStatus(TableStatus { reason, desc: reply::table_desc(b, c.table).to_vec() });
+            let m = Message::TableStatus(TableStatus { reason, desc: reply::table_desc(b, c.table) });
             let wants = |w: &Wants| w.version >= Version::Of14 && w.has(w.masks.table_status, reason);
             self.broadcast(bridge, |w| wants(w).then(|| m.clone()));
         }

@@ -169,15 +169,15 @@ fn table_descriptions(b: &Bridge) -> Vec<u8> {
 }
 
 /// The description of a table (OpenFlow 1.4 section 7.3.5.17).
-pub(super) fn table_desc(b: &Bridge, n: TableId) -> [u8; 24] {
+pub(super) fn table_desc(b: &Bridge, n: TableId) -> Vec<u8> {
     let config = b.table_config(n);
     let evicts = if config.is_some_and(|c| c.evict_openflow) { EVICTION } else { 0 };
-    let (tells, [down, up, now]) = match config.and_then(|c| c.vacancy) {
-        Some(v) => (VACANCY_EVENTS, [v.down, v.up, b.vacancy(n)]),
-        None => (0, [0; 3]),
-    };
+    let vacancy = config.and_then(|c| c.vacancy);
+    let (tells, len) = if vacancy.is_some() { (VACANCY_EVENTS, 24) } else { (0, 16) };
     // Length, table, configuration; eviction by importance, lifetime and otherwise; vacancy.
-    [0, 24, n.0, 0, 0, 0, 0, evicts | tells, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, down, up, now, 0]
+    let mut all = vec![0, len, n.0, 0, 0, 0, 0, evicts | tells, 0, 2, 0, 8, 0, 0, 0, 7];
+    all.extend(vacancy.into_iter().flat_map(|v| [0, 3, 0, 8, v.down, v.up, b.vacancy(n), 0]));
+    all
 }
 
 fn tables(b: &Bridge) -> Vec<TableStats> {

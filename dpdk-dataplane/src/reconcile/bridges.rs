@@ -429,6 +429,7 @@ impl Reconciler {
             b.forget();
         });
         let _ = cleared.await;
+        self.connections.forget(id);
         self.spare.push(id);
         tracing::info!(target: "bridge", "bridge {}: deleted", b.spec.name);
     }

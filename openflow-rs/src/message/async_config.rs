@@ -101,8 +101,9 @@ impl AsyncConfig {
         let mut r = Reader::new(body);
         let kinds = [&mut self.packet_in, &mut self.port_status, &mut self.flow_removed];
         if v < Version::Of14 {
-            for k in kinds {
-                *k = AsyncMasks { primary: r.u32()?, secondary: r.u32()? };
+            for (k, reasons) in kinds.into_iter().zip([0b111, 0b111, REASONS]) {
+                // Reasons that there are not are left out, as in Open vSwitch, which says so when it is asked.
+                *k = AsyncMasks { primary: r.u32()? & reasons, secondary: r.u32()? & reasons };
             }
             return Ok(self);
         }

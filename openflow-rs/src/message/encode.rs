@@ -289,7 +289,9 @@ impl Message {
     }
 }
 
-/// A hello that offers the given versions.
+/// A hello that offers the given versions. It says no more than the highest one where that means all older ones as well, as
+/// to peers of OpenFlow 1.0, whose hellos have no body (OpenFlow 1.3 section 7.5.1).
 pub(crate) fn hello(highest: Version, bitmap: u32, xid: u32) -> Vec<u8> {
-    Message::Hello(Some(bitmap)).encode(highest, xid)
+    let all = (2 << highest as u32) - 2;
+    Message::Hello(Some(bitmap).filter(|b| *b != all)).encode(highest, xid)
 }

@@ -80,8 +80,9 @@ fn put_custom(o: &mut Vec<u8>, custom: &[(String, u64)]) {
         o.extend_from_slice(name);
         o.p64(*value);
     }
-    o.patch_len(start + 2, start);
+    // Zeros behind the last one count: there are controllers that read such a property as words of four octets.
     o.pad8(start);
+    o.patch_len(start + 2, start);
 }
 
 /// The counters by name among a port's properties.
