@@ -48,6 +48,9 @@ const COMMANDS: &[&str] = &[
     "-O OpenFlow11 add-flow br0 table=3,priority=5,dl_vlan=7,dl_vlan_pcp=2,actions=mod_vlan_vid:9,strip_vlan,goto_table:4",
     "-O OpenFlow11 add-flow br0 table=3,priority=6,vlan_tci=0,arp,arp_spa=10.0.0.1,actions=write_metadata:7/0xf,write_actions(output:3)",
     "-O OpenFlow12 add-flow br0 table=3,priority=7,tcp6,reg1=5,ipv6_src=fe80::/10,actions=set_field:5->reg3,group:1",
+    "-O OpenFlow13 add-flow br0 table=3,priority=8,ip,actions=mod_nw_ttl:32,set_field:33->nw_ttl,output:2",
+    "-O OpenFlow13 --sort --no-stats dump-flows br0 table=3",
+    "-O OpenFlow13 add-flow br0 table=3,actions=delete_field:tun_metadata1",
     "-O OpenFlow11 --sort --no-stats dump-flows br0 table=3",
     "-O OpenFlow12 --sort --no-stats dump-flows br0 table=3",
     "-O OpenFlow15 --sort --no-stats dump-flows br0 table=3",
@@ -479,10 +482,35 @@ fn controllers_are_connected() {
         let out = s.try_ofctl(&["dump-flows", &format!("unix:{there}")])?;
         if out.contains("OFPST_FLOW reply") { Ok(()) } else { Err(out) }
     });
-    drop((listener, held, rt));
+    drop(held);
     common::eventually("the end is seen", std::time::Duration::from_secs(10), || {
         let now = s.vsctl(&find);
         if now.starts_with("false") { Ok(()) } else { Err(now) }
+    });
+    // The next bridge knows nothing of the former one's roles.
+    s.vsctl("del-br br0");
+    s.vsctl(&format!("add-br br1 -- set-controller br1 unix:{here}"));
+    rt.block_on(async {
+        use openflow_rs::message::{Message, Role};
+        listener.set_nonblocking(true).expect("nonblocking");
+        let listener = tokio::net::UnixListener::from_std(listener).expect("listener");
+        // The former bridge may have left a connection there.
+        for _ in 0..5 {
+            let (peer, _) = listener.accept().await.expect("the switch connects");
+            let Ok((mut tx, mut rx)) =
+                openflow_rs::connection::negotiate(peer, openflow_rs::connection::OUR_VERSIONS).await
+            else {
+                continue;
+            };
+            let asked = Message::RoleRequest(Role { role: 2, generation_id: 5, ..Default::default() });
+            let answered = if tx.send(&asked).await.is_ok() { rx.recv().await.ok() } else { None };
+            if let Some(reply) = answered {
+                let reply = reply.message;
+                assert!(matches!(reply, Ok(Message::RoleReply(Role { generation_id: 5, .. }))), "{reply:?}");
+                return;
+            }
+        }
+        panic!("no bridge connects");
     });
 }
 

@@ -551,6 +551,7 @@ impl Walk<'_> {
             Action::DeleteField(f) if f.presence().is_none() => {
                 Err(argument(format!("{} cannot be deleted", f.def().name)))
             }
+            Action::DeleteField(f) => mapped(self.bridge, std::iter::once(*f)),
             _ => Ok(()),
         }
     }
