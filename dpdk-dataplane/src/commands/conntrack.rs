@@ -165,7 +165,11 @@ async fn stats(pmd: Handle, args: Vec<String>) -> Answer {
     /// Protocols that have a line, in the order of the lines; all others share one.
     const SHOWN: [(u8, &str); 7] =
         [(6, "TCP"), (17, "UDP"), (136, "UDPLITE"), (132, "SCTP"), (1, "ICMP"), (33, "DCCP"), (2, "IGMP")];
-    let verbose = args.iter().any(|a| a.starts_with("verbose") || a == "-m" || a == "--more");
+    let is_verbose = |a: &&String| a.starts_with("verbose") || *a == "-m" || *a == "--more";
+    let verbose = args.iter().any(|a| is_verbose(&a));
+    if args.iter().any(|a| !is_verbose(&a) && !a.starts_with("zone=") && !is_datapath(a)) {
+        return Err("datapath not found (Invalid argument)".into());
+    }
     let (mut counts, mut states) = (BTreeMap::<u8, usize>::new(), BTreeMap::<_, usize>::new());
     pmd.connections(zone(&args)?, |c| {
         *counts.entry(c.original.proto).or_default() += 1;
@@ -194,7 +198,7 @@ async fn stats(pmd: Handle, args: Vec<String>) -> Answer {
 }
 
 /// Whether a word names the datapath: there is one.
-fn is_datapath(name: &str) -> bool {
+pub(super) fn is_datapath(name: &str) -> bool {
     matches!(name.split_once('@').map_or(name, |(_, n)| n), "ovs-netdev" | "ovs-dummy" | "ovs-system")
 }
 

@@ -1,6 +1,7 @@
 //! The state of the fast path: `dpctl/show`, `upcall/show`, `pmd-rxq-show` and the like (ovs-dpctl(8),
 //! ovs-vswitchd(8)).
 
+use super::conntrack::is_datapath;
 use super::show::{mode, type_name};
 use crate::pmd::{Command, MainPmd};
 use std::fmt::Write;
@@ -40,7 +41,10 @@ pub(super) fn device(p: &Port) -> Option<DeviceId> {
     }
 }
 
-fn show(w: &mut MainPmd, _: &[String]) -> Answer {
+fn show(w: &mut MainPmd, args: &[String]) -> Answer {
+    if let Some(other) = args.iter().find(|a| !a.starts_with('-') && !is_datapath(a)) {
+        return Err(format!("opening datapath {other} failed (No such device)"));
+    }
     let cache = w.switch.cache_stats();
     let (flows, _) = w.switch.cache_size();
     let mut out =

@@ -1,6 +1,7 @@
 //! `dpctl/dump-flows`, `dpif/dump-flows` and `dpctl/get-flow`: the cached flows of all PMD threads (ovs-dpctl(8)), and
 //! `ofproto/detrace`: the flows of OpenFlow that a cached flow stands for (ovs-vswitchd(8)).
 
+use super::conntrack::is_datapath;
 use super::fdb::flow_text;
 use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
@@ -75,6 +76,9 @@ pub(super) fn register(d: &Daemon, pmd: &Handle) {
     });
 }
 
+/// Types of flows that there are on devices which forward by themselves, here none.
+const TYPES: [&str; 4] = ["tc", "dpdk", "offloaded", "partially-offloaded"];
+
 /// Parses the arguments. All flows have the same details and the same type, so `-m` adds only the UFID and the reason
 /// of drops.
 fn wanted(args: &[String]) -> Result<Wanted, String> {
@@ -87,8 +91,14 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
                 wanted.processor = Some(n.parse().map_err(|_| format!("pmd={n}: expected a processor"))?)
             }
             Some(("type", t)) if t.split(',').any(|t| matches!(t, "all" | "ovs" | "non-offloaded")) => {}
-            Some(("type", _)) => wanted.filter = vec!["no flow is of this type".into()],
+            Some(("type", t)) if t.split(',').all(|t| TYPES.contains(&t)) => {
+                wanted.filter = vec!["no flow is of this type".into()];
+            }
+            Some(("type", t)) => return Err(format!("Failed to parse type ({t}) (Invalid argument)")),
             Some((key, _)) => return Err(format!("{key}: unknown option")),
+            None if !a.starts_with('-') && !is_datapath(a) => {
+                return Err("datapath not found (Invalid argument)".into());
+            }
             None => wanted.more |= matches!(a.as_str(), "-m" | "--more"),
         }
     }

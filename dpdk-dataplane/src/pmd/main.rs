@@ -173,6 +173,8 @@ pub struct MainPmd {
     pub(super) next_tick: Duration,
     /// Fragments of datagrams that were too long, IPv4 and IPv6, when that was last logged.
     pub(super) big: [u64; 2],
+    /// Packets for which no address and port was left, as far as was logged.
+    pub(super) exhausted: u64,
     /// A thread wakes this one when a device of the kernel has something to read, so it may sleep without a limit.
     pub(super) wakes: bool,
 }
@@ -310,6 +312,7 @@ impl MainPmd {
             liveness_due: false,
             next_tick: Duration::ZERO,
             big: [0; 2],
+            exhausted: 0,
             wakes: false,
         }
     }

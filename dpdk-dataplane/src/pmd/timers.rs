@@ -90,6 +90,7 @@ impl MainPmd {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
             self.log_oversize_datagrams();
+            self.log_exhausted_ranges();
             self.fast.join_ended();
             if let Some(processors) = self.fast.ended() {
                 self.set_fast_pmds(&processors);
@@ -118,6 +119,19 @@ impl MainPmd {
             if n > old {
                 tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
             }
+        }
+    }
+
+    /// Logs packets that found no address and port left to be translated to, once a second at most.
+    fn log_exhausted_ranges(&mut self) {
+        let now = self.switch.drops.get(switch::DropReason::NatExhausted);
+        let before = std::mem::replace(&mut self.exhausted, now);
+        if now > before {
+            let n = now - before;
+            tracing::warn!(
+                target: "conntrack",
+                "Unable to NAT due to tuple space exhaustion - if DoS attack, use firewalling and/or zone partitioning: {n} packets dropped"
+            );
         }
     }
 

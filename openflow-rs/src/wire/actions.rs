@@ -49,7 +49,9 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Mpls(MplsAction::SetTc(n)) if v == Version::Of11 => with_u32(out, 14, u32::from(*n) << 24),
         Action::Mpls(MplsAction::SetLabel(n)) => set_field(out, FieldId::MplsLabel, (*n).into(), None, v),
         Action::Mpls(MplsAction::SetTc(n)) => set_field(out, FieldId::MplsTc, (*n).into(), None, v),
-        Action::SetField { field: FieldId::IpTtl, value, mask: None, old: true } => with_u32(out, 23, (*value as u32) << 24),
+        Action::SetField { field: FieldId::IpTtl, value, mask: None, old: true } => {
+            with_u32(out, 23, (*value as u32) << 24)
+        }
         Action::SetField { field, value, mask, .. } => set_field(out, *field, *value, *mask, v),
         Action::SetTunnel { id, .. } if v >= Version::Of12 => {
             set_field(out, FieldId::TunId, (*id).into(), None, v);
