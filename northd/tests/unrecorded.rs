@@ -272,4 +272,16 @@ fn dynamic_addresses_leave_out_what_is_excluded() {
     assert!(given(&c).is_some_and(|a| !a.contains(' ')), "{:?}", given(&c));
     config(&mut c, &[("subnet", "0.0.0.0/0")]);
     assert!(given(&c).unwrap().ends_with(" 0.0.0.2"), "{:?}", given(&c));
+    // Only addresses of the families that the switch gives, whatever the port names.
+    change(&mut c, PORT, |p| p.addresses = [Str::from("dynamic 10.0.0.50 fd00::50")].into());
+    for (pairs, wanted) in [
+        (&[("subnet", "10.0.0.0/24")][..], "10.0.0.50"),
+        (&[("ipv6_prefix", "fd00::")], "fd00::50"),
+        (&[("subnet", "10.0.0.0/24"), ("ipv6_prefix", "fd00::")], "10.0.0.50 fd00::50"),
+        (&[("mac_only", "true")], ""),
+    ] {
+        config(&mut c, pairs);
+        let all = given(&c).unwrap();
+        assert_eq!(all.split_once(' ').map_or("", |(_, rest)| rest), wanted, "{pairs:?}: {all}");
+    }
 }

@@ -231,6 +231,13 @@ fn reason(e: &impl std::fmt::Display) -> String {
     text.split(" (os error ").next().unwrap_or(&text).into()
 }
 
+/// The pause before the next attempt to connect: twice the one `before`, `most` at most, but one second where there was a
+/// connection that lasted as long as that pause, as in Open vSwitch.
+fn next_pause(before: Duration, lasted: Option<Duration>, most: Duration) -> Duration {
+    const FIRST: Duration = Duration::from_secs(1);
+    if lasted.is_some_and(|t| t >= before) { FIRST } else { (before * 2).min(most).max(FIRST) }
+}
+
 impl Controller {
     fn new(spec: &ControllerSpec, session: &Session) -> Controller {
         let packet_ins = packet_in_queue::Shared::default();
@@ -265,25 +272,22 @@ impl Controller {
         if remote.is_passive() {
             return self.listen(&remote).await;
         }
-        let mut wait = Duration::from_secs(1);
+        let mut pause = Duration::ZERO;
         loop {
             self.set(|s| s.state = "CONNECTING");
-            let end = match self.connect(&remote).await {
+            let attempt = self.clock().instant();
+            let (end, connected) = match self.connect(&remote).await {
                 Ok(s) => {
                     tracing::info!(target: "rconn", "{name}<->{target}: connected");
-                    let started = self.clock().instant();
-                    let end = self.serve(s).await;
-                    if self.clock().instant() - started > self.spec.borrow().max_backoff {
-                        wait = Duration::from_secs(1);
-                    }
-                    end
+                    (self.serve(s).await, true)
                 }
-                Err(e) => reason(&e),
+                Err(e) => (reason(&e), false),
             };
-            tracing::info!(target: "rconn", "{name}<->{target}: {end}; trying again in {} s", wait.as_secs());
+            let lasted = self.clock().instant() - attempt;
+            pause = next_pause(pause, connected.then_some(lasted), self.spec.borrow().max_backoff);
+            tracing::info!(target: "rconn", "{name}<->{target}: {end}; trying again in {} s", pause.as_secs());
             self.set(|s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
-            self.clock().sleep(wait).await;
-            wait = (wait * 2).min(self.spec.borrow().max_backoff);
+            self.clock().sleep(pause).await;
         }
     }
 
@@ -443,6 +447,26 @@ pub fn session(name: &str, bridge: BridgeId, pmd: &Handle, all: &Connections, ve
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_while_nobody_is_there() {
+        let s = Duration::from_secs;
+        let pauses = |ends: &[Option<u64>]| {
+            let next = |p: &mut Duration, lasted: &Option<u64>| {
+                *p = next_pause(*p, lasted.map(s), s(8));
+                Some(p.as_secs())
+            };
+            ends.iter().scan(Duration::ZERO, next).collect::<Vec<_>>()
+        };
+        assert_eq!(pauses(&[None; 6]), [1, 2, 4, 8, 8, 8]);
+        assert_eq!(
+            pauses(&[Some(0), Some(4), Some(4), Some(4)]),
+            [1; 4],
+            "a controller that starts anew again and again"
+        );
+        assert_eq!(pauses(&[None, None, None, Some(4), None]), [1, 2, 4, 1, 2], "back for as long as the pause before");
+        assert_eq!(pauses(&[Some(0), Some(0), Some(0)]), [1, 2, 4], "one that hangs up at once");
+    }
 
     #[test]
     fn targets_have_openflows_port() {

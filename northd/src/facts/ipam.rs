@@ -285,8 +285,10 @@ fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given:
     for r in requests {
         let v4 = match (r.kept_v4, r.wish.v4) {
             (Some(ip), _) => Some(ip),
-            (None, Some(ip)) => Some(ip),
-            _ if pool.v4.is_some() => {
+            // An address of a family that the switch does not give is nobody's: OVN writes it, and takes it back with its next
+            // compile.
+            (None, Some(ip)) if pool.v4.is_some() => Some(ip),
+            (None, None) if pool.v4.is_some() => {
                 let free = pool.lowest_free();
                 if free.is_none() {
                     ctx.problem(format!("logical switch port {}: Subnet address space has been exhausted.", r.name));
@@ -305,7 +307,6 @@ fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given:
         macs.insert(mac.to_u64());
         let v6 = match (r.kept_v6, r.wish.v6, pool.v6) {
             (Some(ip), ..) => Some(ip),
-            (None, Some(ip), None) => Some(ip),
             (None, Some(ip), Some(prefix)) if in_prefix(ip, prefix) => Some(ip),
             (None, _, prefix) => prefix.map(|p| eui64(p, mac)),
         };
