@@ -41,7 +41,7 @@ pub(crate) fn is_error(proto: u8, kind: u8) -> bool {
 }
 
 impl Quoted {
-    /// The packet quoted by the ICMP error at `l4`.
+    /// The packet quoted by the ICMP error at `l4`; none of a later fragment, which has no ports.
     pub(crate) fn parse(p: &[u8], v6: bool, l4: usize) -> Option<Quoted> {
         let l3 = l4 + 8;
         let first = *p.get(l3)?;
@@ -49,7 +49,7 @@ impl Quoted {
             (first >> 4 == 6).then_some(())?;
             behind_extensions(p, *p.get(l3 + 6)?, l3 + 40)?
         } else {
-            (first >> 4 == 4).then_some(())?;
+            (first >> 4 == 4 && be16(p, l3 + 6)? & 0x1fff == 0).then_some(())?;
             (*p.get(l3 + 9)?, l3 + usize::from(first & 15) * 4)
         };
         let (so, d_o) = if v6 { (8, 24) } else { (12, 16) };

@@ -286,6 +286,30 @@ fn errors_quote_packets_with_extension_headers() {
     }
 }
 
+/// An ICMP error that quotes a later fragment is about no connection: what would be ports are bytes of the datagram.
+#[test]
+fn errors_about_later_fragments_are_about_no_connection() {
+    let mut s = one(&[
+        "in_port=1,ip actions=ct(commit,zone=1,nat(src=10.1.1.1)),output:2",
+        "in_port=2,ip actions=ct(zone=1,nat,table=1)",
+        "table=1,ct_state=+rel-inv,ip,nw_dst=10.0.0.1 actions=output:1",
+    ]);
+    let out = send(&mut s, 1, &udp("10.0.0.1", 5000, "10.0.0.9", 53)).packets.remove(0).1;
+    // Whole, the first one, a later one, the last one; each again, when there is a flow for such an error.
+    for (fragment, told) in [(0x4000u16, 1), (0x2000, 1), (0x2005, 0), (5, 0), (0x4000, 1)] {
+        for _ in 0..3 {
+            let mut quoted = out[14..].to_vec();
+            quoted[6..8].copy_from_slice(&fragment.to_be_bytes());
+            packet::checksum::set_ipv4(&mut quoted, 0);
+            let body = [&[3, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat();
+            let mut e = build::ip_packet(B, A, ip("10.0.0.9"), ip("10.1.1.1"), 1, 64, &body).expect("v4");
+            let h = Headers::parse(&e).expect("headers");
+            packet::checksum::set_l4(&mut e, &h);
+            assert_eq!(send(&mut s, 2, &e).packets.len(), told, "{fragment:#x}");
+        }
+    }
+}
+
 /// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller,
 /// translated.
 #[test]

@@ -352,7 +352,8 @@ fn rarer(f: &[u8], tags: usize, v6: bool) -> Option<Plain> {
 fn is_error(header: &[u8], body: &[u8], v6: bool) -> bool {
     let proto = if v6 { ipproto::ICMPV6 } else { ipproto::ICMP };
     let Some(quoted) = body.get(ICMP..).filter(|q| q.len() >= ip_len(v6) + 4) else { return false };
-    let plain = if v6 { quoted[0] >> 4 == 6 } else { quoted[0] == 0x45 };
+    let whole = || be16(quoted, 6).is_some_and(|f| f & 0x1fff == 0);
+    let plain = if v6 { quoted[0] >> 4 == 6 } else { quoted[0] == 0x45 && whole() };
     let ports = matches!(quoted[if v6 { 6 } else { 9 }], ipproto::TCP | ipproto::UDP | ipproto::SCTP);
     let pseudo = || match v6 {
         true => checksum::sum(&header[8..40]) + u32::from(proto) + body.len() as u32,
