@@ -87,6 +87,22 @@ fn links_are_told_as_by_open_vswitch() {
         Ok(())
     });
     same("other sizes, and one that is down");
+    // Somebody else gives devices other addresses and sizes: the address is told, the size that was asked for comes back.
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        ns.ip("link set v1 address 02:00:00:00:11:22");
+        ns.ip("link set v1 mtu 1450");
+        ns.ip("link set i1 address 02:00:00:00:11:33");
+        s.becomes("get interface v1 mac_in_use", "02:00:00:00:11:22", SOON);
+        s.becomes("get interface i1 mac_in_use", "02:00:00:00:11:33", SOON);
+        s.becomes("get interface v1 mtu", "1300", SOON);
+    }
+    same("other addresses");
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        s.vsctl("remove interface v1 mtu_request 1300");
+        ns.ip("link set v1 mtu 1450");
+        s.becomes("get interface v1 mtu", "1450", SOON);
+    }
+    same("nobody asks for a size");
 }
 
 /// How the machine is, where that is asked for.

@@ -259,6 +259,11 @@ impl Reconciler {
             return;
         }
         p.mac = mac;
+        self.tell_address(id, no, mac).await;
+    }
+
+    /// A port's device has another address: tells the switch and controllers.
+    pub(super) async fn tell_address(&self, id: BridgeId, no: PortNo, mac: packet::Mac) {
         let changed = self.pmd.run(move |w| {
             w.lldp.change_address(id, no, mac);
             let b = w.switch.bridge_mut(id)?;
@@ -541,6 +546,7 @@ impl Reconciler {
             no: None,
             device: None,
             mac: packet::Mac::ZERO,
+            seen_mac: None,
             ifindex: None,
             error: None,
             wait_for_link: false,
@@ -575,6 +581,7 @@ impl Reconciler {
 
     async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
         p.presence.opened(&p.spec, &self.kernel.snapshot());
+        p.seen_mac = None;
         (p.device, p.mac, p.ifindex, p.room) = (made.device, made.mac, made.ifindex, made.room);
         p.driver = p.ifindex.and_then(|_| dpdk_rs::driver(&p.spec.name).ok());
         let mut port = Port::new(no, &p.spec.name, made.kind);

@@ -95,6 +95,7 @@ impl Reconciler {
         let Ok(mut devices) = devices.await else { return };
         let host = self.kernel.snapshot();
         let mut changes: Vec<(BridgeId, PortNo, PortLink)> = Vec::new();
+        let (mut addresses, mut requests) = (Vec::new(), Vec::new());
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
                 let Some((no, (known, device, mtu, info))) =
@@ -104,6 +105,18 @@ impl Reconciler {
                 };
                 let of_kernel = p.ifindex.and_then(|i| Some((i, host.links.get(&p.spec.name)?)));
                 p.peer = of_kernel.and_then(|(_, l)| l.peer);
+                if let Some((_, l)) = of_kernel {
+                    // Somebody has given the device another address: not this switch, which knows it then.
+                    let before = p.seen_mac.replace(l.mac);
+                    if l.mac != p.mac && before.is_some_and(|seen| seen != l.mac) {
+                        p.mac = l.mac;
+                        addresses.push((b.id, no, l.mac));
+                    }
+                    // Or another MTU than the one that is asked for: each time, once.
+                    let moved = p.link.mtu.is_some_and(|mtu| mtu != l.mtu);
+                    let asked = p.spec.mtu.filter(|asked| moved && *asked != l.mtu && p.error.is_none());
+                    requests.extend(asked.map(|mtu| (p.spec.name.clone(), mtu)));
+                }
                 let link = match of_kernel {
                     Some((index, l)) => {
                         let (mbps, full) = match (l.up, p.link.up, p.link.mbps) {
@@ -152,6 +165,13 @@ impl Reconciler {
                     changes.push((b.id, no, link));
                 }
             }
+        }
+        for (id, no, mac) in addresses {
+            self.tell_address(id, no, mac).await;
+        }
+        for (name, mtu) in requests {
+            tracing::info!(target: "netdev", "{name}: somebody has changed its MTU; it becomes mtu_request {mtu} again");
+            let _ = self.set_mtu(&name, mtu).await;
         }
         self.follow_least_mtu().await;
         for (bridge, no, link) in changes {

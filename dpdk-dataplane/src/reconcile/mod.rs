@@ -124,6 +124,8 @@ pub(crate) struct RunningPort {
     pub no: Option<PortNo>,
     pub device: Option<DeviceId>,
     pub mac: Mac,
+    /// The address that the kernel's device was seen to have last.
+    pub seen_mac: Option<Mac>,
     /// The kernel's index of its device, if the kernel knows it.
     pub ifindex: Option<u32>,
     pub error: Option<String>,
