@@ -3,7 +3,9 @@
 //!
 //! For each end the tracker knows what it has sent, what it may send according to the other's acknowledgements and
 //! window, and the largest window that it has offered. A segment is valid if it ends within what its sender may send,
-//! begins at most a window before what was sent, and acknowledges something near what the other has sent.
+//! begins at most a window before what was sent, and acknowledges something near what the other has sent. A reset has to
+//! begin where what was sent ends, give or take one, or whoever guesses a window could end the connection (RFC 5961 section
+//! 3).
 
 /// How far an acknowledgement may be from what was sent, in bytes: an unscaled window and some more.
 const NEAR: u32 = 65_535 + 1500;
@@ -114,7 +116,11 @@ impl Window {
             d >= -(NEAR as i32) && i64::from(d) <= i64::from(skew)
         });
         let room = if loose { NEAR } else { 0 };
-        let fits = near && from(mine.may.wrapping_add(room), end) && from(s.seq, mine.sent.wrapping_sub(back + room));
+        let resets = flags & RST == 0 || loose || s.seq.wrapping_sub(mine.sent).wrapping_add(1) <= 2;
+        let fits = near
+            && resets
+            && from(mine.may.wrapping_add(room), end)
+            && from(s.seq, mine.sent.wrapping_sub(back + room));
         if !fits {
             return false;
         }
@@ -164,6 +170,20 @@ mod tests {
         assert!(!w.accept(&s(100_000_000, 501, 1000, 1), ACK, 0, false), "far ahead");
         assert!(!w.accept(&s(2601u32.wrapping_sub(10_000), 501, 1000, 1), ACK, 0, false), "far behind");
         assert!(!w.accept(&s(501, 1 << 30, 1000, 1), ACK, 1, false), "acknowledges what was not sent");
+    }
+
+    #[test]
+    fn resets_begin_where_the_connection_is() {
+        let mut w = Window::open(&s(100, 0, 8192, 0), true);
+        assert!(w.accept(&s(500, 101, 8192, 0), SYN | ACK, 1, true));
+        assert!(w.accept(&s(101, 501, 8192, 20), ACK, 0, false));
+        for (seq, taken) in
+            [(5000, false), (101, false), (119, false), (120, true), (121, true), (122, true), (123, false)]
+        {
+            assert_eq!(w.clone().accept(&s(seq, 0, 0, 0), RST, 0, false), taken, "{seq}");
+            assert_eq!(w.clone().accept(&s(seq, 501, 0, 0), RST | ACK, 0, false), taken, "{seq}, with an ACK");
+        }
+        assert!(!w.clone().accept(&s(4000, 0, 0, 0), RST, 1, false) && w.accept(&s(501, 0, 0, 0), RST, 1, false));
     }
 
     #[test]

@@ -141,6 +141,8 @@ pub(super) struct Group {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     key: Box<[u64]>,
+    /// The number of its mask.
+    under: u32,
     groups: Vec<Group>,
     forks: Vec<Fork>,
 }
@@ -261,6 +263,8 @@ pub(super) fn turn(first: usize, n: usize) -> usize {
 #[derive(Clone, Debug)]
 struct Subtable {
     mask: Mask,
+    /// Tells it from others that there are at the same time.
+    number: u32,
     /// Their numbers among all buckets.
     keys: HashTable<u32>,
 }
@@ -278,6 +282,8 @@ pub(crate) enum TemplateNews {
 #[derive(Clone, Debug)]
 pub(crate) struct CtTemplateCache {
     kinds: Box<[Vec<Subtable>; KINDS]>,
+    /// How many masks there have been.
+    masks: u32,
     buckets: Vec<Bucket>,
     list: Vec<Arc<CtTemplate>>,
     /// What other threads have not been told; none: there are no other threads.
@@ -287,7 +293,7 @@ pub(crate) struct CtTemplateCache {
 impl Default for CtTemplateCache {
     fn default() -> CtTemplateCache {
         let kinds = Box::new(std::array::from_fn(|_| Vec::new()));
-        CtTemplateCache { kinds, buckets: Vec::new(), list: Vec::new(), news: None }
+        CtTemplateCache { kinds, masks: 0, buckets: Vec::new(), list: Vec::new(), news: None }
     }
 }
 
@@ -415,12 +421,13 @@ impl CtTemplateCache {
     }
 
     /// The next bucket that a packet's key belongs to, from the `from`th mask on: which mask that is, and the bucket's
-    /// number. The mask at `first` comes first, as packets in a row mostly go the same way.
+    /// number. The mask at `first` comes first, and of its buckets the `likely` one, as packets in a row mostly go the same
+    /// way.
     pub(super) fn next_bucket(
         &self,
         key: &PackedKey,
         table: &Table,
-        first: usize,
+        (first, likely): (usize, u32),
         from: usize,
     ) -> Option<(usize, u32)> {
         let subtables = self.kinds.get(key.kind()?)?;
@@ -429,6 +436,9 @@ impl CtTemplateCache {
             let u = subtables.get(turn(first, n))?;
             let narrow = u.mask.of(key.blocks());
             let own = narrow.get(..key.blocks().len())?;
+            if n == 0 && self.bucket(likely).is_some_and(|b| b.under == u.number && *b.key == *own.as_flattened()) {
+                return Some((n, likely));
+            }
             u.keys.find(table.hash(own), |n| self.is(*n, own)).map(|number| (n, *number))
         })
     }
@@ -464,7 +474,7 @@ impl CtTemplateCache {
         if self.list.len() >= MOST {
             self.clear();
         }
-        let CtTemplateCache { kinds, buckets, list, news } = self;
+        let CtTemplateCache { kinds, masks, buckets, list, news } = self;
         let Some(subtables) = kinds.get_mut(kind) else { return };
         if let Some(n) = news {
             n.push(TemplateNews::Keep(kind, Box::new(mask.clone()), meets.clone(), flow.clone()));
@@ -473,7 +483,8 @@ impl CtTemplateCache {
             if subtables.len() >= MASKS {
                 subtables.clear();
             }
-            subtables.push(Subtable { mask: mask.clone(), keys: HashTable::new() });
+            *masks += 1;
+            subtables.push(Subtable { mask: mask.clone(), number: *masks, keys: HashTable::new() });
         }
         let Some(u) = subtables.iter_mut().find(|u| u.mask.same(&mask)) else { return };
         let own = flow.entry.parts().0;
@@ -481,7 +492,8 @@ impl CtTemplateCache {
         let known = u.keys.find(own_hash, |n| buckets.get(*n as usize).is_some_and(|b| *b.key == *own.as_flattened()));
         let number = known.copied().unwrap_or_else(|| {
             let number = buckets.len() as u32;
-            buckets.push(Bucket { key: own.as_flattened().into(), groups: Vec::new(), forks: Vec::new() });
+            let (key, under) = (own.as_flattened().into(), u.number);
+            buckets.push(Bucket { key, under, groups: Vec::new(), forks: Vec::new() });
             let hash = |n: &u32| buckets.get(*n as usize).map_or(0, |b| table.hash(b.key.as_chunks().0));
             u.keys.insert_unique(own_hash, number, hash);
             number

@@ -240,12 +240,18 @@ pub(crate) struct RunOutcome {
     pub(crate) opened: usize,
 }
 
+/// The place of a mask among those of a kind of frame, and the number of a bucket under it.
+type Recent = (usize, u32);
+
+/// A template, and the lengths of packets, for which all that it checks held at the time of this run.
+type Checked = Option<(u32, [usize; 2])>;
+
 /// Serves runs; it has the storage for that.
 #[derive(Debug)]
 pub(crate) struct TemplateRuns {
     list: Vec<Known>,
-    /// Under which mask the last packet of each kind had its template.
-    recent: Box<[usize; KINDS]>,
+    /// Under which mask the last packet of each kind had its template, and in which bucket.
+    recent: Box<[Recent; KINDS]>,
     values: Vec<TupleBits>,
     /// How long a run may be: where its first packet is likely to need a walk, looking at more is of no use.
     pub(crate) most: usize,
@@ -253,7 +259,7 @@ pub(crate) struct TemplateRuns {
 
 impl Default for TemplateRuns {
     fn default() -> TemplateRuns {
-        TemplateRuns { list: Vec::new(), recent: Box::new([0; KINDS]), values: Vec::new(), most: MOST }
+        TemplateRuns { list: Vec::new(), recent: Box::new([(0, 0); KINDS]), values: Vec::new(), most: MOST }
     }
 }
 
@@ -345,8 +351,9 @@ impl TemplateRuns {
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets) {
             (k.template, k.own, k.waits, k.seen, k.bucket) = (None, false, None, None, None);
             let (Some((_, p)), Some(tuple)) = (slot, k.tuple) else { continue };
-            k.first = key.kind().and_then(|kind| self.recent.get(kind)).map_or(0, |n| *n);
-            k.bucket = templates.next_bucket(key, &cache.table, k.first, 0);
+            let recent = key.kind().and_then(|kind| self.recent.get(kind)).copied().unwrap_or_default();
+            k.first = recent.0;
+            k.bucket = templates.next_bucket(key, &cache.table, recent, 0);
             if k.bucket.is_none() {
                 continue;
             }
@@ -365,10 +372,11 @@ impl TemplateRuns {
         n: usize,
     ) -> RunOutcome {
         let TemplateRuns { list, recent, values, .. } = self;
-        let mut outcome = RunOutcome::default();
+        let (mut outcome, mut checked) = (RunOutcome::default(), None);
         for (k, key) in list.iter_mut().zip(keys).take(n) {
             let access = &mut Access::Alone(ct);
-            let Ok(opened) = k.choose((templates, key), cache, access, now, recent, values) else { break };
+            let known = (&mut **recent, &mut checked);
+            let Ok(opened) = k.choose((templates, key), cache, access, now, known, values) else { break };
             outcome.opened += usize::from(opened);
             outcome.done += 1;
         }
@@ -386,12 +394,12 @@ impl TemplateRuns {
         waiting: &mut Waiting,
     ) -> RunOutcome {
         let TemplateRuns { list, recent, values, .. } = self;
-        let mut outcome = RunOutcome { done: n, opened: 0 };
+        let (mut outcome, mut checked) = (RunOutcome { done: n, opened: 0 }, None);
         for (k, key) in list.iter_mut().zip(keys).take(n) {
             let behind = k.tuple.as_ref().is_some_and(|t| waiting.is_at(Waiting::place(t, &cache.table)));
             let mut choose = |mut access: Access<'_>| match behind {
                 true => Err(NotNow::Otherwise),
-                false => k.choose((templates, key), cache, &mut access, now, recent, values),
+                false => k.choose((templates, key), cache, &mut access, now, (&mut **recent, &mut checked), values),
             };
             let mut served = match &mut hold {
                 None => Err(NotNow::Otherwise),
@@ -430,9 +438,9 @@ impl TemplateRuns {
         (outer, out): (&mut Vec<Option<P>>, &mut Outputs<P>),
         own: &mut impl FnMut(&mut Cache, u64, Entry),
     ) {
-        let at = now.as_nanos() as u64;
+        let (at, mut passed) = (now.as_nanos() as u64, None);
         for ((k, key), slot) in self.list.iter_mut().zip(keys).zip(packets).take(done) {
-            let Some(t) = k.template.and_then(|n| templates.get(n)) else { continue };
+            let Some((number, t)) = k.template.and_then(|n| Some((n, templates.get(n)?))) else { continue };
             let Some((_, packet)) = slot.take() else { continue };
             let Cache { views, tallies, .. } = cache;
             let (tuples, lengths) = (&k.plan.translated, (key.end, k.lengths));
@@ -440,8 +448,12 @@ impl TemplateRuns {
                 let by = (&t.entry, k.dropped);
                 serve_metered(by, packet, lengths, (tuples, outer), out, (views, tallies), at);
             } else {
-                for c in t.entry.checks() {
-                    views.pass(c, &k.lengths, at);
+                // They are about addresses and lengths: once for packets that are alike.
+                if passed != Some((number, k.lengths)) {
+                    for c in t.entry.checks() {
+                        views.pass(c, &k.lengths, at);
+                    }
+                    passed = Some((number, k.lengths));
                 }
                 serve(&t.entry, t.entry.steps(), packet, lengths, (tuples, outer), out, tallies);
             }
@@ -467,7 +479,7 @@ impl Known {
         cache: &mut Cache,
         access: &mut Access<'_>,
         now: Duration,
-        recent: &mut [usize; KINDS],
+        (recent, checked): (&mut [Recent; KINDS], &mut Checked),
         values: &mut Vec<TupleBits>,
     ) -> Result<bool, NotNow> {
         let Known { lengths, plan, found, first, own_said, .. } = self;
@@ -477,13 +489,13 @@ impl Known {
         let buckets = std::iter::from_fn(|| {
             let next = match last {
                 None => bucket?,
-                Some(n) => templates.next_bucket(key, table, *first, n + 1)?,
+                Some(n) => templates.next_bucket(key, table, (*first, 0), n + 1)?,
             };
             last = Some(next.0);
             Some(next)
         });
-        let buckets = buckets.filter_map(|(n, number)| Some((n, templates.bucket(number)?)));
-        for (n, g) in buckets.flat_map(|(n, b)| b.groups(&seen.tuple).map(move |g| (n, g))) {
+        let buckets = buckets.filter_map(|(n, number)| Some(((n, number), templates.bucket(number)?)));
+        for ((n, bucket), g) in buckets.flat_map(|(n, b)| b.groups(&seen.tuple).map(move |g| (n, g))) {
             let mut joint = None;
             let planned = match access {
                 Access::Alone(ct) => ct.foresee(seen, &g.passes, now, plan),
@@ -508,8 +520,14 @@ impl Known {
             }
             let number = g.flow(values);
             let Some((number, t)) = number.and_then(|n| Some((n, templates.get(n)?))) else { continue };
-            if !table.fresh(&t.entry) || t.entry.checks().any(|c| !views.holds(c, Some(*lengths), at)) {
+            if !table.fresh(&t.entry) {
                 continue;
+            }
+            if *checked != Some((number, *lengths)) {
+                if t.entry.checks().any(|c| !views.holds(c, Some(*lengths), at)) {
+                    continue;
+                }
+                *checked = Some((number, *lengths));
             }
             // A packet without a connection may be one of many single packets: few of them get an entry.
             let has = g.passes.is_empty() || g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
@@ -535,7 +553,7 @@ impl Known {
             stats.ct_template_packets += 1;
             self.template = Some(number);
             if let Some(place) = key.kind().and_then(|kind| recent.get_mut(kind)) {
-                *place = turn(*first, n);
+                *place = (turn(*first, n), bucket);
             }
             return Ok(opens);
         }
