@@ -306,6 +306,12 @@ fn errors_about_later_fragments_are_about_no_connection() {
             let h = Headers::parse(&e).expect("headers");
             packet::checksum::set_l4(&mut e, &h);
             assert_eq!(send(&mut s, 2, &e).packets.len(), told, "{fragment:#x}");
+            // Wrong checksums are seen whether or not there is a flow.
+            for at in [24, 36] {
+                let mut wrong = e.clone();
+                wrong[at] ^= 0x55;
+                assert_eq!(send(&mut s, 2, &wrong).packets.len(), 0, "{fragment:#x}, {at}");
+            }
         }
     }
 }

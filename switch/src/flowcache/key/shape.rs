@@ -71,7 +71,7 @@ pub(super) enum Transport {
     OddUdp = 5,
     /// Any other protocol, of which nothing is read.
     Other = 6,
-    /// An error of ICMP or ICMPv6 about a packet with ports, without options or extension headers, whose checksum holds: type,
+    /// An error of ICMP or ICMPv6 about a packet with ports, without options or extension headers, whose checksums hold: type,
     /// code, and of that packet version, protocol, addresses and ports.
     Error = 7,
 }
@@ -347,8 +347,8 @@ fn rarer(f: &[u8], tags: usize, v6: bool) -> Option<Plain> {
     Some(Plain { transport, tags, port, end: l3 + n + len })
 }
 
-/// Whether what is behind an IP header is an error about a packet with ports, without options or extension headers, and its
-/// checksum holds.
+/// Whether what is behind an IP header is an error about a packet with ports, without options or extension headers, and both
+/// checksums hold.
 fn is_error(header: &[u8], body: &[u8], v6: bool) -> bool {
     let proto = if v6 { ipproto::ICMPV6 } else { ipproto::ICMP };
     let Some(quoted) = body.get(ICMP..).filter(|q| q.len() >= ip_len(v6) + 4) else { return false };
@@ -359,7 +359,8 @@ fn is_error(header: &[u8], body: &[u8], v6: bool) -> bool {
         true => checksum::sum(&header[8..40]) + u32::from(proto) + body.len() as u32,
         false => 0,
     };
-    quoted::is_error(proto, body[0]) && plain && ports && checksum::finish(checksum::sum(body) + pseudo()) == 0
+    let sound = || checksum::finish(checksum::sum(body) + pseudo()) == 0 && (v6 || checksum::of(&header[..20]) == 0);
+    quoted::is_error(proto, body[0]) && plain && ports && sound()
 }
 
 /// The kind of such a frame; none where a tunnel may end here.

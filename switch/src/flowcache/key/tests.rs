@@ -41,6 +41,9 @@ fn frame(
     if let Some(h) = Headers::parse(&p).filter(|h| h.proto == proto && matches!(proto, ipproto::ICMP | ipproto::ICMPV6))
     {
         packet::checksum::set_l4(&mut p, &h);
+        if !v6 {
+            packet::checksum::set_ipv4(&mut p, l3);
+        }
     }
     p.truncate(size);
     p
