@@ -61,11 +61,7 @@ impl Views {
     pub(crate) fn holds(&self, c: Check, lengths: Option<[usize; 2]>, now: u64) -> bool {
         let macs = |b: u16| self.macs.get(usize::from(b));
         match c {
-            Check::Connection { stamp, .. } => {
-                let (there, until) = self.connections.get(stamp.index);
-                there == stamp.stamp && until > now
-            }
-            Check::Related(stamp) => {
+            Check::Connection { stamp, .. } | Check::Related(stamp) => {
                 let (there, until) = self.connections.get(stamp.index);
                 there == stamp.stamp && until > now
             }
